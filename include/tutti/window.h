@@ -12,13 +12,16 @@
  *
  * Ways. Ranks of one host whose parts come from tutti_mem_alloc, and threads of one process, reach them directly. All
  * others (another host, other memory) are reached by messages that the owner's library serves without a call of its
- * user. Windows of device memory: by peer mappings and copy engines, in the order of a stream; where devices do not
- * reach one another, window_create is UNSUPPORTED. All ways mean the same.
+ * user. Windows of memory of devices that reach one another: by peer mappings and copy engines, in the order of a
+ * stream. Of devices that do not (other hosts), and where some ranks bring memory of a device and some of the host: by
+ * messages, through pinned memory, in the order of a stream. All ways mean the same.
  *
  * Calls. Every call takes `options` and `work` as collectives do (coll.h): with work NULL it blocks until it is
- * complete, else *work is tested or waited for, and freed; calls on windows of device memory are enqueued on
- * options->stream. Any number of calls may be under way, from any thread; no rank has to call anything in one order.
- * Offsets and sizes are bytes. `peer` may be the own rank. Calls are no part of a group or a recording (ARGUMENT).
+ * complete, else *work is tested or waited for, and freed. Calls of a rank that brings memory of a device are enqueued
+ * on options->stream, which waits until they are complete; so are those of a rank with a device that brings nothing,
+ * where others bring some. Any number of calls may be under way, from any thread; no rank has to call anything in one
+ * order. Offsets and sizes are bytes. `peer` may be the own rank. Calls are no part of a group or a recording
+ * (ARGUMENT).
  *
  * Complete means: put, put_signal: the source may be used again; get, fetch_add, compare_swap: the result is there;
  * signal: it is on its way; wait_signal: the signal has come; flush: see there.
@@ -26,14 +29,15 @@
  * Order. What one rank calls for one peer on one window: signals, fetch_add, compare_swap and flush take effect after
  * everything that was called before them. Puts and gets have no order among themselves, but for a fence between them.
  * Nothing is promised between different peers or windows. On devices "before" is before on the same stream, and streams
- * are tied by their owner's events: there flush and fence have nothing left to do. A rank that has seen a signal sees
- * in its part what was put there before it. On hosts 8 aligned bytes are put and got as one. Plain accesses to a part
- * while a peer accesses the same bytes are races; fetch_add and compare_swap are atomic for all ranks, whatever way
- * they take, also beside tutti_fetch_add of the owner on itself.
+ * are tied by their owner's events: where devices reach one another, flush and fence have nothing left to do. A rank
+ * that has seen a signal sees in its part what was put there before it. On hosts, and by messages, 8 aligned bytes are
+ * put and got as one. Plain accesses to a part while a peer accesses the same bytes are races; fetch_add and
+ * compare_swap are atomic for all ranks, whatever way they take, also beside tutti_fetch_add of the owner on itself.
  *
  * Errors. ARGUMENT, naming the call, the rank and the argument: no such peer, out of the peer's part, not aligned; the
  * peer destroyed its window. Nothing was done then. (Of a part that is reached over a network this may be known only
- * when a put or signal is complete: then the next flush of the peer says so, and calls after it at once.) A wait on a
+ * when a put or signal is complete: then the next flush of the peer says so, and calls after it at once. Of calls on a
+ * stream it ends the communicator.) A wait on a
  * peer that dies, and a deadline that passes, end the communicator with PEER_DEAD, PEER_LEFT or TIMEOUT, as for
  * collectives; so does every other wait that is under way. */
 
@@ -56,8 +60,8 @@ struct tutti_window_config {
 
 /* Collective over all ranks of comm. The part of this rank is [base, base + bytes): memory of tutti_mem_alloc, or any
  * other memory of this process (of the communicator's device: any that other processes can map, docs/gpu.md). Sizes may
- * differ by rank, bytes may be 0. All signals are 0. Parts are all of the host, or all of devices that reach one
- * another (else UNSUPPORTED). The memory stays until all ranks have destroyed the window.
+ * differ by rank, bytes may be 0. All signals are 0. Some parts may be of the host and some of devices. The memory
+ * stays until all ranks have destroyed the window.
  * In a window of device memory on a device that all ranks reach, the buffers of a collective that lie in it on one rank
  * lie in it on all, at the same offset; collectives on them are zero-copy. Such windows of one communicator do not
  * overlap (ARGUMENT); a call on device memory that was freed under its window fails on all ranks. */

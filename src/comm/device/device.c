@@ -3,6 +3,7 @@
  * together, and all compare what came of it, so that calls go the same way everywhere. */
 #include "comm/device/device.h"
 #include "backend/open.h"
+#include "comm/device/pinned.h"
 
 #include <string.h>
 
@@ -63,6 +64,7 @@ static enum tutti_status open_here(const struct opening *opening, int32_t wanted
         return TUTTI_OK;
     }
     opening->device->ordinal = wanted;
+    TUTTI_TRY(tutti_pinned_create(opening->device->device, &opening->device->pinned));
     return tutti_staging_open(opening->comm, opening->device);
 }
 

@@ -15,6 +15,7 @@
 #include "comm/request/request.h"
 
 struct tutti_staging;      /* staging.h */
+struct tutti_pinned_pool;  /* pinned.h */
 struct tutti_device_event; /* below */
 
 /* What was chosen for a call; all that scores look at is in its signature, but for what v forms hide, and windows. */
@@ -29,6 +30,7 @@ struct tutti_comm_device {
     int32_t ordinal;                                  /* of the device, else TUTTI_DEVICE_NONE */
     struct tutti_backend *backends[TUTTI_N_BACKENDS]; /* the same on all members, in the list's order */
     uint32_t n;
+    struct tutti_pinned_pool *pinned;                         /* NULL: there is no device */
     struct tutti_staging *staging;                            /* NULL: not opened, nothing is staged */
     struct tutti_device_choice choices[TUTTI_DEVICE_CHOICES]; /* the turn's */
     /* The next line; and n and staging, where works that are not over meet tutti_comm_close_device. Who holds it waits

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The end of a communicator's device: what is under way is waited for or stopped, then its back ends are closed. */
 #include "comm/device/device.h"
+#include "comm/device/pinned.h"
 
 #define GIVE_UP_NS TUTTI_NS_PER_S /* for a failure to be told */
 #define NAP_FIRST_NS UINT64_C(5000)
@@ -11,6 +12,7 @@ static void device_free(struct tutti_comm_device *device)
 {
     tutti_device_free_events(device);
     tutti_device_space_free(device);
+    tutti_pinned_drop(device->pinned);
     if (device->device) device->device->ops->close(device->device);
     pthread_mutex_destroy(&device->lock);
     tutti_free(device);
@@ -59,6 +61,7 @@ static bool is_idle(const struct tutti_comm_device *device)
     }
     void *event = tutti_device_space_event(device);
     if (event && device->device->ops->event_query(device->device, event) == TUTTI_PENDING) return false;
+    if (device->pinned && atomic_load(&device->pinned->n_pending) > 0) return false;
     return !device->staging || tutti_staging_idle(device->staging);
 }
 

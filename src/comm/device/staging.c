@@ -18,6 +18,7 @@ enum tutti_status tutti_staging_open(struct tutti_comm *comm, struct tutti_comm_
     staging->end = &staging->first;
     pthread_mutex_init(&staging->order, NULL);
     pthread_mutex_init(&staging->lock, NULL);
+    staging->pool = tutti_pinned_hold(device->pinned);
     device->staging = staging;
     return TUTTI_OK;
 }
@@ -131,7 +132,7 @@ void tutti_staging_close(struct tutti_staging *staging)
     }
     pthread_mutex_lock(&staging->lock); /* on_end has left */
     pthread_mutex_unlock(&staging->lock);
-    tutti_pinned_free_all(staging);
+    tutti_pinned_drop(staging->pool);
     parts_free(staging);
     pthread_mutex_destroy(&staging->lock);
     pthread_mutex_destroy(&staging->order);

@@ -13,16 +13,9 @@
  *
  * Begin with staging_enqueue.c (the caller's side), then staging_run.c (the threads'). */
 
-#include "comm/device/pinned_copy.h"
-
 #include "comm/device/device.h"
-
-/* A piece of pinned memory. */
-struct tutti_pinned {
-    struct tutti_pinned *next;
-    char *at;
-    size_t bytes;
-};
+#include "comm/device/pinned.h"
+#include "comm/device/pinned_copy.h"
 
 /* Some slices of a call. */
 #define TUTTI_PIECES 32
@@ -64,8 +57,7 @@ struct tutti_staging {
 
     pthread_mutex_t lock; /* host functions take it: never held across calls of the driver */
     struct tutti_staged *first, **end;
-    struct tutti_pinned *idle;
-    size_t used_bytes; /* of pinned memory in use */
+    struct tutti_pinned_pool *pool; /* the communicator's */
 
     /* Numbers, and how many are over, which is in no order. All ring the bell. */
     _Atomic uint32_t enqueued, started, n_over;
@@ -105,10 +97,5 @@ void tutti_staging_fail(struct tutti_staging *staging);
 /* ---- staging_run.c: the threads ---- */
 void *tutti_staging_serve(void *staging);
 void *tutti_staging_ask(void *staging); /* of the thread that asks the driver */
-
-/* ---- staging_memory.c ---- */
-enum tutti_status tutti_pinned_take(struct tutti_staging *staging, size_t bytes, struct tutti_pinned **out);
-void tutti_pinned_give(struct tutti_staging *staging, struct tutti_pinned *pinned); /* the lock is held */
-void tutti_pinned_free_all(struct tutti_staging *staging);
 
 #endif

@@ -14,7 +14,7 @@ static void on_end(void *arg)
     struct tutti_staged *staged = arg;
     struct tutti_staging *staging = staged->staging;
     pthread_mutex_lock(&staging->lock);
-    if (staged->pinned) tutti_pinned_give(staging, staged->pinned);
+    tutti_pinned_give(staging->pool, staged->pinned);
     tutti_free(staged);
     atomic_fetch_add(&staging->n_over, 1);
     tutti_staging_ring(staging); /* with the lock held: who closes takes it last */
@@ -59,9 +59,7 @@ static void discard(struct tutti_staged *staged)
 {
     struct tutti_staging *staging = staged->staging;
     forget(staged);
-    pthread_mutex_lock(&staging->lock);
-    if (staged->pinned) tutti_pinned_give(staging, staged->pinned);
-    pthread_mutex_unlock(&staging->lock);
+    tutti_pinned_give(staging->pool, staged->pinned);
     tutti_free(staged);
 }
 
@@ -74,7 +72,7 @@ static enum tutti_status make(struct tutti_staging *staging, const struct tutti_
     staged->n = n;
     staged->works = (struct tutti_work **)(void *)(staged->requests + n);
     for (size_t i = 0; i < n; i++) staged->requests[i].comm = staging->comm; /* for what discards it */
-    enum tutti_status status = bytes ? tutti_pinned_take(staging, bytes, &staged->pinned) : TUTTI_OK;
+    enum tutti_status status = bytes ? tutti_pinned_take(staging->pool, bytes, &staged->pinned) : TUTTI_OK;
     if (status >= 0) status = fill(staged, requests);
     if (status < 0)
         discard(staged);
@@ -198,9 +196,7 @@ static bool may_go(struct tutti_staging *staging, const void *arg)
     const size_t bytes = *(const size_t *)arg;
     uint32_t under_way = atomic_load(&staging->enqueued) - atomic_load(&staging->n_over);
     if (under_way == 0 || tutti_staging_failed(staging)) return true;
-    pthread_mutex_lock(&staging->lock);
-    size_t used = staging->used_bytes;
-    pthread_mutex_unlock(&staging->lock);
+    size_t used = tutti_pinned_used(staging->pool);
     return under_way < STAGED_MOST && used <= BYTES_MOST && bytes <= BYTES_MOST - used;
 }
 

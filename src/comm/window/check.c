@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #define ANY (-1) /* TUTTI_ANY_SOURCE, TUTTI_ALL_PEERS */
+#define ELSEWHERE "%s is memory of a device, and the window is of the host here"
 
 static const struct {
     const char *name;
@@ -83,10 +84,10 @@ static enum tutti_status check_signal(const struct tutti_window *window, const s
     return TUTTI_OK;
 }
 
-/* Memory of devices goes in and out of windows of device memory alone. */
+/* Memory of devices is for calls that are enqueued. */
 static bool is_elsewhere(const struct tutti_window *window, const struct tutti_comm *comm, const void *pointer)
 {
-    return !window->on_device && (comm->device || comm->guarded) && tutti_device_of(pointer) != -1;
+    return !window->on_device && !window->streams && (comm->device || comm->guarded) && tutti_device_of(pointer) != -1;
 }
 
 static enum tutti_status check_pointer(const struct tutti_window *window, const struct tutti_comm *comm,
@@ -97,8 +98,7 @@ static enum tutti_status check_pointer(const struct tutti_window *window, const 
     if (!pointer) return REFUSE("%s is NULL but bytes is %zu", name, access->bytes);
     if ((uintptr_t)pointer > UINTPTR_MAX - access->bytes)
         return REFUSE("%s and its %zu bytes reach past the end of the address space", name, access->bytes);
-    if (is_elsewhere(window, comm, pointer))
-        return REFUSE("%s is memory of a device, and the window is of the host", name);
+    if (is_elsewhere(window, comm, pointer)) return REFUSE(ELSEWHERE, name);
     return TUTTI_OK;
 }
 
@@ -107,8 +107,7 @@ static enum tutti_status check_before(const struct tutti_window *window, const s
 {
     const char *name = access->kind == TUTTI_ACCESS_READ ? "value" : "before";
     if (!access->before) return REFUSE("%s is NULL", name);
-    if (is_elsewhere(window, comm, access->before))
-        return REFUSE("%s is memory of a device, and the window is of the host", name);
+    if (is_elsewhere(window, comm, access->before)) return REFUSE(ELSEWHERE, name);
     return TUTTI_OK;
 }
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided calls on memory that this process does not map: by the engine, in messages. Where some rank of a window needs them, its ranks expose their parts to the engine. */
+/* One-sided calls on memory that this process does not map: by the engine, in messages. Where some rank of a window
+ * needs them, its ranks expose their parts to the engine. */
+#include "comm/window/mover.h"
 #include "comm/window/window.h"
-#include "engine/onesided/onesided.h"
 
-static void changed(void *arg)
+static void changed(void *window)
 {
-    tutti_bell_ring(arg);
+    tutti_bell_ring(&((struct tutti_window *)window)->pad->pad->bell);
+}
+
+static void move(void *window, struct tutti_move *what)
+{
+    tutti_mover_begin(((struct tutti_window *)window)->mover, what);
 }
 
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes)
@@ -16,7 +22,8 @@ enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_
                                        .n_signals = window->n_signals,
                                        .signal_step = (uint32_t)tutti_signal_step(window->n_signals),
                                        .changed = changed,
-                                       .arg = &window->pad->pad->bell};
+                                       .move = window->mover ? move : NULL,
+                                       .arg = window};
     if (!window->far) return TUTTI_OK;
     TUTTI_TRY(tutti_exposed_add(comm->team, window->number, &part));
     window->exposed = true;
@@ -36,12 +43,10 @@ static const enum tutti_one_kind kinds[TUTTI_N_ACCESSES] = {
     [TUTTI_ACCESS_FLUSH] = TUTTI_ONE_FLUSH,
 };
 
-enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
-                                   const struct tutti_access *access)
+struct tutti_one_info tutti_window_one_info(const struct tutti_window *window, const struct tutti_comm *comm,
+                                            const struct tutti_access *access)
 {
-    const bool attended = access->options && access->options->attended;
     const struct tutti_signal_info *signal = access->signal;
-    struct tutti_work *work = NULL;
     struct tutti_one_info info = {.kind = kinds[access->kind],
                                   .window = window->number,
                                   .peer = access->peer == TUTTI_ALL_PEERS ? UINT32_MAX : (uint32_t)access->peer,
@@ -55,15 +60,24 @@ enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_com
                                   .timeout_ns = tutti_access_timeout(comm, access),
                                   .name = tutti_access_name(access->kind),
                                   .label = tutti_access_label(access)};
-    if (access->kind == TUTTI_ACCESS_FENCE) {
-        tutti_engine_one_fence(comm->team);
-        return TUTTI_OK;
-    }
     if (signal) {
         info.has_signal = true;
         info.signal = signal->index;
         info.signal_add = signal->op == TUTTI_SIGNAL_ADD;
         info.value = signal->value;
+    }
+    return info;
+}
+
+enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
+                                   const struct tutti_access *access)
+{
+    const bool attended = access->options && access->options->attended;
+    const struct tutti_one_info info = tutti_window_one_info(window, comm, access);
+    struct tutti_work *work = NULL;
+    if (access->kind == TUTTI_ACCESS_FENCE) {
+        tutti_engine_one_fence(comm->team);
+        return TUTTI_OK;
     }
     TUTTI_TRY(tutti_engine_one(comm->team, &info, access->work && !attended, &work));
     if (!access->work) return tutti_work_finish(work);

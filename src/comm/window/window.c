@@ -2,6 +2,8 @@
 /* Windows as objects: every rank tells where its part and its pad (pad.h) lie; each maps the others'. Those of device
  * memory: window_device.c. */
 #include "comm/window/window.h"
+#include "comm/window/mover.h"
+#include "comm/window/stream.h"
 
 #define SIGNALS_LEAST 64
 #define SIGNALS_MOST (UINT32_C(1) << 24)
@@ -75,13 +77,12 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
     if (bytes > 0 && tutti_window_on_device(comm, base)) {
         tutti_window_device_part(comm, base, bytes, part);
         if (part->status < 0) return (enum tutti_status)part->status;
-        return tutti_window_device_words(comm, part);
     }
-    if (bytes > 0)
+    if (bytes > 0 && part->memory != TUTTI_WINDOW_DEVICE)
         TUTTI_TRY(part_of_host(comm, base, bytes, part));
     else
-        TUTTI_TRY(tutti_window_device_words(comm, part)); /* it is of what the others bring */
-    return pad_make(comm, part, pad);
+        TUTTI_TRY(tutti_window_device_words(comm, part)); /* without a part it is of what the others bring */
+    return pad_make(comm, part, pad);                     /* nor is it known what these bring */
 }
 
 /* ---- what all ranks agree on ---- */
@@ -89,7 +90,7 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
 static enum tutti_status refusal(const struct tutti_comm *comm, int32_t rank, const struct tutti_window_part *part)
 {
     const enum tutti_status status = (enum tutti_status)part->status;
-    if (part->memory != TUTTI_WINDOW_DEVICE)
+    if (part->memory != TUTTI_WINDOW_DEVICE || (status != TUTTI_ERR_ARGUMENT && status != TUTTI_ERR_UNSUPPORTED))
         return tutti_fail(status, "window_create on rank %d: rank %d failed: %s", (int)comm->rank, (int)rank,
                           tutti_status_text(status));
     if (status == TUTTI_ERR_ARGUMENT)
@@ -114,23 +115,12 @@ static enum tutti_status refused_by(const struct tutti_comm *comm, const struct 
     return TUTTI_OK;
 }
 
-/* Device memory on all ranks that bring some, or on none. */
-static enum tutti_status agree_memory(const struct tutti_comm *comm, const struct tutti_window_part *parts,
-                                      bool *on_device)
+static bool some_bring(const struct tutti_comm *comm, const struct tutti_window_part *parts,
+                       enum tutti_window_memory memory)
 {
-    int32_t first = -1;
-    for (int32_t r = 0; r < comm->size; r++) {
-        if (parts[r].memory == TUTTI_WINDOW_NONE) continue;
-        if (first < 0) first = r;
-        if (parts[r].memory == parts[first].memory) continue;
-        bool here = parts[r].memory == TUTTI_WINDOW_DEVICE;
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "window_create on rank %d: rank %d brings device memory and rank %d host memory: a window is "
-                          "of one kind, use memory of the host on all",
-                          (int)comm->rank, (int)(here ? r : first), (int)(here ? first : r));
-    }
-    *on_device = first >= 0 && parts[first].memory == TUTTI_WINDOW_DEVICE;
-    return TUTTI_OK;
+    for (int32_t r = 0; r < comm->size; r++)
+        if (parts[r].memory == memory) return true;
+    return false;
 }
 
 /* ---- made ---- */
@@ -173,6 +163,21 @@ static void map_host(struct tutti_comm *comm, const struct tutti_window_part *pa
     window->ops = &tutti_window_host_ops;
 }
 
+/* Some parts are on devices, where not all ranks reach them: all of them are accessed by messages. */
+static enum tutti_status map_apart(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
+                                   struct tutti_window *window)
+{
+    const enum tutti_window_memory memory = parts[comm->rank].memory;
+    window->far = true;
+    window->n_devices = comm->n_devices;
+    if (memory == TUTTI_WINDOW_HOST || !comm->device->device) return TUTTI_OK;
+    TUTTI_TRY(tutti_streams_open(comm, window, &window->streams));
+    window->ops = &tutti_window_stream_ops;
+    if (memory == TUTTI_WINDOW_NONE) return TUTTI_OK;
+    return tutti_mover_open(comm->device->pinned, comm->team, base, comm->family->world.transport->max_payload,
+                            &window->mover);
+}
+
 static void let_go_pads(struct tutti_comm *comm, struct tutti_window *window)
 {
     for (uint32_t r = 0; r < window->n; r++)
@@ -184,7 +189,11 @@ static void let_go_pads(struct tutti_comm *comm, struct tutti_window *window)
 /* Takes the window away from the communicator, which is still there; not what devices have mapped. */
 static void window_end(struct tutti_window *window, struct tutti_comm *comm)
 {
-    if (window->ops == &tutti_window_host_ops) tutti_window_hide(window, comm);
+    const uint64_t deadline_ns = tutti_deadline_ns(atomic_load(&comm->timeout_ns));
+    tutti_streams_close(window->streams, deadline_ns); /* they may access the own part */
+    tutti_window_hide(window, comm);
+    tutti_mover_close(window->mover);
+    window->mover = NULL, window->streams = NULL;
     let_go_pads(comm, window);
 }
 
@@ -192,20 +201,20 @@ static void window_end(struct tutti_window *window, struct tutti_comm *comm)
 static enum tutti_status window_agree(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                       struct tutti_window *window)
 {
-    bool on_device = false;
     if (window && window->pad) window->pad->unseen = true;
     TUTTI_TRY(refused_by(comm, parts));
-    TUTTI_TRY(agree_memory(comm, parts, &on_device));
+    const bool host = some_bring(comm, parts, TUTTI_WINDOW_HOST), device = some_bring(comm, parts, TUTTI_WINDOW_DEVICE);
     for (uint32_t r = 0; r < window->n; r++)
         window->peers[r].bytes = (size_t)parts[r].bytes, window->peers[r].align = parts[r].align;
     window->n_signals = parts[0].n_signals;
     enum tutti_status status = TUTTI_OK;
-    if (on_device) {
+    if (device && !host && tutti_window_device_reach(comm)) {
         status = tutti_window_device_map(comm, parts, base, window);
         window->ops = &tutti_window_device_ops;
     } else {
         map_host(comm, parts, base, window);
-        status = tutti_window_expose(window, comm, base, (size_t)parts[comm->rank].bytes);
+        if (device) status = map_apart(comm, parts, base, window);
+        if (status >= 0) status = tutti_window_expose(window, comm, base, (size_t)parts[comm->rank].bytes);
     }
     return tutti_agree_verdict(comm, "window_create", status);
 }

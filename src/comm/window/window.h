@@ -4,14 +4,16 @@
 
 /* Windows and one-sided calls (<tutti/window.h>): made and ended (window.c), each call as data (access.c), its checks
  * (check.c), and the two ways of it on memory of the host: in place (direct.c), or by the engine (far.c). Windows of
- * device memory: window_device.c, and calls on them, device_access.c. This room may use object, request and device of
- * comm, and all below comm. Begin with struct tutti_window, then access.c.
+ * memory of devices that reach one another: window_device.c, and calls on them, device_access.c. Where parts are on
+ * devices and some rank does not reach some, all goes by the engine, from streams (stream.h) to parts (mover.h). This
+ * room may use object, request and device of comm, and all below comm. Begin with struct tutti_window, then access.c.
  *
  * Threads: any, all calls. A call in place holds the window by its `users`; one that may wait holds the communicator.
  */
 
 #include "comm/device/device.h"
 #include "comm/object/pad.h"
+#include "engine/onesided/onesided.h"
 
 #include <tutti/window.h>
 
@@ -69,6 +71,8 @@ struct tutti_access {
     struct tutti_work **work;
 };
 
+struct tutti_streams; /* stream.h */
+struct tutti_mover;   /* mover.h */
 struct tutti_window;
 struct tutti_window_ops {
     /* Carries out a checked access. quick: without waiting for a peer, with the window held; AGAIN: it can not. May be
@@ -76,7 +80,7 @@ struct tutti_window_ops {
     enum tutti_status (*quick)(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access);
     enum tutti_status (*run)(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access);
 };
-extern const struct tutti_window_ops tutti_window_host_ops, tutti_window_device_ops;
+extern const struct tutti_window_ops tutti_window_host_ops, tutti_window_device_ops, tutti_window_stream_ops;
 
 struct tutti_window {
     struct tutti_attached attached; /* first */
@@ -93,6 +97,8 @@ struct tutti_window {
     void *own;                     /* the pointer by which back ends of devices know the window */
     void *words;                   /* the back end's, of this rank */
     uint32_t n_devices;            /* the communicator's count of them when it was made */
+    struct tutti_streams *streams; /* calls of this rank are enqueued, and go by messages; NULL: they are not */
+    struct tutti_mover *mover;     /* the own part is on a device, and is accessed by messages; NULL: it is not */
 };
 
 /* ---- signals ---- */
@@ -122,6 +128,8 @@ static inline const char *tutti_access_label(const struct tutti_access *access)
 }
 
 /* ---- far.c: by the engine ---- */
+struct tutti_one_info tutti_window_one_info(const struct tutti_window *window, const struct tutti_comm *comm,
+                                            const struct tutti_access *access);
 enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
                                    const struct tutti_access *access);
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes);
@@ -136,6 +144,8 @@ void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t 
 enum tutti_status tutti_window_device_words(const struct tutti_comm *comm, struct tutti_window_part *part);
 /* Withdraws the offers that the own part holds, if it holds some; kept: a window has the words. */
 void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part, bool kept);
+/* Whether devices of the communicator reach one another, and a back end of them serves windows. Equal on all ranks. */
+bool tutti_window_device_reach(const struct tutti_comm *comm);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window);

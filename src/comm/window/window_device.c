@@ -19,9 +19,18 @@ static struct tutti_backend *backend_of(const struct tutti_comm *comm)
     return NULL;
 }
 
+bool tutti_window_device_reach(const struct tutti_comm *comm)
+{
+    const struct tutti_comm_device *device = comm->device;
+    for (uint32_t b = 0; device && b < device->n; b++)
+        if (device->backends[b]->ops->window_add) return true;
+    return false;
+}
+
 /* ---- what this rank brings ---- */
 
-/* Others can map what holds the range: by its address in this process, else by a handle. */
+/* Others can map what holds the range: by its address in this process, else by a handle. Where they do not reach it
+ * anyhow they need none. */
 static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, size_t bytes,
                                    struct tutti_window_card *card)
 {
@@ -30,7 +39,7 @@ static enum tutti_status card_fill(const struct tutti_comm *comm, void *base, si
 
     card->bytes = bytes;
     card->address = (uint64_t)(uintptr_t)base;
-    if (addresses || comm->size == 1) return dev->ops->holds(dev, base, bytes);
+    if (addresses || comm->size == 1 || !tutti_window_device_reach(comm)) return dev->ops->holds(dev, base, bytes);
     if (!dev->ops->export_memory)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "memory of device %d is this process's alone", (int)dev->ordinal);
     return dev->ops->export_memory(dev, base, bytes, card->handle, &card->offset);
@@ -124,13 +133,7 @@ enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct 
                                           struct tutti_window *window)
 {
     const struct tutti_window_part *mine = &parts[comm->rank];
-    const size_t n = (size_t)comm->size, n_backends = comm->device ? n_windowed(comm->device) : 0;
-
-    if (n_backends == 0)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "window_create on rank %d: the devices of this communicator do not reach one another, or no "
-                          "back end of devices serves it: use memory of the host",
-                          (int)comm->rank);
+    const size_t n = (size_t)comm->size, n_backends = n_windowed(comm->device);
     void **room = tutti_alloc_array(2 * n * n_backends, sizeof(void *));
     if (!room) return tutti_fail(TUTTI_ERR_MEMORY, "window_create on rank %d: out of memory", (int)comm->rank);
     const struct tutti_window_places places = {room, room + n * n_backends};

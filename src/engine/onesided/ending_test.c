@@ -28,14 +28,13 @@ static void come_and_go(struct rig_rank *rank)
         } else if (w % 3 == 1) {
             tutti_sleep_ns(200000);
         }
-        if (rank->me == 1) tutti_exposed_remove(rank->team, w);
+        if (rank->me == 1) hide(rank, &part, w);
         for (uint32_t i = 0; rank->me == 0 && i < TUTTI_ARRAY_LEN(works); i++) {
             enum tutti_status status = tutti_work_finish(works[i]);
             RIG_CHECK(rank, status == TUTTI_OK || status == TUTTI_ERR_ARGUMENT, "%s", tutti_last_error()->text);
         }
         if (rank->me == 0) (void)now(rank, flush_of(1)); /* takes the refusals */
-        if (rank->me == 0) tutti_exposed_remove(rank->team, w);
-        free(part.base);
+        if (rank->me == 0) hide(rank, &part, w);
         rig_meet(rank);
     }
     RIG_CHECK(rank, tutti_team_state(rank->team, NULL) == TUTTI_OK, "the communicator failed");
@@ -63,7 +62,27 @@ static void leave(struct rig_rank *rank)
     free(part.base);
 }
 
-/* ---- an abort ends all that is under way ---- */
+/* ---- an abort ends all that is under way, and what begins at that moment ---- */
+
+static void count_end(void *n_ended, const struct tutti_error *error)
+{
+    (void)error;
+    atomic_fetch_add((_Atomic uint32_t *)n_ended, 1);
+}
+
+/* Until the communicator has failed. Each that could start tells its end. */
+static void start_on(struct rig_rank *rank)
+{
+    _Atomic uint32_t n_ended = 0;
+    uint32_t n_started = 0;
+    uint64_t word = 0;
+    struct tutti_one_info info = put_of(1 - rank->me, 0, &word, sizeof(word));
+    struct tutti_work *work;
+
+    info.window = WINDOW, info.name = "put", info.end = count_end, info.arg = (void *)&n_ended;
+    for (; tutti_engine_one(rank->team, &info, false, &work) == TUTTI_OK; n_started++) tutti_work_free(work);
+    RIG_CHECK(rank, comes_32(&n_ended, n_started), "%u of %u told their end", atomic_load(&n_ended), n_started);
+}
 
 static void aborted(struct rig_rank *rank)
 {
@@ -82,15 +101,17 @@ static void aborted(struct rig_rank *rank)
     rig_meet(rank);
     tutti_error_set(&error, TUTTI_ERR_ABORTED, "enough of this");
     error.peer = -1;
-    if (rank->me == 0) tutti_team_fail(rank->team, &error, true);
+    if (rank->me == 0) tutti_sleep_ns(300000);
+    if (rank->me == 0)
+        tutti_team_fail(rank->team, &error, true);
+    else
+        start_on(rank);
     for (uint32_t i = 0; i < N; i++) {
         enum tutti_status status = works[i] ? tutti_work_finish(works[i]) : TUTTI_ERR_ABORTED;
         RIG_CHECK(rank, status == TUTTI_OK || status == TUTTI_ERR_ABORTED, "%s", tutti_last_error()->text);
     }
     free(data);
-    rig_meet(rank);
-    tutti_exposed_remove(rank->team, WINDOW);
-    free(part.base);
+    withdraw(rank, &part);
 }
 
 /* ---- a wire that loses everything: the deadline ends it ---- */
@@ -217,30 +238,34 @@ static void test_killed(void **state)
     death_free(death);
 }
 
-static void run_all(void (*main)(struct rig_rank *rank))
+static void run_all(void (*main)(struct rig_rank *rank), bool with_moves)
 {
-    struct rig rigs[] = {
-        {.n = 2, .main = main, .staging_bytes = 1 << 17},
-        {.n = 2, .main = main, .wire_ns = 20000},
-        {.n = 2, .main = main, .tcp = true},
-    };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rigs); i++) rig_run(&rigs[i]);
+    for (int moves = 0; moves <= with_moves; moves++) {
+        struct rig rigs[] = {
+            {.n = 2, .main = main, .staging_bytes = 1 << 17},
+            {.n = 2, .main = main, .wire_ns = 20000},
+            {.n = 2, .main = main, .tcp = true},
+        };
+        every_second_moves = moves;
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(rigs); i++) rig_run(&rigs[i]);
+    }
+    every_second_moves = false;
 }
 
 static void test_come_and_go(void **state)
 {
     (void)state;
-    run_all(come_and_go);
+    run_all(come_and_go, true);
 }
 static void test_leave(void **state)
 {
     (void)state;
-    run_all(leave);
+    run_all(leave, false);
 }
 static void test_aborted(void **state)
 {
     (void)state;
-    run_all(aborted);
+    run_all(aborted, true);
 }
 static void test_never(void **state)
 {

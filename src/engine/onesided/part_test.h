@@ -22,7 +22,7 @@ struct part {
     _Atomic bool over;
 };
 
-static bool every_second_moves; /* parts of ranks 0, 2, ... are not touched by the engine */
+static bool every_second_moves; /* parts of ranks 1, 3, ... are not touched by the engine */
 
 static inline void changed(void *arg)
 {
@@ -92,7 +92,7 @@ static inline void expose_as(struct rig_rank *rank, struct part *part, size_t by
     part->base = aligned_alloc(64, (bytes + 127) / 64 * 64);
     part->bytes = bytes;
     memset(part->base, 0, bytes);
-    const bool moves = every_second_moves && rank->me % 2 == 0;
+    const bool moves = every_second_moves && rank->me % 2 == 1;
     if (moves) {
         part->end = &part->first;
         pthread_mutex_init(&part->lock, NULL);
@@ -115,16 +115,21 @@ static inline void expose(struct rig_rank *rank, struct part *part, size_t bytes
     expose_as(rank, part, bytes, WINDOW);
 }
 
-static inline void withdraw(struct rig_rank *rank, struct part *part)
+static inline void hide(struct rig_rank *rank, struct part *part, uint32_t window)
 {
-    rig_meet(rank);
-    tutti_exposed_remove(rank->team, WINDOW);
+    tutti_exposed_remove(rank->team, window);
     if (part->end) {
         atomic_store(&part->over, true);
         pthread_join(part->mover, NULL);
         pthread_mutex_destroy(&part->lock);
     }
     free(part->base);
+}
+
+static inline void withdraw(struct rig_rank *rank, struct part *part)
+{
+    rig_meet(rank);
+    hide(rank, part, WINDOW);
 }
 
 static inline struct tutti_work *start(struct rig_rank *rank, struct tutti_one_info info, bool helper)
@@ -178,6 +183,13 @@ static inline bool comes(const _Atomic uint64_t *word, uint64_t least)
     const uint64_t until = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
     while (atomic_load(word) < least && tutti_now_ns() < until) tutti_sleep_ns(20000);
     return atomic_load(word) >= least;
+}
+
+static inline bool comes_32(const _Atomic uint32_t *n, uint32_t least)
+{
+    const uint64_t until = tutti_deadline_ns(30 * TUTTI_NS_PER_S);
+    while (atomic_load(n) < least && tutti_now_ns() < until) tutti_sleep_ns(20000);
+    return atomic_load(n) >= least;
 }
 
 #endif

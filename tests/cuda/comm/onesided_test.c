@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided calls on windows of device memory, as threads and as processes: all of them against what their arguments
- * say, with random data, sizes and offsets; put before signal with delays; graphs; many under way on several streams;
- * what is refused. */
+/* One-sided calls on windows of device memory, as threads and as processes, of devices that reach one another and of
+ * such that do not: all of them against what their arguments say, with random data, sizes and offsets; put before
+ * signal with delays; graphs; many under way on several streams; what is refused. */
 
 #include "test.h"
 
@@ -279,6 +279,7 @@ static void streams(struct rank *rank)
         RANK_CHECK_OK(rank, tutti_gpu_stream_create(s.m.gpu, &own[i]));
         options.stream = own[i];
         RANK_CHECK_OK(rank, tutti_signal(&one, after(rank, 1), s.window, &options, NULL));
+        RANK_CHECK_OK(rank, tutti_flush(after(rank, 1), s.window, &options, NULL));
         RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.m.gpu, own[i]));
         if (i % 16 == 15) tutti_sleep_ns(20 * TUTTI_NS_PER_MS); /* the watch finds what is over */
     }
@@ -417,13 +418,28 @@ static void plain_link(struct rank *rank)
 
 /* ---- in which worlds ---- */
 
+/* Last what a call that goes through the host can not do. */
+static const rank_function functions[] = {moves, signals, litmus, words, many, streams, again, wrong, graphs};
+enum { N_FUNCTIONS = TUTTI_ARRAY_LEN(functions), N_APART = N_FUNCTIONS - 1 };
+
 static void run(bool forked)
 {
-    static const rank_function functions[] = {moves, signals, litmus, words, many, streams, graphs, again, wrong};
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};
-        assert_int_equal(mixed_run(&world, functions, TUTTI_ARRAY_LEN(functions)), 0);
+        assert_int_equal(mixed_run(&world, functions, gpu_ranks_across(n) ? N_APART : N_FUNCTIONS), 0);
     }
+}
+
+/* Devices that do not reach one another: all goes by messages, large calls in many pieces. */
+static void apart(void **state)
+{
+    (void)state;
+    setenv("TUTTI_GPU_PIECE", "16384", 1);
+    for (uint32_t n = 2; n <= 3; n++) {
+        struct mixed_world world = {.n = n, .devices = 0x7, .forked = n == 2, .host = true};
+        assert_int_equal(mixed_run(&world, functions, N_APART), 0);
+    }
+    unsetenv("TUTTI_GPU_PIECE");
 }
 
 static void processes(void **state)
@@ -436,7 +452,7 @@ static void without_atomics(void **state)
     static const rank_function function = plain_link;
     struct mixed_world world = {.n = 2, .devices = 0x3, .forked = true};
     (void)state;
-    if (!gpu_ranks_stand_in()) skip();
+    if (!gpu_ranks_stand_in() || gpu_ranks_across(2)) skip();
     setenv("TUTTI_STANDIN_ATOMICS", "0", 1);
     const unsigned failed = mixed_run(&world, &function, 1);
     unsetenv("TUTTI_STANDIN_ATOMICS");
@@ -451,7 +467,7 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(without_atomics),
-                                       cmocka_unit_test(threads)};
+                                       cmocka_unit_test(apart), cmocka_unit_test(threads)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests_name("one-sided calls on devices", tests, NULL, NULL);
 }

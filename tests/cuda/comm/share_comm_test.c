@@ -162,7 +162,7 @@ static void all_memory(struct rank *rank)
     if (!rank->failure[0]) scene_close(&s);
 }
 
-/* Calls go through the host, and windows are refused, where memory can not be had. */
+/* Calls go through the host, those on windows by messages, where memory can not be had. */
 static void none_can_be_had(struct rank *rank)
 {
     const struct plan *plan = rank->arg;
@@ -177,9 +177,16 @@ static void none_can_be_had(struct rank *rank)
     place(&s, segment.base, segment.piece);
     check_calls(&s, 1);
     if (rank->failure[0]) return;
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "window_create",
-                     tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
+    options.stream = s.g.stream;
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
+    RANK_CHECK_OK(rank, tutti_put_signal(s.base, 64, (rank->index + 1) % rank->n, 2048, &one, window, &options, NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, TUTTI_ANY_SOURCE, window, &options, NULL));
+    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.g.gpu, s.g.stream));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_window_destroy(window);
     segment_close(&segment);
     scene_close(&s);
 }

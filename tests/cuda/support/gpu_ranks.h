@@ -17,8 +17,8 @@ void gpu_ranks_need_device(void);
 /* TUTTI_GPU is nccl: the same tests by that back end, which serves as many ranks as there are devices (more where NCCL
  * lets them share: nccl_shares), and captures no communicator's first call. */
 bool gpu_ranks_by_nccl(void);
-/* With RANKS_A_HOST so many ranks are on several hosts: no back end of devices serves them. Their calls
- * go through the host, which captures nothing and has neither windows nor methods. */
+/* With RANKS_A_HOST so many ranks are on several hosts: no back end of devices serves them. Their calls go through the
+ * host, which captures nothing, has no methods, and maps no memory of devices. */
 bool gpu_ranks_across(uint32_t n);
 /* What the option gpu says of so many ranks: the back end that is to serve them, auto where there is none. */
 const char *gpu_ranks_way(uint32_t n);

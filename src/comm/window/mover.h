@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_WINDOW_MOVER_H
+#define TUTTI_COMM_WINDOW_MOVER_H
+
+/* Carries out what peers do by messages to a part in memory of a device: copies through a piece of pinned memory, one
+ * after another, so that words change as one step. A thread of its own waits for the device: the engine's owner must
+ * not, since streams may wait for what it does. It uses nothing of windows. */
+
+#include "comm/device/pinned.h"
+#include "engine/onesided/onesided.h"
+
+struct tutti_mover;
+/* base: of the part, in memory of the device. piece_bytes: the most that a move has. */
+enum tutti_status tutti_mover_open(struct tutti_pinned_pool *pool, struct tutti_team *team, void *base,
+                                   size_t piece_bytes, struct tutti_mover **out);
+void tutti_mover_begin(struct tutti_mover *mover, struct tutti_move *move); /* as tutti_exposed.move */
+void tutti_mover_close(struct tutti_mover *mover);                          /* all moves are over. NULL: none */
+
+#endif
