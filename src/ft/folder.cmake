@@ -14,10 +14,14 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   add_custom_command(OUTPUT ${made}/torchft.pb-c.c ${made}/torchft.pb-c.h
     COMMAND ${TUTTI_PROTOC_C} --c_out=${made} --proto_path=${dir}/message torchft.proto
     DEPENDS ${dir}/message/torchft.proto VERBATIM)
-  set_source_files_properties(${made}/torchft.pb-c.c PROPERTIES COMPILE_OPTIONS -w)
-  target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c)
+  add_custom_command(OUTPUT ${made}/tutti.pb-c.c ${made}/tutti.pb-c.h
+    COMMAND ${TUTTI_PROTOC_C} --c_out=${made} --proto_path=${dir}/message tutti.proto
+    DEPENDS ${dir}/message/tutti.proto VERBATIM)
+  set_source_files_properties(${made}/torchft.pb-c.c ${made}/tutti.pb-c.c PROPERTIES COMPILE_OPTIONS -w)
+  target_sources(tutti_ft PRIVATE ${made}/torchft.pb-c.c ${made}/tutti.pb-c.c)
   target_include_directories(tutti_ft SYSTEM PUBLIC ${made})
   target_link_libraries(tutti_ft PUBLIC PkgConfig::NGHTTP2 PkgConfig::PROTOBUF_C)
+  set_target_properties(tutti_ft PROPERTIES TUTTI_SERVES ON) # tools ask
   set(without_page ${dir}/serve/http.c)
   if(TARGET PkgConfig::MICROHTTPD)
     set(without_page ${dir}/serve/http_none.c)
@@ -26,5 +30,6 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   set_source_files_properties(${without_page} PROPERTIES HEADER_FILE_ONLY ON)
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
-  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c ${dir}/lead/lead_test.c) # of the caller
+  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c ${dir}/serve/view_test.c
+                         ${dir}/lead/lead_test.c) # of the caller
 endif()

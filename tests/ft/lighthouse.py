@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+DATA, HEADERS, RESET, SETTINGS = 0, 1, 3, 4
 
 
 def lacks(tutti):
@@ -84,16 +84,17 @@ def literal(text):
 class Client:
     """One connection; each call is one stream."""
 
-    def __init__(self, port, host="127.0.0.1"):
+    def __init__(self, port, host="127.0.0.1", job=b""):
         self.socket = socket.create_connection((host, port), timeout=20)
         self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        self.authority = job + b"@here" if job else b"here"
         self.stream, self.bytes, self.bodies, self.ended = 1, b"", {}, set()
 
     def close(self):
         self.socket.close()
 
     def send(self, path, message, more=()):
-        headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"here")]
+        headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", self.authority)]
         headers += [(b"te", b"trailers"), (b"content-type", b"application/grpc"), *more]
         block = b"".join(b"\0" + literal(name) + literal(value) for name, value in headers)
         body = b"\0" + struct.pack(">I", len(message)) + message
@@ -123,7 +124,7 @@ class Client:
                 self.socket.sendall(frame(SETTINGS, 1, 0))
             if kind == DATA:
                 self.bodies[of] = self.bodies.get(of, b"") + payload
-            if flags & 1 and kind in (DATA, HEADERS):
+            if kind == RESET or (flags & 1 and kind in (DATA, HEADERS)):
                 self.ended.add(of)
         body = self.bodies.pop(stream, None)
         return None if body is None else body[5:]

@@ -99,6 +99,21 @@ class Seen(unittest.TestCase):
         self.assertIn('tutti_lighthouse_heartbeats_total{job="default"} 6', lines)
         self.assertEqual(self.lighthouse.get("/status?job=none")[0], 404)
 
+    def test_status_command(self):
+        self.gather()
+        address = f"http://127.0.0.1:{self.lighthouse.port}"
+        run = subprocess.run([tutti, "ft", "status", address], capture_output=True, text=True, check=True)
+        for words in ("job default, unauthenticated", "quorum 1 of 6 groups at step 7, 1 healing", "nobody can be"):
+            self.assertIn(words, run.stdout)
+        self.assertRegex(run.stdout, r"(?m)^plain +healing +6 ")
+        self.assertRegex(run.stdout, r"(?m)^<script>alert\(1\)</script> +member +7 ")
+        whole = subprocess.run([tutti, "ft", "status", "--json", address], capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(whole.stdout)["quorum"]["groups"], 6)
+        for wrong in ("nonsense", "http://127.0.0.1:1", address.replace("//", "//none@")):
+            run = subprocess.run([tutti, "ft", "status", wrong], capture_output=True, text=True, check=False)
+            self.assertEqual([run.returncode, run.stdout], [1, ""])
+            self.assertIn("tutti ft status: ", run.stderr)
+
     def test_nobody_kills_without_a_secret(self):
         self.gather()
         status, text = self.lighthouse.get("/replica/plain/kill", "POST", {"Authorization": "Bearer "})

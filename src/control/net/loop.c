@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The loop: one epoll set, a sorted list of timers, a queue of posts with an eventfd that wakes the thread. */
+/* The loop: one epoll set, a heap of timers (a pairing heap: a server has one for each call), a queue of posts with an eventfd that wakes the thread. */
 
 #include "control/net/loop.h"
 
@@ -18,7 +18,8 @@ struct tutti_loop {
     bool started, stops;
     char name[16];
     uint64_t now_ns; /* when this turn began */
-    struct tutti_loop_timer *timers;
+    struct tutti_loop_timer *timers; /* the first that is due; below it the others */
+    uint64_t n_set;
     struct epoll_event batch[BATCH]; /* of this turn; data.ptr NULL: forgotten */
     int n_batch;
     pthread_mutex_t mutex; /* of the posts */
@@ -93,25 +94,69 @@ void tutti_loop_run(struct tutti_loop *loop, void (*call)(void *arg), void *arg)
 
 /* ---- timers ---- */
 
+static bool is_before(const struct tutti_loop_timer *a, const struct tutti_loop_timer *b)
+{
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->number < b->number;
+}
+
+/* Two heaps as one; either may be NULL. */
+static struct tutti_loop_timer *meld(struct tutti_loop_timer *a, struct tutti_loop_timer *b)
+{
+    if (!a || !b) return a ? a : b;
+    struct tutti_loop_timer *top = is_before(b, a) ? b : a, *below = top == a ? b : a;
+    below->next = top->child;
+    below->link = &top->child;
+    if (below->next) below->next->link = &below->next;
+    top->child = below;
+    return top;
+}
+
+/* Heaps in a row as one: in pairs, then from the last to the first. */
+static struct tutti_loop_timer *meld_row(struct tutti_loop_timer *row)
+{
+    struct tutti_loop_timer *pairs = NULL, *all = NULL;
+    while (row) {
+        struct tutti_loop_timer *a = row, *b = row->next;
+        row = b ? b->next : NULL;
+        a->next = NULL;
+        if (b) b->next = NULL;
+        struct tutti_loop_timer *pair = meld(a, b);
+        pair->next = pairs;
+        pairs = pair;
+    }
+    while (pairs) {
+        struct tutti_loop_timer *pair = pairs;
+        pairs = pair->next;
+        pair->next = NULL;
+        all = meld(all, pair);
+    }
+    return all;
+}
+
+static void set_top(struct tutti_loop *loop, struct tutti_loop_timer *top)
+{
+    loop->timers = top;
+    if (top) top->link = &loop->timers;
+}
+
 void tutti_loop_stop(struct tutti_loop *loop, struct tutti_loop_timer *timer)
 {
-    struct tutti_loop_timer **at = &loop->timers;
     if (timer->due_ns == 0) return;
-    while (*at && *at != timer) at = &(*at)->next;
-    if (*at) *at = timer->next;
-    timer->next = NULL;
+    struct tutti_loop_timer *below = meld_row(timer->child);
+    *timer->link = timer->next;
+    if (timer->next) timer->next->link = timer->link;
+    timer->child = timer->next = NULL;
     timer->due_ns = 0;
+    set_top(loop, meld(loop->timers, below));
 }
 
 void tutti_loop_at(struct tutti_loop *loop, struct tutti_loop_timer *timer, uint64_t due_ns)
 {
-    struct tutti_loop_timer **at = &loop->timers;
     tutti_loop_stop(loop, timer);
     /* Not in this turn: a timer that is always due would keep the loop in it. */
     timer->due_ns = due_ns > loop->now_ns ? due_ns : loop->now_ns + 1;
-    while (*at && (*at)->due_ns <= timer->due_ns) at = &(*at)->next;
-    timer->next = *at;
-    *at = timer;
+    timer->number = loop->n_set++;
+    set_top(loop, meld(loop->timers, timer));
 }
 
 static void timers_call(struct tutti_loop *loop)

@@ -25,7 +25,9 @@ struct tutti_loop_fd {
 struct tutti_loop_timer {
     uint64_t due_ns; /* of CLOCK_MONOTONIC; set by tutti_loop_at */
     void (*due)(struct tutti_loop_timer *timer);
-    struct tutti_loop_timer *next; /* the loop's; NULL and due_ns 0 at first */
+    /* the loop's: a heap; NULL and due_ns 0 at first */
+    struct tutti_loop_timer *child, *next, **link; /* the first below it, the next beside it, what points here */
+    uint64_t number;                               /* of two that are due at once the first that was set comes first */
 };
 struct tutti_loop_post {
     void (*call)(struct tutti_loop_post *post);

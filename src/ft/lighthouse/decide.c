@@ -169,12 +169,18 @@ void tutti_lighthouse_cancel(struct tutti_lighthouse *l, uint64_t number, struct
     decide(l, t);
 }
 
-void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, struct tutti_lighthouse_time t)
+void tutti_lighthouse_leave_unless(struct tutti_lighthouse *l, const char *replica_id, uint64_t since,
+                                   struct tutti_lighthouse_time t)
 {
     struct group *group = lighthouse_find(l, replica_id);
 
-    if (group) lighthouse_silence(l, group);
+    if (group && group->beat_ns <= since) lighthouse_silence(l, group);
     decide(l, t);
+}
+
+void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, struct tutti_lighthouse_time t)
+{
+    tutti_lighthouse_leave_unless(l, replica_id, UINT64_MAX, t);
 }
 
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t)

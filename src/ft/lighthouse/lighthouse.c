@@ -78,6 +78,18 @@ void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_ligh
                                             .shrink_only = l->n_shrink > 0};
 }
 
+void tutti_lighthouse_progress(struct tutti_lighthouse *l, const char *replica_id,
+                               const struct tutti_progress *progress, uint64_t now)
+{
+    struct group *group = lighthouse_find(l, replica_id);
+
+    if (!group) return;
+    const struct tutti_progress was = group->progress;
+    group->progress = *progress;
+    const bool same = was.n_ranks > 0 && was.step == progress->step && was.collective == progress->collective;
+    group->progress.changed_ns = same ? was.changed_ns : now;
+}
+
 void tutti_lighthouse_each(const struct tutti_lighthouse *l,
                            void (*see)(void *arg, const struct tutti_lighthouse_seen *seen), void *arg)
 {
@@ -89,6 +101,7 @@ void tutti_lighthouse_each(const struct tutti_lighthouse *l,
             .asks = group->replica != NULL,
             .member = group->member,
             .beat_ns = group->beat_ns,
+            .progress = group->progress,
             .replica = group->replica  ? group->replica
                        : group->member ? tutti_quorum_find(l->last, group->name)
                                        : NULL,

@@ -60,6 +60,14 @@ void tutti_quorum_give(struct tutti_quorum *quorum); /* NULL is allowed */
 /* NULL: it is not a member. */
 const struct tutti_replica *tutti_quorum_find(const struct tutti_quorum *quorum, const char *replica_id);
 
+/* How far a group's slowest rank is, as its manager says it with heartbeats. */
+struct tutti_progress {
+    int64_t step;
+    uint64_t collective;
+    uint32_t rank, n_ranks; /* n_ranks 0: nothing was said */
+    uint64_t changed_ns;    /* the machine's: since when it is so */
+};
+
 struct tutti_lighthouse_out {
     void *arg;
     /* The request is over: its group is a member. Counted for the receiver, which gives it back. */
@@ -90,6 +98,9 @@ struct tutti_lighthouse_time {
 /* ARGUMENT: the name is empty. */
 enum tutti_status tutti_lighthouse_beat(struct tutti_lighthouse *l, const char *replica_id,
                                         struct tutti_lighthouse_time t);
+/* ... of a group that was heard; others are ignored. */
+void tutti_lighthouse_progress(struct tutti_lighthouse *l, const char *replica_id,
+                               const struct tutti_progress *progress, uint64_t now);
 /* A group asks, which is a heartbeat, too. `request` is the caller's number for it, unlike any open one. A group may
  * have several: the last one says what it is. */
 enum tutti_status tutti_lighthouse_ask(struct tutti_lighthouse *l, const struct tutti_replica *replica,
@@ -98,6 +109,9 @@ enum tutti_status tutti_lighthouse_ask(struct tutti_lighthouse *l, const struct 
 void tutti_lighthouse_cancel(struct tutti_lighthouse *l, uint64_t request, struct tutti_lighthouse_time t);
 /* The group is known to be gone: as if it had not been heard for long. */
 void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, struct tutti_lighthouse_time t);
+/* The same, unless it was heard after `since`. */
+void tutti_lighthouse_leave_unless(struct tutti_lighthouse *l, const char *replica_id, uint64_t since,
+                                   struct tutti_lighthouse_time t);
 /* Time has passed. */
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t);
 /* When tick must be called next, UINT64_MAX: not before another event. */
@@ -115,6 +129,7 @@ struct tutti_lighthouse_seen {
     bool heard, asks, member;
     uint64_t beat_ns;                    /* of its last heartbeat */
     const struct tutti_replica *replica; /* as it asks, else as it was in the last quorum; NULL: it said nothing */
+    struct tutti_progress progress;
 };
 /* Each group that is known, in the order of their names. */
 void tutti_lighthouse_each(const struct tutti_lighthouse *l,

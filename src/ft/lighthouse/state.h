@@ -24,6 +24,7 @@ struct group {
     char *name;
     bool heard, member; /* member: of the last quorum */
     uint64_t beat_ns, joined_ns;
+    struct tutti_progress progress;
     struct tutti_replica *replica; /* as it asked; NULL: it does not ask */
     struct request *requests;
     struct link links[N_QUEUES]; /* BY_BEAT: known ones; BY_JOIN: those that ask. The oldest is first */

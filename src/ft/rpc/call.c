@@ -12,19 +12,6 @@ static struct tutti_loop *loop_of(const struct tutti_rpc_call *call)
     return call->conn->server->config.loop;
 }
 
-struct tutti_rpc_body *tutti_rpc_body_new(size_t n)
-{
-    struct tutti_rpc_body *body = tutti_alloc(sizeof(*body) + n);
-
-    if (body) body->refs = 1, body->n = n;
-    return body;
-}
-
-void tutti_rpc_body_give(struct tutti_rpc_body *body)
-{
-    if (body && --body->refs == 0) tutti_free(body);
-}
-
 struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream)
 {
     struct tutti_rpc_call *call = tutti_alloc(sizeof(*call));
@@ -58,6 +45,7 @@ void rpc_call_free(struct tutti_rpc_call *call)
     *link = call->next;
     call->conn->n_calls--;
     tutti_rpc_body_give(call->body);
+    rpc_push_free(call->pushed);
     rpc_bytes_free(&call->request);
     tutti_free(call);
 }
@@ -96,10 +84,25 @@ static void take_encoding(struct tutti_rpc_call *call, const char *value, size_t
         malformed(call, "compressed messages are not read");
 }
 
+/* "JOB@host:port" */
+static void take_authority(struct tutti_rpc_call *call, const char *value, size_t n)
+{
+    const char *at = memchr(value, '@', n);
+
+    if (!at) return;
+    if (at - value > RPC_JOB)
+        malformed(call, "the job's name is longer than 64 characters");
+    else
+        memcpy(call->job, value, (size_t)(at - value)), call->job[at - value] = '\0';
+}
+
 static const struct {
     const char *name;
     void (*take)(struct tutti_rpc_call *call, const char *value, size_t n);
-} headers[] = {{":path", take_path}, {"grpc-timeout", take_timeout}, {"grpc-encoding", take_encoding}};
+} headers[] = {{":path", take_path},
+               {":authority", take_authority},
+               {"grpc-timeout", take_timeout},
+               {"grpc-encoding", take_encoding}};
 
 void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n)
 {
@@ -197,6 +200,10 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
     char number[8], text[RPC_SENTENCE];
 
     end(call);
+    if (call->pushed) {
+        rpc_push_end(call, status, message);
+        return;
+    }
     snprintf(number, sizeof number, "%d", (int)status);
     rpc_percent_encode(message, text, sizeof text);
     const nghttp2_nv all[] = {rpc_header(":status", "200"), rpc_header("content-type", "application/grpc"),
@@ -209,6 +216,26 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
 uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call)
 {
     return call->deadline_ns;
+}
+
+void **tutti_rpc_kept(struct tutti_rpc_call *call)
+{
+    return &call->conn->kept;
+}
+
+void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note)
+{
+    call->note = note;
+}
+
+int64_t tutti_rpc_note(const struct tutti_rpc_call *call)
+{
+    return call->note;
+}
+
+const char *tutti_rpc_job(const struct tutti_rpc_call *call)
+{
+    return call->job;
 }
 
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call)

@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "http://host:port", and what may stand behind a slash. */
+/* "http://JOB@host:port", and what may stand behind a slash. */
 static bool read_address(struct tutti_rpc_channel *channel, const char *address)
 {
     const char *at = strncmp(address, "http://", 7) == 0 ? address + 7 : address;
     const size_t n = strcspn(at, "/");
+    const char *end_of_job = memchr(at, '@', n), *host = end_of_job ? end_of_job + 1 : at;
 
-    if (n >= sizeof channel->authority || !rpc_address_split(at, n, channel->host, channel->port)) return false;
+    if (n >= sizeof channel->authority || host - at > RPC_JOB + 1) return false;
+    if (!rpc_address_split(host, (size_t)(at + n - host), channel->host, channel->port)) return false;
     memcpy(channel->authority, at, n);
     return channel->host[0] != '\0';
 }

@@ -32,7 +32,7 @@ enum rpc_channel_state { RPC_IDLE, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
 struct tutti_rpc_channel {
     struct rpc_link link; /* first */
     struct tutti_rpc_channel_config config;
-    char host[RPC_HOST], port[RPC_PORT], authority[RPC_HOST + 8];
+    char host[RPC_HOST], port[RPC_PORT], authority[RPC_JOB + RPC_HOST + 9];
     enum rpc_channel_state state;
     struct tutti_loop_timer timer; /* until it dials again, or has dialled for too long */
     uint64_t pause_ns;             /* the last one */

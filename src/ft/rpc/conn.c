@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it is no stranger any more */
-#define STRANGERS 1024               /* beyond that the oldest makes room */
+#define STRANGERS(most) ((most) / 4) /* of all connections; beyond that the oldest makes room */
 #define TLS_HANDSHAKE 0x16           /* the first byte of a connection that is to be encrypted (RFC 8446, 5.1) */
 #define HEADER_BYTES (16 << 10)
 
@@ -165,8 +165,11 @@ static int detach(struct rpc_conn *conn)
 
 void rpc_conn_close(struct rpc_conn *conn)
 {
+    const struct tutti_rpc_server_config *config = &conn->server->config;
+
     conn->link.inside = true; /* nothing is sent any more */
     while (conn->calls) rpc_call_free(conn->calls);
+    if (conn->kept && config->gone) config->gone(config->arg, conn->kept);
     nghttp2_session_del(conn->link.session);
     if (conn->link.tls) tutti_tls_close(conn->link.tls);
     close(detach(conn));
@@ -275,6 +278,6 @@ void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer, co
     tutti_loop_at(loop, &conn->timer, tutti_now_ns() + SAY_NS);
     if (tutti_loop_watch(loop, &conn->link.watch, EPOLLIN) < 0)
         rpc_conn_close(conn);
-    else if (server->n_strangers > STRANGERS)
+    else if (server->n_strangers > STRANGERS(server->config.max_connections))
         rpc_conn_close(server->oldest_stranger);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define PAUSE_FIRST_NS (100 * TUTTI_NS_PER_MS)
+#define WINDOW (256 << 10) /* what a server may send before it hears that it was read: quorums of thousands are long */
 #define PAUSE_MOST_NS (10 * TUTTI_NS_PER_S)
 
 static void dial_later(struct tutti_rpc_channel *channel)
@@ -90,8 +91,11 @@ static void speak(struct tutti_rpc_channel *channel)
     struct rpc_link *link = &channel->link;
     struct tutti_rpc_request *request;
 
+    const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW}};
+
     if (nghttp2_session_client_new(&link->session, channel->callbacks, channel) != 0 ||
-        nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, NULL, 0) != 0) {
+        nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0 ||
+        nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, 0, WINDOW) != 0) {
         rpc_lost(channel, "out of memory for HTTP/2");
         return;
     }

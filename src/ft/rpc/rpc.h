@@ -2,7 +2,7 @@
 #ifndef TUTTI_FT_RPC_RPC_H
 #define TUTTI_FT_RPC_RPC_H
 
-/* Unary gRPC over HTTP/2 with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by nghttp2. In
+/* gRPC over HTTP/2 with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by nghttp2. In
  * clear text, as they do, or where both ends have the job's secret inside TLS 1.3 with a key made of it. A server
  * answers calls on a loop's thread, at once or later; connections that speak HTTP/1.1 are handed on. Sources: "gRPC
  * over HTTP2" of the gRPC project, RFC 9113.
@@ -13,13 +13,14 @@
  *         else remember(arg, call);                // and later: tutti_rpc_reply(call, body)
  *     }
  *
- * Each call ends in exactly one of: reply, fail, `cancelled`. A call whose grpc-timeout passes fails with CANCELLED
- * and "Timeout expired", as torchft's servers do, and is then cancelled like one whose peer closes the stream or goes.
+ * Each call ends in exactly one of: reply, fail, `cancelled`; before fail there may be answers pushed. A call whose
+ * grpc-timeout passes fails with CANCELLED and "Timeout expired", as torchft's servers do, and is then cancelled like
+ * one whose peer closes the stream or goes.
  *
- * Bounds: connections, those of strangers (who have not shown the secret, or not said yet what they speak), calls of a
- * connection, bytes of a message and of headers, what one address may ask for in a second, and the time until a
- * connection has said what it speaks. So strangers can not take more than so much: the oldest of them makes room for
- * the next, and of who asks for more than may be nothing is read for a while.
+ * Bounds: connections, a quarter of them for strangers (who have not shown the secret, or not said yet what they
+ * speak), calls of a connection, bytes of a message and of headers, what one address may ask for in a second, and the
+ * time until a connection has said what it speaks. So strangers can not take more than so much: the oldest of them
+ * makes room for the next, and of who asks for more than may be nothing is read for a while.
  *
  * Thread: the loop's, all; open and close any other. Ownership: what a handler gets is borrowed until it returns. */
 
@@ -66,6 +67,8 @@ struct tutti_rpc_server_config {
     void *arg; /* of the methods and of `http` */
     /* The peer has not answered the call and never will: nobody may use it any more. Not after reply and fail. */
     void (*cancelled)(void *arg, struct tutti_rpc_call *call);
+    /* A connection on which something was kept (tutti_rpc_kept) has ended, by whatever. NULL: nothing is kept. */
+    void (*gone)(void *arg, void *kept);
     /* A connection whose first bytes, which are still unread, are not HTTP/2: it belongs to who is called. NULL: it is
      * closed. */
     void (*http)(void *arg, int fd);
@@ -87,16 +90,27 @@ bool tutti_rpc_server_allows(struct tutti_rpc_server *server, const struct socka
 /* The peer's address, "10.0.0.1:41002". */
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
 uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call); /* TUTTI_NEVER: it has none */
+/* Where the handler keeps what it likes of the call's connection; NULL at first. */
+void **tutti_rpc_kept(struct tutti_rpc_call *call);
+/* A number of the handler's own, 0 at first. */
+void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note);
+int64_t tutti_rpc_note(const struct tutti_rpc_call *call);
+/* The job that the client's address names, "http://JOB@host:port"; "": none. */
+const char *tutti_rpc_job(const struct tutti_rpc_call *call);
 /* Takes the caller's count of the body over. */
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
+/* One of many answers to a call, which stays until it fails (OK: that was all) or is cancelled; NULL: the client is
+ * told that they will come. Takes the caller's count over. False: the client does not read, and has so many waiting
+ * that this one is dropped. */
+bool tutti_rpc_push(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 
 /* ---- clients ---- */
 /* One connection to a server, made when it is first needed and made anew when it is lost. A host's name is looked up on
  * the loop's thread, which waits for that. */
 struct tutti_rpc_channel_config {
     struct tutti_loop *loop;
-    const char *address; /* "http://host:port" or "host:port"; copied */
+    const char *address; /* "http://host:port", "host:port", "http://JOB@host:port"; copied */
     size_t max_message;
     const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
     uint64_t dial_ns;   /* so long one address of the host may take; 0: as long as the kernel tries */

@@ -383,7 +383,7 @@ static void test_flood_of_strangers(void **state)
     if (most.rlim_cur < 2 * N) skip();
     int *fds = malloc(N * sizeof *fds);
     server_secret = client_secret = "sesame";
-    struct tutti_rpc_server *server = serve(0, 65536);
+    struct tutti_rpc_server *server = serve(0, 4096);
     struct tutti_rpc_channel *friend = dial(tutti_rpc_server_port(server));
     assert_true(ask(friend, "/t/Echo", 8, 60 * S).same);
     for (int i = 0; i < N; i++) {

@@ -12,6 +12,20 @@
 #define RPC_ADDRESS_TEXT 64
 #define RPC_SENTENCE 512
 
+/* Answers of a call that has many. */
+#define RPC_PUSHED 1024
+struct rpc_pushed {
+    struct rpc_pushed *next;
+    struct tutti_rpc_body *body;
+    size_t sent; /* of prefix and body */
+};
+struct rpc_stream {
+    struct rpc_pushed *first, *last;
+    uint32_t n;
+    bool over; /* all is said when these are sent */
+    char status[8], message[RPC_SENTENCE];
+};
+
 struct rpc_conn;
 /* A stream: from its headers until it is closed. */
 struct tutti_rpc_call {
@@ -26,9 +40,12 @@ struct tutti_rpc_call {
     bool malformed;           /* its headers or bytes can not be */
     const char *why;          /* ... the sentence */
     struct rpc_bytes request; /* so far */
+    char job[RPC_JOB + 1];
+    int64_t note;
     /* the answer */
     struct tutti_rpc_body *body;
-    size_t sent; /* of prefix and body */
+    size_t sent;               /* of prefix and body */
+    struct rpc_stream *pushed; /* NULL: one answer */
 };
 
 struct rpc_conn {
@@ -38,6 +55,7 @@ struct rpc_conn {
     struct tutti_rpc_server *server;
     struct tutti_rpc_call *calls;
     uint32_t n_calls;
+    void *kept;                       /* the handlers' */
     bool awaits;                      /* the rest of its preface */
     bool stranger;                    /* has not shown the secret, or where there is none: what it speaks */
     struct rpc_conn *older, *younger; /* strangers */
@@ -74,5 +92,9 @@ void rpc_call_free(struct tutti_rpc_call *call);
 void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n);
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n);
 void rpc_call_run(struct tutti_rpc_call *call); /* the request is here */
+
+/* ---- push.c ---- */
+void rpc_push_end(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
+void rpc_push_free(struct rpc_stream *stream); /* NULL is allowed */
 
 #endif

@@ -1,112 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls become events of a job's machine, its answers replies. A request's number is the address of its call, which
  * stays until it is answered or cancelled. */
+#include "ft/message/message.h"
 #include "ft/serve/jobs.h"
 
-#include <torchft.pb-c.h>
+#include <tutti.pb-c.h>
 
 #include <string.h>
 
-#define MAX_TEXT 4096 /* of a name or an address */
-
 /* ---- answers ---- */
-static void body_discard(void *body)
-{
-    tutti_rpc_body_give(body);
-}
-
-/* NULL: out of memory. */
-static struct tutti_rpc_body *encode(const struct tutti_quorum *quorum)
-{
-    ProtobufCBinaryData *members = tutti_alloc_array(quorum->n, sizeof(*members));
-    Torchft__Timestamp created = TORCHFT__TIMESTAMP__INIT;
-    Torchft__Quorum packed = TORCHFT__QUORUM__INIT;
-    Torchft__LighthouseQuorumResponse response = TORCHFT__LIGHTHOUSE_QUORUM_RESPONSE__INIT;
-
-    if (!members) return NULL;
-    for (uint32_t i = 0; i < quorum->n; i++) {
-        const struct tutti_replica *replica = quorum->members[i];
-        members[i] = (ProtobufCBinaryData){replica->n_raw, (uint8_t *)(uintptr_t)replica->raw};
-    }
-    created.seconds = quorum->created_ns / (int64_t)TUTTI_NS_PER_S;
-    created.nanos = (int32_t)(quorum->created_ns % (int64_t)TUTTI_NS_PER_S);
-    packed.quorum_id = quorum->id;
-    packed.n_participants = quorum->n, packed.participants = members;
-    packed.created = &created;
-    response.quorum = &packed;
-    struct tutti_rpc_body *body = tutti_rpc_body_new(torchft__lighthouse_quorum_response__get_packed_size(&response));
-    if (body) torchft__lighthouse_quorum_response__pack(&response, body->bytes);
-    tutti_free(members);
-    return body;
-}
-
+/* A call's note: 0 for one of torchft's protocol, else the epoch that a Step knows, and one. */
 void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum)
 {
     struct tutti_rpc_call *call = (struct tutti_rpc_call *)(uintptr_t)request;
+    struct serve_view *view = &((struct serve_job *)arg)->view;
+    const int64_t note = tutti_rpc_note(call);
+    struct tutti_rpc_body *body = !serve_view_follow(view, quorum) ? NULL
+                                  : note > 0                       ? serve_view_since(view, quorum, note - 1)
+                                                                   : serve_view_whole(quorum);
 
-    (void)arg;
-    if (!quorum->encoded) quorum->encoded = encode(quorum), quorum->discard = body_discard;
-    struct tutti_rpc_body *body = quorum->encoded;
-    if (body) {
-        body->refs++;
+    if (body)
         tutti_rpc_reply(call, body);
-    } else {
+    else
         tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
-    }
     tutti_quorum_give(quorum);
 }
 
 /* ---- calls ---- */
-static bool is_long(const char *text)
-{
-    return strlen(text) > MAX_TEXT;
-}
-
-static void refuse(struct tutti_rpc_call *call)
-{
-    tutti_rpc_fail(call,
-                   tutti_last_error()->status == TUTTI_ERR_ARGUMENT ? TUTTI_RPC_INVALID_ARGUMENT
-                                                                    : TUTTI_RPC_RESOURCE_EXHAUSTED,
-                   tutti_last_error()->text);
-}
-
-static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call, const Torchft__QuorumMember *m)
+/* The member, whose step, failures and shrink_only are told apart from what stays. */
+static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call, Torchft__QuorumMember *m)
 {
     struct tutti_replica replica = {.replica_id = m->replica_id,
                                     .address = m->address,
                                     .store_address = m->store_address,
                                     .data = m->data,
-                                    .n_raw = torchft__quorum_member__get_packed_size(m),
                                     .step = m->step,
                                     .commit_failures = m->commit_failures,
                                     .world_size = m->world_size,
                                     .shrink_only = m->shrink_only};
 
-    if (is_long(m->replica_id) || is_long(m->address) || is_long(m->store_address))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "a name or an address is longer than %d bytes", MAX_TEXT);
+    if (serve_is_long(m->replica_id) || serve_is_long(m->address) || serve_is_long(m->store_address))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "a name or an address is longer than %d bytes", TUTTI_MESSAGE_TEXT);
+    m->step = m->commit_failures = 0, m->shrink_only = false;
+    replica.n_raw = torchft__quorum_member__get_packed_size(m);
     uint8_t *raw = tutti_alloc(replica.n_raw);
     if (!raw) return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
     torchft__quorum_member__pack(m, raw);
     replica.raw = raw;
-    const enum tutti_status status = tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, serve_now());
+    const struct tutti_lighthouse_time now = serve_now();
+    serve_present(job, call, replica.replica_id, now.now);
+    const enum tutti_status status = tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
     tutti_free(raw);
     job->n_asks++;
     return status;
 }
 
-/* The job that the call is of; NULL: it is refused already. */
-static struct serve_job *job_of(struct tutti_serve *serve, struct tutti_rpc_call *call)
-{
-    struct serve_job *job = serve_job(serve, "default");
-
-    if (!job) refuse(call);
-    return job;
-}
-
 static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = job_of(arg, call);
-    Torchft__LighthouseQuorumRequest *request = torchft__lighthouse_quorum_request__unpack(NULL, n, message);
+    struct serve_job *job = serve_job_of(arg, call);
+    Torchft__LighthouseQuorumRequest *request =
+        job ? torchft__lighthouse_quorum_request__unpack(NULL, n, message) : NULL;
 
     if (!job) return;
     if (!request)
@@ -114,43 +67,178 @@ static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
     else if (!request->requester)
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "missing requester");
     else if (ask(job, call, request->requester) < 0)
-        refuse(call);
+        serve_refuse(call);
     if (request) torchft__lighthouse_quorum_request__free_unpacked(request, NULL);
     serve_settle(job);
 }
 
-static void on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+/* ---- Step ---- */
+/* It is what it was, but for its step. NULL: nobody knows what it was. */
+static const struct tutti_replica *known(const struct serve_job *job, const char *replica_id)
 {
-    struct serve_job *job = job_of(arg, call);
-    Torchft__LighthouseHeartbeatRequest *request = torchft__lighthouse_heartbeat_request__unpack(NULL, n, message);
-    struct tutti_rpc_body *empty = tutti_rpc_body_new(0);
+    const struct tutti_quorum *last = tutti_lighthouse_last(job->machine);
+    const struct tutti_replica *replica = last ? tutti_quorum_find(last, replica_id) : NULL;
+
+    return replica && replica->n_raw > 0 ? replica : NULL;
+}
+
+static enum tutti_status ask_again(struct serve_job *job, struct tutti_rpc_call *call, const Tutti__StepRequest *step,
+                                   const struct tutti_replica *was)
+{
+    struct tutti_replica replica = *was;
+
+    replica.step = step->step, replica.commit_failures = step->commit_failures;
+    replica.shrink_only = step->shrink_only;
+    const struct tutti_lighthouse_time now = serve_now();
+    serve_present(job, call, replica.replica_id, now.now);
+    job->n_asks++;
+    return tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
+}
+
+static enum tutti_status ask_anew(struct serve_job *job, struct tutti_rpc_call *call, const Tutti__StepRequest *step)
+{
+    Torchft__QuorumMember *member = torchft__quorum_member__unpack(NULL, step->member.len, step->member.data);
+
+    if (!member || strcmp(member->replica_id, step->replica_id) != 0) {
+        if (member) torchft__quorum_member__free_unpacked(member, NULL);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "the member can not be read, or is not of this replica_id");
+    }
+    member->step = step->step, member->commit_failures = step->commit_failures;
+    member->shrink_only = step->shrink_only;
+    const enum tutti_status status = ask(job, call, member);
+    torchft__quorum_member__free_unpacked(member, NULL);
+    return status;
+}
+
+static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    struct serve_job *job = serve_job_of(arg, call);
+    Tutti__StepRequest *step = job ? tutti__step_request__unpack(NULL, n, message) : NULL;
+    const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step->replica_id) : NULL;
 
     if (!job) return;
-    if (!request)
+    if (step) tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) + 1);
+    if (!step)
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    else if (is_long(request->replica_id))
-        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "replica_id is longer than 4096 bytes");
-    else if (!empty || tutti_lighthouse_beat(job->machine, request->replica_id, serve_now()) < 0)
-        refuse(call);
-    else
-        tutti_rpc_reply(call, empty), empty = NULL;
-    tutti_rpc_body_give(empty);
-    if (request) torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
-    job->n_beats++;
+    else if (step->member.len == 0 && !was)
+        tutti_rpc_fail(call, TUTTI_RPC_NOT_FOUND, "this group was in no quorum here: say what it is");
+    else if ((was ? ask_again(job, call, step, was) : ask_anew(job, call, step)) < 0)
+        serve_refuse(call);
+    if (step) tutti__step_request__free_unpacked(step, NULL);
     serve_settle(job);
 }
 
-/* Its request is in one job's machine; the others do not know the number. */
-void serve_cancelled(void *arg, struct tutti_rpc_call *call)
+/* ---- what groups are told ---- */
+static void add_entry(Tutti__ConfigEntry *entry, const char *key, const char *value)
 {
-    const struct tutti_serve *serve = arg;
+    tutti__config_entry__init(entry);
+    entry->key = (char *)(uintptr_t)key, entry->value = (char *)(uintptr_t)value;
+}
 
-    for (struct serve_job *job = serve->jobs; job; job = job->next) {
-        tutti_lighthouse_cancel(job->machine, (uintptr_t)call, serve_now());
-        serve_settle(job);
+static void on_config(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    const struct tutti_serve_config *config = &((struct tutti_serve *)arg)->config;
+    Tutti__ConfigEntry *entries = tutti_alloc_array(config->n_words + 1, sizeof(*entries));
+    Tutti__ConfigEntry **all = tutti_alloc_array(config->n_words + 1, sizeof(*all));
+    Tutti__ConfigResponse response = TUTTI__CONFIG_RESPONSE__INIT;
+    struct tutti_rpc_body *body = NULL;
+
+    (void)message, (void)n;
+    for (size_t i = 0; entries && all && i < config->n_words; i++) {
+        add_entry(&entries[i], config->words[i].name, config->words[i].value);
+        all[response.n_config_data++] = &entries[i];
+    }
+    response.config_data = all;
+    if (entries && all) body = tutti_rpc_body_new(tutti__config_response__get_packed_size(&response));
+    if (body) {
+        tutti__config_response__pack(&response, body->bytes);
+        tutti_rpc_reply(call, body);
+    } else {
+        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
+    }
+    tutti_free(entries);
+    tutti_free(all);
+}
+
+static void on_subscribe(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_subscriber *subscriber = job ? tutti_alloc(sizeof(*subscriber)) : NULL;
+
+    (void)message, (void)n;
+    if (!job) return;
+    if (!subscriber || !tutti_rpc_push(call, NULL)) {
+        tutti_free(subscriber);
+        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
+        return;
+    }
+    *subscriber = (struct serve_subscriber){.next = job->subscribers, .call = call};
+    job->subscribers = subscriber;
+}
+
+static void forget_unsubscribed(struct serve_job *job)
+{
+    for (struct serve_subscriber **link = &job->subscribers, *s; (s = *link);)
+        if (s->call)
+            link = &s->next;
+        else
+            *link = s->next, tutti_free(s);
+}
+
+static void unsubscribe(struct serve_job *job, const struct tutti_rpc_call *call)
+{
+    for (struct serve_subscriber *s = job->subscribers; s; s = s->next)
+        if (s->call == call) s->call = NULL;
+    if (!job->telling) forget_unsubscribed(job);
+}
+
+/* Who does not read is let go. Telling one may end the call of another. */
+static void tell(struct serve_job *job, const struct serve_lost *lost)
+{
+    Tutti__FailureNotification note = TUTTI__FAILURE_NOTIFICATION__INIT;
+
+    note.replica_id = (char *)(uintptr_t)lost->replica_id;
+    struct tutti_rpc_body *body = tutti_rpc_body_new(tutti__failure_notification__get_packed_size(&note));
+    if (!body) return;
+    tutti__failure_notification__pack(&note, body->bytes);
+    job->telling = true;
+    for (struct serve_subscriber *s = job->subscribers; s; s = s->next) {
+        if (!s->call) continue;
+        body->refs++;
+        if (tutti_rpc_push(s->call, body) || !s->call) continue;
+        tutti_rpc_fail(s->call, TUTTI_RPC_RESOURCE_EXHAUSTED, "this client does not read what it is told");
+        s->call = NULL;
+    }
+    job->telling = false;
+    forget_unsubscribed(job);
+    tutti_rpc_body_give(body);
+}
+
+void serve_tell_lost(struct serve_job *job)
+{
+    while (job->lost) {
+        struct serve_lost *lost = job->lost;
+        tell(job, lost);
+        job->lost = lost->next;
+        tutti_free(lost);
     }
 }
 
+void serve_cancelled(void *arg, struct tutti_rpc_call *call)
+{
+    const char *name = tutti_rpc_job(call);
+    struct serve_job *job = serve_job_find(arg, name[0] ? name : SERVE_DEFAULT);
+
+    if (!job) return;
+    if (job->subscribers) unsubscribe(job, call);
+    tutti_lighthouse_cancel(job->machine, (uintptr_t)call, serve_now());
+    serve_settle(job);
+}
+
 const struct tutti_rpc_method serve_methods[] = {{"/torchft.LighthouseService/Quorum", on_quorum},
-                                                 {"/torchft.LighthouseService/Heartbeat", on_heartbeat}};
+                                                 {"/torchft.LighthouseService/Heartbeat", serve_on_heartbeat},
+                                                 {"/tutti.LighthouseService/Leave", serve_on_leave},
+                                                 {"/torchft.LighthouseService/GetConfig", on_config},
+                                                 {"/torchft.LighthouseService/SubscribeFailures", on_subscribe},
+                                                 {"/tutti.LighthouseService/Step", on_step}};
 const size_t serve_n_methods = TUTTI_ARRAY_LEN(serve_methods);

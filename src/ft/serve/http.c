@@ -111,7 +111,8 @@ static bool is_allowed(struct serve_http *http, struct MHD_Connection *c, size_t
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 
-    return info && tutti_rpc_server_allows(http->serve->rpc, info->client_addr, 1 + (uint32_t)(n >> 10));
+    return info && http->serve->rpc &&
+           tutti_rpc_server_allows(http->serve->rpc, info->client_addr, 1 + (uint32_t)(n >> 10));
 }
 
 /* ---- what there is ---- */
@@ -119,7 +120,7 @@ static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c
                                const char *type)
 {
     const char *name = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "job");
-    struct serve_job *job = serve_job_find(http->serve, name ? name : "default");
+    struct serve_job *job = serve_job_find(http->serve, name ? name : SERVE_DEFAULT);
     const struct serve_shown *shown = job ? serve_show(job, kind) : NULL;
 
     if (!job) return say(c, MHD_HTTP_NOT_FOUND, "There is no such job.\n");
@@ -185,7 +186,7 @@ static bool read_name(const char *path, char *out, size_t capacity)
 static enum MHD_Result kill_it(struct serve_http *http, struct MHD_Connection *c, const char *path)
 {
     const char *job_name = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "job");
-    struct serve_job *job = serve_job_find(http->serve, job_name ? job_name : "default");
+    struct serve_job *job = serve_job_find(http->serve, job_name ? job_name : SERVE_DEFAULT);
     char name[4097];
 
     if (http->kill.waits == c && http->kill.done) {

@@ -32,8 +32,15 @@ void serve_note(struct serve_job *job, const char *format, ...)
 static void on_lost(void *arg, const char *replica_id)
 {
     struct serve_job *job = arg;
+    const size_t n = strlen(replica_id) + 1;
+    struct serve_lost *lost = job->subscribers ? tutti_alloc(sizeof(*lost) + n) : NULL, **end = &job->lost;
 
     job->n_lost++;
+    if (lost) {
+        memcpy(lost->replica_id, replica_id, n);
+        while (*end) end = &(*end)->next;
+        *end = lost;
+    }
     serve_note(job, "%.64s is not heard any more", replica_id);
 }
 
@@ -74,6 +81,7 @@ void serve_settle(struct serve_job *job)
         last->refs++;
         job->n_quorums++;
     }
+    if (job->lost) job->serve->tell_lost(job);
     if (due == UINT64_MAX)
         tutti_loop_stop(job->serve->loop, &job->timer);
     else
@@ -89,12 +97,50 @@ static void on_due(struct tutti_loop_timer *timer)
 }
 
 /* ---- life ---- */
-struct serve_job *serve_job_find(const struct tutti_serve *serve, const char *name)
+struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name)
 {
-    struct serve_job *job = serve->jobs;
+    struct serve_job **link = &serve->jobs, *job;
 
-    while (job && strcmp(job->name, name) != 0) job = job->next;
+    while ((job = *link) && strcmp(job->name, name) != 0) link = &job->next;
+    if (!job) return NULL;
+    *link = job->next; /* it comes first: it is asked for again soon */
+    job->next = serve->jobs;
+    serve->jobs = job;
     return job;
+}
+
+static void end(struct serve_job *job)
+{
+    struct serve_job **link = &job->serve->jobs;
+
+    while (*link != job) link = &(*link)->next;
+    *link = job->next;
+    job->serve->n_jobs--;
+    tutti_loop_stop(job->serve->loop, &job->timer);
+    tutti_lighthouse_destroy(job->machine);
+    tutti_quorum_give(job->told);
+    serve_view_fini(&job->view);
+    for (int kind = 0; kind < N_SHOWS; kind++) free(job->shown[kind].text);
+    tutti_free(job);
+}
+
+static bool is_default(const struct serve_job *job)
+{
+    return strcmp(job->name, SERVE_DEFAULT) == 0;
+}
+
+/* A job that never had a quorum, and of which nobody is known any more, makes room. */
+static bool make_room(struct tutti_serve *serve)
+{
+    struct tutti_lighthouse_counts counts;
+
+    for (struct serve_job *job = serve->jobs; job && serve->n_jobs >= JOB_MOST; job = job->next) {
+        tutti_lighthouse_counts(job->machine, &counts);
+        if (counts.n_known > 0 || tutti_lighthouse_last(job->machine) || job->subscribers || is_default(job)) continue;
+        end(job);
+        break;
+    }
+    return serve->n_jobs < JOB_MOST;
 }
 
 static struct serve_job *make(struct tutti_serve *serve, const char *name)
@@ -111,6 +157,7 @@ static struct serve_job *make(struct tutti_serve *serve, const char *name)
         return NULL;
     }
     job->serve = serve;
+    serve_view_init(&job->view, serve_now().wall);
     job->timer.due = on_due;
     memcpy(job->name, name, strlen(name));
     job->next = serve->jobs;
@@ -128,7 +175,7 @@ struct serve_job *serve_job(struct tutti_serve *serve, const char *name)
     if (job) return job;
     if (n == 0 || n > JOB_NAME || strspn(name, allowed) != n)
         tutti_fail(TUTTI_ERR_ARGUMENT, "a job's name has 1 to %d of the characters a-z A-Z 0-9 . _ -", JOB_NAME);
-    else if (serve->n_jobs >= JOB_MOST)
+    else if (!make_room(serve))
         tutti_fail(TUTTI_ERR_MEMORY, "this lighthouse has %d jobs already", JOB_MOST);
     else
         job = make(serve, name);
@@ -137,12 +184,5 @@ struct serve_job *serve_job(struct tutti_serve *serve, const char *name)
 
 void serve_jobs_end(struct tutti_serve *serve)
 {
-    while (serve->jobs) {
-        struct serve_job *job = serve->jobs;
-        serve->jobs = job->next;
-        tutti_lighthouse_destroy(job->machine);
-        tutti_quorum_give(job->told);
-        for (int kind = 0; kind < N_SHOWS; kind++) free(job->shown[kind].text);
-        tutti_free(job);
-    }
+    while (serve->jobs) end(serve->jobs);
 }

@@ -7,9 +7,11 @@
 
 #include "ft/rpc/rpc.h"
 #include "ft/serve/serve.h"
+#include "ft/serve/view.h"
 
 #include <stdio.h>
 
+#define SERVE_DEFAULT "default" /* the job of clients that name none */
 #define JOB_NAME 64
 #define JOB_EVENTS 64
 #define JOB_MOST 1024
@@ -20,19 +22,34 @@ struct serve_event {
     int64_t wall_ns;
     char text[EVENT_TEXT];
 };
-/* A text for people, made at most so often: who asks for it again and again costs a copy. */
-#define SHOWN_NS (200 * TUTTI_NS_PER_MS)
+/* A text for people, which is not made anew before so many times what making it took: who asks for it again and again
+ * costs a copy. */
+#define SHOWN_NS (20 * TUTTI_NS_PER_MS)
+#define SHOWN_TIMES 20
 enum serve_kind { SHOW_PAGE, SHOW_JSON, SHOW_METRICS, N_SHOWS };
 struct serve_shown {
     char *text;
     size_t n;
-    uint64_t made_ns;
+    uint64_t until_ns;
+};
+/* Who is told of groups that are lost. */
+struct serve_subscriber {
+    struct serve_subscriber *next;
+    struct tutti_rpc_call *call;
+};
+struct serve_lost {
+    struct serve_lost *next;
+    char replica_id[];
 };
 struct serve_job {
     struct serve_job *next;
     struct tutti_serve *serve;
     struct tutti_loop_timer timer;
     struct tutti_lighthouse *machine;
+    struct serve_view view;
+    struct serve_subscriber *subscribers;
+    bool telling;              /* ... is under way: subscribers stay */
+    struct serve_lost *lost;   /* they are not told of these yet */
     struct tutti_quorum *told; /* the last one with a new number; counted */
     char name[JOB_NAME + 1];
     struct serve_event events[JOB_EVENTS];
@@ -42,6 +59,7 @@ struct serve_job {
 
 struct serve_http;
 struct serve_kill;
+struct serve_present;
 struct tutti_serve {
     struct tutti_serve_config config; /* bind NULL */
     char token[TUTTI_SERVE_TOKEN];    /* "": no secret */
@@ -49,9 +67,12 @@ struct tutti_serve {
     struct tutti_rpc_server *rpc;
     /* What a job's machine tells of a request that is over; the job is the argument. */
     void (*answer)(void *arg, uint64_t request, struct tutti_quorum *quorum);
-    struct serve_http *http; /* NULL: this build has no page */
+    void (*tell_lost)(struct serve_job *job); /* subscribers hear of them, and they are freed */
+    struct serve_http *http;                  /* NULL: this build has no page */
     struct serve_job *jobs;
     struct serve_kill *kills;
+    struct serve_present *absent, *last_absent; /* groups whose connections ended, until they are gone */
+    struct tutti_loop_timer absence;
     uint32_t n_jobs;
     char address[320];
 };
@@ -59,7 +80,7 @@ struct tutti_serve {
 /* ---- jobs.c ---- */
 struct tutti_lighthouse_time serve_now(void);
 /* NULL: there is none of this name. */
-struct serve_job *serve_job_find(const struct tutti_serve *serve, const char *name);
+struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name);
 /* Finds or makes; NULL: the record says why. */
 struct serve_job *serve_job(struct tutti_serve *serve, const char *name);
 void serve_jobs_end(struct tutti_serve *serve);
@@ -67,9 +88,24 @@ void serve_jobs_end(struct tutti_serve *serve);
 void serve_settle(struct serve_job *job);
 void serve_note(struct serve_job *job, const char *format, ...) TUTTI_PRINTF(2, 3);
 
+/* ---- presence.c ---- */
+/* The group was heard by this call's connection. */
+void serve_present(struct serve_job *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
+void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
+void serve_absent_end(struct tutti_serve *serve);
+
+/* ---- beats.c ---- */
+bool serve_is_long(const char *text);
+void serve_refuse(struct tutti_rpc_call *call); /* as the record says */
+/* The job that the call is of; NULL: it is refused already. */
+struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call);
+void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+
 /* ---- calls.c ---- */
 extern const struct tutti_rpc_method serve_methods[];
 extern const size_t serve_n_methods;
+void serve_tell_lost(struct serve_job *job);
 void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum);
 void serve_cancelled(void *arg, struct tutti_rpc_call *call);
 

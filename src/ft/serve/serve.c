@@ -38,7 +38,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
     if (serve->config.secret) TUTTI_TRY(tutti_serve_token(serve->config.secret, serve->token));
     TUTTI_TRY(tutti_loop_open("tutti-lighthouse", &serve->loop));
     TUTTI_TRY(tutti_loop_start(serve->loop));
-    if (!serve_job(serve, "default")) return tutti_last_error()->status;
+    if (!serve_job(serve, SERVE_DEFAULT)) return tutti_last_error()->status;
     tutti_loop_run(serve->loop, open_page, serve);
     const struct tutti_rpc_server_config rpc = {.loop = serve->loop,
                                                 .bind = bind,
@@ -46,6 +46,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .n_methods = serve_n_methods,
                                                 .arg = serve,
                                                 .cancelled = serve_cancelled,
+                                                .gone = serve_gone,
                                                 .http = serve_http_take,
                                                 .max_connections = MAX_CONNECTIONS,
                                                 .max_calls = MAX_CALLS,
@@ -66,6 +67,7 @@ enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, stru
     serve->config = *config;
     serve->config.bind = NULL;
     serve->answer = serve_answer;
+    serve->tell_lost = serve_tell_lost;
     const enum tutti_status status = open_parts(serve, config->bind);
     if (status >= 0)
         *out = serve;
@@ -79,7 +81,7 @@ const char *tutti_serve_address(const struct tutti_serve *serve)
     return serve->address;
 }
 
-static void end_parts(void *arg)
+static void end_people(void *arg)
 {
     struct tutti_serve *serve = arg;
 
@@ -88,14 +90,20 @@ static void end_parts(void *arg)
     serve->http = NULL;
 }
 
+static void end_jobs(void *arg)
+{
+    serve_absent_end(arg);
+    serve_jobs_end(arg);
+}
+
 void tutti_serve_close(struct tutti_serve *serve)
 {
     if (!serve) return;
     const struct tutti_error why = *tutti_last_error();
-    if (serve->loop) tutti_loop_run(serve->loop, end_parts, serve);
+    if (serve->loop) tutti_loop_run(serve->loop, end_people, serve);
     tutti_rpc_server_close(serve->rpc);
+    if (serve->loop) tutti_loop_run(serve->loop, end_jobs, serve);
     if (serve->loop) tutti_loop_close(serve->loop);
-    serve_jobs_end(serve);
     tutti_free(serve);
     if (why.status < 0) tutti_fail_record(&why);
 }

@@ -12,11 +12,16 @@
 #include "ft/lighthouse/lighthouse.h"
 
 struct tutti_serve;
+struct tutti_serve_word {
+    const char *name, *value;
+};
 struct tutti_serve_config {
     const char *bind; /* "host:port" */
     struct tutti_lighthouse_options options;
     const char *secret; /* the job's, borrowed until it is closed; NULL: all who come are believed, and nobody kills */
-    uint32_t rate;      /* what one address may ask for in a second (rpc.h); 0: anything */
+    const struct tutti_serve_word *words; /* what GetConfig tells, borrowed until it is closed */
+    size_t n_words;
+    uint32_t rate; /* what one address may ask for in a second (rpc.h); 0: anything */
 };
 /* What a kill takes, and who reads the page from another host: made of the secret, so that it is told without it. */
 #define TUTTI_SERVE_TOKEN 33

@@ -133,6 +133,12 @@ static void json_group(void *arg, const struct tutti_lighthouse_seen *seen)
         fputs(",\"store_address\":", view->out);
         json_text(view->out, r->store_address);
     }
+    if (seen->progress.n_ranks > 0)
+        fprintf(view->out,
+                ",\"progress\":{\"step\":%" PRId64 ",\"collective\":%" PRIu64 ",\"rank\":%" PRIu32 ",\"ranks\":%" PRIu32
+                ",\"since_ms\":%" PRIu64 "}",
+                seen->progress.step, seen->progress.collective, seen->progress.rank, seen->progress.n_ranks,
+                (view->now - seen->progress.changed_ns) / TUTTI_NS_PER_MS);
     fputc('}', view->out);
 }
 
@@ -195,6 +201,10 @@ static void page_group(void *arg, const struct tutti_lighthouse_seen *seen)
     html_text(view->out, r ? r->address : "");
     fprintf(view->out, "</td><td>%" PRIu64 ".%" PRIu64 " s</td><td>", age_ms(view, seen) / 1000,
             age_ms(view, seen) / 100 % 10);
+    if (seen->progress.n_ranks > 0)
+        fprintf(view->out, "step %" PRId64 ", collective %" PRIu64 " for %" PRIu64 " s", seen->progress.step,
+                seen->progress.collective, (view->now - seen->progress.changed_ns) / TUTTI_NS_PER_S);
+    fputs("</td><td>", view->out);
     if (seen->member && is_trusted(view->job)) {
         fputs("<button data-kill=\"", view->out);
         html_text(view->out, seen->replica_id);
@@ -245,7 +255,7 @@ static void show_page(FILE *out, const struct serve_job *job)
     html_text(out, reason);
     fputs(
         "</p>\n<table id=\"groups\"><thead><tr><th>group</th><th>state</th><th>step</th><th>ranks</th><th>manager</th>"
-        "<th>heard</th><th></th></tr></thead><tbody>\n",
+        "<th>heard</th><th>progress</th><th></th></tr></thead><tbody>\n",
         out);
     tutti_lighthouse_each(job->machine, page_group, &view);
     fputs("</tbody></table>\n", out);
@@ -350,9 +360,10 @@ const struct serve_shown *serve_show(struct serve_job *job, enum serve_kind kind
 {
     static void (*const shows[N_SHOWS])(FILE * out, const struct serve_job *job) = {
         [SHOW_PAGE] = show_page, [SHOW_JSON] = show_json, [SHOW_METRICS] = show_metrics};
-    struct serve_shown *shown = &job->shown[kind], made = {.made_ns = tutti_now_ns()};
+    struct serve_shown *shown = &job->shown[kind], made = {0};
+    const uint64_t before = tutti_now_ns();
 
-    if (shown->text && made.made_ns - shown->made_ns < SHOWN_NS) return shown;
+    if (shown->text && before < shown->until_ns) return shown;
     FILE *out = open_memstream(&made.text, &made.n);
     if (!out) return NULL;
     shows[kind](out, job);
@@ -361,6 +372,8 @@ const struct serve_shown *serve_show(struct serve_job *job, enum serve_kind kind
         free(made.text);
         return NULL;
     }
+    const uint64_t now = tutti_now_ns(), rest = SHOWN_TIMES * (now - before);
+    made.until_ns = now + (rest > SHOWN_NS ? rest : SHOWN_NS);
     free(shown->text);
     *shown = made;
     return shown;

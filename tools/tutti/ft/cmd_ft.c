@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `tutti ft`: what people ask of lighthouses. */
-#include "tools/tutti/cmd.h"
+#include "ft.h"
 
 #include "base/config.h"
 #include "ft/serve/serve.h"
@@ -50,6 +50,8 @@ static int cmd_token(int argc, char **argv)
 int tutti_cmd_ft(int argc, char **argv)
 {
     static const struct tutti_command list[] = {
+        {"status", "ADDRESS", "what a lighthouse knows: groups, steps, the quorum", ft_cmd_status},
+        {"bench", NULL, "what a step costs a lighthouse", ft_cmd_bench},
         {"token", NULL, "the token that a lighthouse's page asks for", cmd_token},
     };
     static const struct tutti_commands commands = {"tutti ft", list, sizeof list / sizeof list[0], ""};

@@ -2,6 +2,8 @@
 /* `tutti lighthouse`: serves until it is told to end. Options have torchft_lighthouse's names, with - or _. */
 #include "tools/tutti/cmd.h"
 
+#include "lighthouse.h"
+
 #include "base/config.h"
 #include "ft/serve/serve.h"
 
@@ -12,9 +14,23 @@
 #include <string.h>
 #include <sys/resource.h>
 
+/* Each option, by torchft's name of it; the file of options may have it, too. */
+enum { BIND, MIN_REPLICAS, JOIN_TIMEOUT, QUORUM_TICK, HEARTBEAT_TIMEOUT, RATE, N_OPTIONS };
+static const struct {
+    const char *name, *fallback, *value, *help; /* fallback NULL: none; value: what the help calls it */
+} table[N_OPTIONS] = {
+    [BIND] = {"bind", NULL, "ADDRESS",
+              "host:port to listen at (with a secret [::]:29510, all addresses; else localhost:29510)"},
+    [MIN_REPLICAS] = {"min_replicas", NULL, "N", "so many groups make a quorum at least; required"},
+    [JOIN_TIMEOUT] = {"join_timeout_ms", "60000", "MS", "how long to wait for groups that live and do not ask (60000)"},
+    [QUORUM_TICK] = {"quorum_tick_ms", "100", "MS", "who was left out is looked at again so much later (100)"},
+    [HEARTBEAT_TIMEOUT] = {"heartbeat_timeout_ms", "5000", "MS", "a group not heard for so long is dead (5000)"},
+    [RATE] = {"rate", "10000", "N", "calls and reads a second for one peer address; 0: any (10000)"},
+};
 struct options {
-    const char *bind;
-    uint64_t min_replicas, join_timeout_ms, quorum_tick_ms, heartbeat_timeout_ms, rate;
+    const char *text[N_OPTIONS];
+    uint64_t number[N_OPTIONS];
+    struct lighthouse_words words;
 };
 
 static bool read_number(const char *text, uint64_t *out)
@@ -29,19 +45,21 @@ static bool read_number(const char *text, uint64_t *out)
 /* Serves until SIGINT or SIGTERM, which were blocked before any thread was started. */
 static int serve(const struct options *options, const char *secret, const sigset_t *signals)
 {
+    const uint64_t *number = options->number;
+    const char *alone = secret ? "[::]:29510" : "localhost:29510";
     const struct tutti_serve_config config = {
-        .bind = options->bind ? options->bind
-                : secret      ? "[::]:29510"
-                              : "localhost:29510",
+        .bind = options->text[BIND] ? options->text[BIND] : alone,
         .secret = secret,
-        .rate = (uint32_t)options->rate,
-        .options = {.min_replicas = options->min_replicas,
-                    .join_timeout_ns = options->join_timeout_ms * TUTTI_NS_PER_MS,
-                    .heartbeat_timeout_ns = options->heartbeat_timeout_ms * TUTTI_NS_PER_MS,
-                    .tick_ns = options->quorum_tick_ms * TUTTI_NS_PER_MS,
-                    .forget_ns = options->heartbeat_timeout_ms * TUTTI_NS_PER_MS + 3600 * TUTTI_NS_PER_S}};
+        .rate = (uint32_t)number[RATE],
+        .words = options->words.words,
+        .n_words = options->words.n,
+        .options = {.min_replicas = number[MIN_REPLICAS],
+                    .join_timeout_ns = number[JOIN_TIMEOUT] * TUTTI_NS_PER_MS,
+                    .heartbeat_timeout_ns = number[HEARTBEAT_TIMEOUT] * TUTTI_NS_PER_MS,
+                    .tick_ns = number[QUORUM_TICK] * TUTTI_NS_PER_MS,
+                    .forget_ns = number[HEARTBEAT_TIMEOUT] * TUTTI_NS_PER_MS + 3600 * TUTTI_NS_PER_S}};
     struct tutti_serve *served;
-    int number;
+    int got;
 
     if (tutti_serve_open(&config, &served) < 0) {
         fprintf(stderr, "tutti lighthouse: %s\n", tutti_last_error()->text);
@@ -49,7 +67,7 @@ static int serve(const struct options *options, const char *secret, const sigset
     }
     printf("lighthouse at %s (%s)\n", tutti_serve_address(served), secret ? "authenticated" : "unauthenticated");
     fflush(stdout);
-    while (sigwait(signals, &number) != 0) continue;
+    while (sigwait(signals, &got) != 0) continue;
     tutti_serve_close(served);
     return TUTTI_EXIT_OK;
 }
@@ -69,20 +87,40 @@ static int serve_job(const struct options *options, const sigset_t *signals)
     return status;
 }
 
+/* What the command line does not say is in the file, or has a fallback; groups are told all of it. */
+static int complete(struct options *options, const struct tutti_args *spec)
+{
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!options->text[i]) options->text[i] = lighthouse_word(&options->words, table[i].name);
+        if (!options->text[i]) options->text[i] = table[i].fallback;
+        if (i == BIND) continue;
+        if (!options->text[i]) return tutti_args_fail(spec, "--min-replicas is missing");
+        if (!read_number(options->text[i], &options->number[i]))
+            return tutti_args_fail(spec, "--%s: \"%s\" is no number", table[i].name, options->text[i]);
+        lighthouse_word_set(&options->words, table[i].name, options->text[i]);
+    }
+    return TUTTI_ARGS_OK;
+}
+
+/* Each connection is a descriptor; and who ends the lighthouse ends its threads by a signal that they do not see. */
+static void prepare(sigset_t *signals)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    sigemptyset(signals);
+    sigaddset(signals, SIGINT), sigaddset(signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, signals, NULL);
+}
+
 int tutti_cmd_lighthouse(int argc, char **argv)
 {
-    const char *min = NULL, *join = "60000", *tick = "100", *heartbeat = "5000", *rate = "10000";
+    const char *file = NULL;
     struct options options = {0};
-    const struct tutti_arg args[] = {
-        {"bind", 0, TUTTI_ARG_TEXT, &options.bind, "ADDRESS",
-         "host:port to listen at (with a secret [::]:29510, all addresses; else localhost:29510)"},
-        {"min-replicas", 0, TUTTI_ARG_TEXT, &min, "N", "so many groups make a quorum at least; required"},
-        {"join-timeout-ms", 0, TUTTI_ARG_TEXT, &join, "MS",
-         "how long to wait for groups that live and do not ask (60000)"},
-        {"quorum-tick-ms", 0, TUTTI_ARG_TEXT, &tick, "MS", "who was left out is looked at again so much later (100)"},
-        {"heartbeat-timeout-ms", 0, TUTTI_ARG_TEXT, &heartbeat, "MS", "a group not heard for so long is dead (5000)"},
-        {"rate", 0, TUTTI_ARG_TEXT, &rate, "N", "calls and reads a second for one peer address; 0: any (10000)"},
-    };
+    struct tutti_arg args[N_OPTIONS + 1];
     const struct tutti_args spec = {
         .command = "tutti lighthouse",
         .usage = "--min-replicas N [options]",
@@ -93,33 +131,28 @@ int tutti_cmd_lighthouse(int argc, char **argv)
         .n_args = TUTTI_ARRAY_LEN(args),
         .no_positional = true,
     };
-    const struct {
-        const char *name, **text;
-        uint64_t *out;
-    } numbers[] = {{"min-replicas", &min, &options.min_replicas},
-                   {"join-timeout-ms", &join, &options.join_timeout_ms},
-                   {"quorum-tick-ms", &tick, &options.quorum_tick_ms},
-                   {"heartbeat-timeout-ms", &heartbeat, &options.heartbeat_timeout_ms},
-                   {"rate", &rate, &options.rate}};
+    char names[N_OPTIONS][32];
     int n_positional;
     sigset_t signals;
 
+    for (int i = 0; i < N_OPTIONS; i++) {
+        snprintf(names[i], sizeof names[i], "%s", table[i].name);
+        for (char *at = names[i]; *at; at++)
+            if (*at == '_') *at = '-';
+        args[i] = (struct tutti_arg){names[i], 0, TUTTI_ARG_TEXT, &options.text[i], table[i].value, table[i].help};
+    }
+    args[N_OPTIONS] = (struct tutti_arg){
+        "config", 0, TUTTI_ARG_TEXT, &file, "FILE", "lines \"option = value\", and others, of which groups are told"};
     for (int i = 1; i < argc; i++) /* torchft's spelling */
         for (char *at = strncmp(argv[i], "--", 2) == 0 ? argv[i] : NULL; at && *at && *at != '='; at++)
             if (*at == '_') *at = '-';
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return (int)result;
-    if (!min) return tutti_args_fail(&spec, "--min-replicas is missing");
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(numbers); i++)
-        if (!read_number(*numbers[i].text, numbers[i].out))
-            return tutti_args_fail(&spec, "--%s: \"%s\" is no number", numbers[i].name, *numbers[i].text);
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* one for each connection */
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
+    int status = lighthouse_words_read(&options.words, file) ? complete(&options, &spec) : TUTTI_EXIT_USAGE;
+    if (status == TUTTI_ARGS_OK) {
+        prepare(&signals);
+        status = serve_job(&options, &signals);
     }
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT), sigaddset(&signals, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    return serve_job(&options, &signals);
+    lighthouse_words_fini(&options.words);
+    return status;
 }

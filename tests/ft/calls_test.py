@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Calls of a lighthouse that torchft's does not have: jobs apart from one another, the configuration, failures as they
+happen; and its file of options."""
+
+import json
+import sys
+import tempfile
+import unittest
+
+from lighthouse import DATA, Client, Lighthouse, field, lacks, wait_for
+
+tutti = sys.argv.pop(1)
+SERVICE = b"/torchft.LighthouseService/"
+
+
+def fields(message):
+    """(number, value) of each field of a protobuf message: numbers and bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        value = varint()
+        if key & 7 == 2:
+            value, at = message[at : at + value], at + value
+        yield key >> 3, value
+
+
+class Calls(unittest.TestCase):
+    def open(self, *options, **more):
+        lighthouse = Lighthouse(tutti, *options, **more)
+        self.addCleanup(lighthouse.__exit__)
+        return lighthouse
+
+    def dial(self, lighthouse, job=b""):
+        client = Client(lighthouse.port, job=job)
+        self.addCleanup(client.close)
+        return client
+
+    def quorum(self, answer):
+        """Its number and its members' names."""
+        quorum = dict(fields(dict(fields(answer))[1]))
+        members = [value for number, value in fields(dict(fields(answer))[1]) if number == 2]
+        return quorum[1], [dict(fields(member))[1] for member in members]
+
+    def test_jobs_are_apart(self):
+        lighthouse = self.open()
+        clients = [self.dial(lighthouse, job) for job in (b"", b"blue", b"green")]
+        for i, client in enumerate(clients):
+            self.assertEqual(self.quorum(client.answer(client.ask(b"g%d" % i))), (1, [b"g%d" % i]))
+        again = self.dial(lighthouse, b"default")  # its name, said
+        again.heartbeat(b"g0")
+        self.assertEqual(again.answer(again.ask(b"g0"))[:2], b"\x0a" + again.answer(again.ask(b"g0"))[1:2])
+        wait_for(lambda: json.loads(lighthouse.get("/status.json?job=green")[1])["quorum"])
+        names = [group["replica_id"] for group in json.loads(lighthouse.get("/status.json?job=green")[1])["groups"]]
+        self.assertEqual(names, ["g2"])
+        for wrong in (b"a b", b"<script>", b"x" * 65):
+            self.assertIsNone(self.dial(lighthouse, wrong).heartbeat(b"g"))
+        self.assertEqual(lighthouse.get("/status?job=%3Cscript%3E")[0], 404)
+
+    def test_thousands_of_jobs(self):
+        """Who makes up names takes no place from those who come."""
+        lighthouse = self.open("--rate", "0")
+        kept = self.dial(lighthouse, b"kept")
+        kept.answer(kept.ask(b"g"))
+        refused = 0
+        for i in range(1100):
+            client = Client(lighthouse.port, job=b"job%d" % i)
+            refused += client.heartbeat(b"g") is None
+            client.close()
+        self.assertEqual(refused, 1100 - 1022)  # 1,024 with default and kept
+        self.assertEqual(self.quorum(kept.answer(kept.ask(b"g"))), (1, [b"g"]))
+
+    def test_config(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("# rules\nmin-replicas = 1\njoin_timeout_ms=250\n\n learning.rate = 3e-4 # told as it is\n")
+            file.flush()
+            lighthouse = self.open("--config", file.name, "--quorum-tick-ms", "77")
+        client = self.dial(lighthouse)
+        answer = client.answer(client.send(SERVICE + b"GetConfig", b""))
+        entries = dict((dict(fields(entry))[1], dict(fields(entry))[2]) for _, entry in fields(answer))
+        self.assertEqual(entries[b"join_timeout_ms"], b"100")  # the command line's
+        self.assertEqual(entries[b"learning.rate"], b"3e-4")
+        self.assertEqual([entries[b"quorum_tick_ms"], entries[b"heartbeat_timeout_ms"]], [b"77", b"5000"])
+
+    def test_failures_are_told(self):
+        lighthouse = self.open("--heartbeat-timeout-ms", "400")
+        client, other = self.dial(lighthouse, b"blue"), self.dial(lighthouse)
+        streams = [c.send(SERVICE + b"SubscribeFailures", b"") for c in (client, other)]
+        client.heartbeat(b"a")
+        client.heartbeat(b"b")
+        told = set()
+        while len(told) < 2:
+            kind, _, stream, payload = client.take()
+            if kind == DATA and stream == streams[0]:
+                told.add(payload[5:])
+        self.assertEqual(told, {field(1, b"a"), field(1, b"b")})
+        other.heartbeat(b"c")  # of another job: it is told of its own alone
+        while True:
+            kind, _, stream, payload = other.take()
+            if kind == DATA and stream == streams[1]:
+                break
+        self.assertEqual(payload[5:], field(1, b"c"))
+
+    def state(self, lighthouse):
+        groups = json.loads(lighthouse.get("/status.json")[1])["groups"]
+        return {group["replica_id"]: group["state"] for group in groups}
+
+    def test_who_closes_is_gone(self):
+        lighthouse = self.open("--heartbeat-timeout-ms", "60000")
+        gone, stays, anew = (self.dial(lighthouse) for _ in range(3))
+        for name, client in ((b"gone", gone), (b"stays", stays), (b"anew", anew)):
+            client.heartbeat(name)
+        streams = [client.ask(name) for name, client in ((b"gone", gone), (b"stays", stays), (b"anew", anew))]
+        stays.answer(streams[1])
+        anew.close()
+        again = self.dial(lighthouse)
+        again.heartbeat(b"anew")
+        other = self.dial(lighthouse)  # who has spoken elsewhere meanwhile
+        stays.close()
+        other.heartbeat(b"stays")
+        gone.close()
+        wait_for(lambda: self.state(lighthouse)["gone"] == "lost", 5)
+        self.assertEqual(self.state(lighthouse), {"gone": "lost", "stays": "member", "anew": "member"})
+        other.heartbeat(b"gone")  # and is back
+        wait_for(lambda: self.state(lighthouse)["gone"] == "member", 5)
+
+    def test_leave_and_progress(self):
+        lighthouse = self.open("--heartbeat-timeout-ms", "60000")
+        client = self.dial(lighthouse)
+        progress = field(1, 7) + field(2, 99) + field(3, 1) + field(4, 8)
+        beat = field(1, b"a") + b"\xa2\x06" + bytes([len(progress)]) + progress
+        client.answer(client.send(SERVICE + b"Heartbeat", beat))
+        group = wait_for(lambda: json.loads(lighthouse.get("/status.json")[1])["groups"])[0]
+        self.assertEqual([group["progress"][key] for key in ("step", "collective", "rank", "ranks")], [7, 99, 1, 8])
+        self.assertEqual(client.answer(client.send(b"/tutti.LighthouseService/Leave", field(1, b"a"))), b"")
+        wait_for(lambda: self.state(lighthouse)["a"] == "lost", 5)
+
+
+if __name__ == "__main__":
+    why = lacks(tutti)
+    if why:
+        print("SKIP:", why)
+        sys.exit(77)
+    unittest.main(verbosity=2)
