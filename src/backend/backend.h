@@ -8,8 +8,9 @@
  *
  * To add one: a folder here, with a table `const struct tutti_backend_ops tutti_backend_NAME`; the word X(NAME) in
  * TUTTI_BACKENDS below; a row of the folder in src/rooms.txt. One for devices is then opened wherever it can be, and
- * takes the calls for which its score is the least. Of those for host memory a communicator opens one: the first of the
- * list, or the one that the option `backends` names. The smallest one, for tests, is tests/serial_backend.c.
+ * takes the calls for which its score is the least. Of those for host memory a communicator opens the first of the list,
+ * or those that the option `backends` names: at most one of tutti's own and one that `is_library`. The smallest one, for
+ * tests, is tests/serial_backend.c.
  *
  * One instance serves one group of slots of a communicator. A back end has one of two faces, or both:
  *  - for host memory: it makes runners, which the engine advances (`begin`), and may carry out small calls at once;
@@ -71,7 +72,7 @@ struct tutti_backend_config {
 
     /* ---- for memory of devices ---- */
     struct tutti_device *device; /* the caller's, open for longer than the back end */
-    struct tutti_team *team;
+    struct tutti_team *team;     /* for host memory, too */
     uint64_t id;                   /* of the communicator */
     uint64_t nonce;                /* of the world; equal on all members, unlike any other's */
     size_t scratch_bytes;          /* device memory that this instance may take */
@@ -187,6 +188,8 @@ struct tutti_backend_message {
 #define TUTTI_BACKEND_CARD_MOST 384
 struct tutti_backend_ops {
     const char *name, *help;
+    /* Of those for host memory: another library. It has no lanes, and each call is asked for by its score. */
+    bool is_library;
     /* Whether its own options, and their values, are right; before anything is opened. ARGUMENT, SYSTEM. NULL: it has
      * none. */
     enum tutti_status (*check)(const struct tutti_config *options);
@@ -280,7 +283,7 @@ struct tutti_backend_ops {
 
 /* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. If no
  * back end for devices can be opened, the reason of the first one in the list is told. */
-#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(nccl)
+#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(nccl) X(oneccl)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
 TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
 #undef TUTTI_BACKEND_DECLARE
@@ -296,9 +299,14 @@ bool tutti_backend_is_named(const struct tutti_backend_ops *ops, const char *tex
 const struct tutti_backend_ops *tutti_backend_find(const char *text, bool devices);
 /* The names of those, for sentences: "cuda, nccl". Valid until the thread asks again. */
 const char *tutti_backend_names(bool devices);
-/* The one that communicators open for host memory: by the option `backends`, NAME or "auto": the first of the list.
- * NULL: none. */
-const struct tutti_backend_ops *tutti_backend_for_host(const struct tutti_config *options);
+/* Those that communicators open for host memory, by the option `backends`: "auto": the first of the list; "off"; or
+ * NAME or NAME,NAME, of which the first is asked first. */
+struct tutti_backends_wanted {
+    const struct tutti_backend_ops *own, *library; /* NULL: none */
+    bool library_first;
+};
+/* ARGUMENT: the option says something else. */
+enum tutti_status tutti_backends_for_host(const struct tutti_config *options, struct tutti_backends_wanted *out);
 /* ARGUMENT, SYSTEM: `backends` or `gpu` names no back end, or an option of a back end's own is wrong. */
 enum tutti_status tutti_backends_check(const struct tutti_config *options);
 

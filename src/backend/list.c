@@ -45,30 +45,60 @@ const char *tutti_backend_names(bool devices)
 
 /* ---- options ---- */
 
-const struct tutti_backend_ops *tutti_backend_for_host(const struct tutti_config *options)
+/* The one whose name the text begins with, up to a comma or the end, which *text is moved past. */
+static const struct tutti_backend_ops *next_named(const char **text)
 {
-    const char *wanted = options->text[TUTTI_OPT_backends];
-    for (size_t i = 0; i < TUTTI_N_BACKENDS; i++)
-        if (serves(tutti_backends[i], false) &&
-            (strcmp(wanted, "auto") == 0 || strcmp(wanted, tutti_backends[i]->name) == 0))
-            return tutti_backends[i];
+    const size_t n = strcspn(*text, ",");
+    for (size_t i = 0; i < TUTTI_N_BACKENDS; i++) {
+        const struct tutti_backend_ops *ops = tutti_backends[i];
+        if (!serves(ops, false) || strlen(ops->name) != n || strncmp(*text, ops->name, n) != 0) continue;
+        *text += n;
+        if (**text == ',') ++*text;
+        return ops;
+    }
     return NULL;
 }
 
-static bool is_choice(const char *text, bool devices)
+static const struct tutti_backend_ops *first_own(void)
 {
-    const struct tutti_backend_ops *named = tutti_backend_find(text, devices);
-    if (devices && strcmp(text, "host") == 0) return true;
+    size_t i = 0;
+    while (i < TUTTI_N_BACKENDS && (!serves(tutti_backends[i], false) || tutti_backends[i]->is_library)) i++;
+    return i < TUTTI_N_BACKENDS ? tutti_backends[i] : NULL;
+}
+
+enum tutti_status tutti_backends_for_host(const struct tutti_config *options, struct tutti_backends_wanted *out)
+{
+    const char *text = options->text[TUTTI_OPT_backends];
+    const bool automatic = strcmp(text, "auto") == 0, off = strcmp(text, "off") == 0;
+    *out = (struct tutti_backends_wanted){.own = automatic ? first_own() : NULL};
+    while (!automatic && !off) {
+        const struct tutti_backend_ops *ops = next_named(&text);
+        const struct tutti_backend_ops **at = ops && ops->is_library ? &out->library : &out->own;
+        if (!ops || *at)
+            return tutti_fail(TUTTI_ERR_ARGUMENT,
+                              "option backends is \"%s\" but can be auto, off or one of: %s; or one of tutti's own and a "
+                              "library, as flat,oneccl",
+                              options->text[TUTTI_OPT_backends], tutti_backend_names(false));
+        out->library_first |= ops->is_library && !out->own;
+        *at = ops;
+        if (!*text) break;
+    }
+    return TUTTI_OK;
+}
+
+static bool is_choice_for_devices(const char *text)
+{
+    const struct tutti_backend_ops *named = tutti_backend_find(text, true);
+    if (strcmp(text, "host") == 0) return true;
     return strcmp(text, "auto") == 0 || strcmp(text, "off") == 0 || (named && strcmp(text, named->name) == 0);
 }
 
 enum tutti_status tutti_backends_check(const struct tutti_config *options)
 {
-    const char *host = options->text[TUTTI_OPT_backends], *gpu = options->text[TUTTI_OPT_gpu];
-    if (!is_choice(host, false))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "option backends is \"%s\" but can be auto, off or one of: %s", host,
-                          tutti_backend_names(false));
-    if (!is_choice(gpu, true))
+    const char *gpu = options->text[TUTTI_OPT_gpu];
+    struct tutti_backends_wanted wanted;
+    TUTTI_TRY(tutti_backends_for_host(options, &wanted));
+    if (!is_choice_for_devices(gpu))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "option gpu is \"%s\" but can be auto, host, off or one of: %s", gpu,
                           tutti_backend_names(true));
     for (size_t i = 0; i < TUTTI_N_BACKENDS; i++)

@@ -43,7 +43,7 @@
       "network ofi: large payloads by write (RMA), by tagged, or auto")                                                \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
     X(CALLS, backends, text, "auto", 0, 0, 1,                                                                          \
-      "auto, the name of a back end for host memory, or off: the engine does all")                                     \
+      "back ends for host memory: auto, off (the engine does all), or names, asked in turn: oneccl,flat")              \
     X(CALLS, levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")  \
     X(CALLS, reproducible, flag, "0", 0, 1, 1,                                                                         \
       "results do not depend on the algorithm: operands are folded in rank order")                                     \
@@ -69,6 +69,8 @@
     X(DEVICE, cuda, text, "", 0, 0, 1, "method that the back end cuda uses where it can: see docs/gpu.md")             \
     X(DEVICE, nccl_library, text, "", 0, 0, 0,                                                                         \
       "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")                                   \
+    X(DEVICE, oneccl_library, text, "", 0, 0, 0,                                                                       \
+      "file of oneCCL; empty: the one that is loaded, else libccl.so.2 in $CCL_ROOT/lib or the system's")              \
     X(DEVICE, gpu_scratch, size, "64M", UINT64_C(1) << 20, UINT64_C(1) << 40, 1,                                       \
       "device memory that a communicator may take for its own use")                                                    \
     X(DEVICE, gpu_blocks, u32, "0", 0, 128, 1,                                                                         \

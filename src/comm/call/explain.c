@@ -16,7 +16,7 @@ static size_t backend_ways(const struct tutti_request *request, struct tutti_bac
     struct tutti_backend_call call;
     const struct tutti_backend_ops *ops = backend->ops;
     const bool on_device = request->route.via == TUTTI_VIA_DEVICE;
-    const bool is_chosen = on_device ? backend == request->route.device : request->route.via == TUTTI_VIA_BACKEND;
+    const bool is_chosen = backend == request->route.backend;
     tutti_request_call(request, &call);
     found[0] = (struct tutti_backend_candidate){NULL, ops->score(backend, &call), true, 0};
     if (capacity == 0 || found[0].ns == HUGE_VAL) return 0;
@@ -74,6 +74,7 @@ enum tutti_status tutti_explain(const struct tutti_request *request, struct tutt
         return TUTTI_OK;
     }
     *n = asked.comm->backend ? backend_ways(&asked, asked.comm->backend, out, capacity) : 0;
+    if (asked.comm->library) *n += backend_ways(&asked, asked.comm->library, out + *n, capacity - *n);
     *n += engine_ways(&asked, out + *n, capacity - *n);
     return TUTTI_OK;
 }

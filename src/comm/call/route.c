@@ -115,11 +115,11 @@ static enum tutti_status choose_named(const struct tutti_request *request, struc
     const struct tutti_comm_device *device = request->comm->device;
     const char *wanted = request->options.algorithm, *method = NULL;
     struct tutti_backend_call call;
-    for (uint32_t b = 0; b < device->n && !out->device; b++)
-        if (tutti_backend_is_named(device->backends[b]->ops, wanted, &method)) out->device = device->backends[b];
-    if (!out->device && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL))
+    for (uint32_t b = 0; b < device->n && !out->backend; b++)
+        if (tutti_backend_is_named(device->backends[b]->ops, wanted, &method)) out->backend = device->backends[b];
+    if (!out->backend && request->type == TUTTI_REQUEST_COLLECTIVE && tutti_algorithm_find(wanted, NULL))
         return TUTTI_OK;
-    if (!out->device)
+    if (!out->backend)
         return REFUSE(
             "algorithm \"%s\" is none for device memory here: NAME or NAME:METHOD of a back end (%s) that is open, "
             "or, for a collective, one of `tutti sched list`",
@@ -127,11 +127,11 @@ static enum tutti_status choose_named(const struct tutti_request *request, struc
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return TUTTI_OK;
     tutti_request_call(request, &call);
     call.method = method;
-    if (out->device->ops->score(out->device, &call) < HUGE_VAL) return TUTTI_OK;
+    if (out->backend->ops->score(out->backend, &call) < HUGE_VAL) return TUTTI_OK;
     return REFUSE("algorithm \"%s\" can not run this call", wanted);
 }
 
-/* Leaves the device NULL where no back end takes the call. */
+/* Leaves the back end NULL where no back end takes the call. */
 static enum tutti_status choose_device(const struct tutti_request *request, struct tutti_route *out)
 {
     struct tutti_comm *comm = request->comm;
@@ -143,12 +143,12 @@ static enum tutti_status choose_device(const struct tutti_request *request, stru
     if (request->user.function || request->options.wire) return TUTTI_OK;
     if (request->options.algorithm) return choose_named(request, out);
     if (!collective) {
-        out->device = comm->device->backends[0];
+        out->backend = comm->device->backends[0];
         return TUTTI_OK;
     }
     tutti_request_call(request, &call);
     tutti_comm_turn_take(comm); /* the choices are its */
-    out->device = tutti_device_choose(comm, &call);
+    out->backend = tutti_device_choose(comm, &call);
     tutti_comm_turn_give(comm);
     return TUTTI_OK;
 }
@@ -160,7 +160,7 @@ enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_
     if (route.via != TUTTI_VIA_ENGINE && request->options.wire) TUTTI_TRY(tutti_packed_refusal(request));
     if (route.via == TUTTI_VIA_DEVICE) {
         TUTTI_TRY(choose_device(request, &route));
-        if (!route.device && !request->options.wire) route.via = TUTTI_VIA_STAGING;
+        if (!route.backend && !request->options.wire) route.via = TUTTI_VIA_STAGING;
     } else if (route.via == TUTTI_VIA_ENGINE) {
         TUTTI_TRY(tutti_route_host(request, &route));
     }

@@ -92,7 +92,8 @@ static enum tutti_status run_plain(struct tutti_comm *comm, const struct tutti_p
 {
     union tutti_backend_room room;
     fill(comm, plain, &room.op.call);
-    return begun ? tutti_backend_resume(comm, &room.op, work) : tutti_backend_start(comm, &room.op, true, false, work);
+    const struct tutti_backend_way way = {comm, comm->backend, true, false};
+    return begun ? tutti_backend_resume(comm, &room.op, work) : tutti_backend_start(&way, &room.op, work);
 }
 
 /* All that a tiny call is but its number. */

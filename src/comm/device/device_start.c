@@ -69,7 +69,7 @@ static enum tutti_status enqueue_one(struct tutti_request *request)
 {
     struct tutti_backend_call call;
     tutti_request_call(request, &call);
-    return tutti_device_enqueue(request->comm, request->route.device, &call, request->options.stream);
+    return tutti_device_enqueue(request->comm, request->route.backend, &call, request->options.stream);
 }
 
 static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
@@ -84,8 +84,8 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
         calls[i].seq = tutti_team_next(comm->team) + i;
     }
     void *stream = requests->options.stream;
-    enum tutti_status status = tutti_device_come_after(comm, requests->route.device, stream);
-    if (status >= 0) status = requests->route.device->ops->batch(requests->route.device, calls, n, stream);
+    enum tutti_status status = tutti_device_come_after(comm, requests->route.backend, stream);
+    if (status >= 0) status = requests->route.backend->ops->batch(requests->route.backend, calls, n, stream);
     for (size_t i = 0; i < n && status >= 0; i++) tutti_team_count(comm->team);
     if (status >= 0) atomic_store_explicit(&comm->sequence, calls[n - 1].seq, memory_order_relaxed);
     tutti_free(calls);
@@ -94,7 +94,7 @@ static enum tutti_status enqueue_batch(struct tutti_request *requests, size_t n)
 
 static enum tutti_status enqueue_collectives(struct tutti_request *requests, size_t n)
 {
-    if (n > 1 && requests->route.device->ops->batch) return enqueue_batch(requests, n);
+    if (n > 1 && requests->route.backend->ops->batch) return enqueue_batch(requests, n);
     for (size_t i = 0; i < n; i++) TUTTI_TRY(enqueue_one(&requests[i]));
     return TUTTI_OK;
 }
@@ -137,7 +137,7 @@ static enum tutti_status enqueue_messages(struct tutti_request *requests, size_t
         n_messages += messages_of(&requests[i], &messages[n_messages]);
         if (tutti_request_timeout(&requests[i]) < timeout_ns) timeout_ns = tutti_request_timeout(&requests[i]);
     }
-    struct tutti_backend *backend = requests->route.device;
+    struct tutti_backend *backend = requests->route.backend;
     void *stream = requests->options.stream;
     enum tutti_status status = tutti_device_come_after(comm, backend, stream);
     if (status >= 0) status = backend->ops->messages(backend, messages, n_messages, stream, timeout_ns);
@@ -187,7 +187,7 @@ static bool is_together(const struct tutti_request *a, const struct tutti_reques
 {
     if (a->comm != b->comm || a->route.via != b->route.via || a->options.wire || b->options.wire) return false;
     if (a->route.via == TUTTI_VIA_STAGING) return true;
-    return a->route.device == b->route.device && is_message(a) == is_message(b) &&
+    return a->route.backend == b->route.backend && is_message(a) == is_message(b) &&
            (is_message(a) || a->options.stream == b->options.stream);
 }
 

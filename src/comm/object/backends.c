@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The back ends of a communicator: opened by all members together when it is made. The one of all its ranks is asked
- * for each call, and, for calls that block, driven on the caller's thread past the engine until it would have to wait
- * for long (request/hurry.c); those of groups carry out the calls of hierarchical schedules. */
+/* The back ends of a communicator: opened by all members together when it is made. Those of all its ranks, of tutti's
+ * own and a library, are asked for each call, and, for calls that block, driven on the caller's thread past the engine
+ * until they would have to wait for long (request/hurry.c); those of groups carry out the calls of hierarchical
+ * schedules. */
 #include "backend/open.h"
 #include "comm/object/comm.h"
 
@@ -18,13 +19,16 @@
 _Static_assert(LANES_A_LEVEL *TUTTI_MAX_LEVELS <= TUTTI_MAX_LANES, "schedules know all lanes");
 #define LANE_LEAST ((size_t)80 << 10) /* bytes of staging that a lane is worth */
 
-#define MAX_OPENINGS (1 + TUTTI_MAX_LANES) /* first of all ranks, then, once for each lane, of the group at a level */
+/* The library, then one of all ranks, then, once for each lane, of the group at a level. */
+#define MAX_OPENINGS (2 + TUTTI_MAX_LANES)
 
 /* Decorators see packets alone: a call that sends none would pass them by. */
-static const struct tutti_backend_ops *wanted_of(const struct tutti_comm *comm)
+static enum tutti_status wanted_of(const struct tutti_comm *comm, struct tutti_backends_wanted *out)
 {
     bool served = comm->size <= BACKEND_RANKS || comm->facts.shape.n_levels > 0;
-    return served && !comm->family->world.decorated ? tutti_backend_for_host(&comm->context->config) : NULL;
+    TUTTI_TRY(tutti_backends_for_host(&comm->context->config, out));
+    if (!served || comm->family->world.decorated) *out = (struct tutti_backends_wanted){.own = NULL};
+    return TUTTI_OK;
 }
 
 static size_t staging_left(const struct tutti_comm *comm)
@@ -71,6 +75,7 @@ static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *open
         .reproducible = comm->facts.reproducible,
         .staging_bytes = staging,
         .machine = &comm->facts.machine,
+        .team = comm->team,
     };
     tutti_opening_try(opening, &config);
     tutti_free(members);
@@ -102,31 +107,44 @@ static uint32_t open_groups(const struct tutti_comm *comm, const struct tutti_ba
     return 1 + n;
 }
 
+static uint32_t open_library(const struct tutti_comm *comm, const struct tutti_backend_ops *ops,
+                             struct tutti_opening *opening)
+{
+    *opening = (struct tutti_opening){.ops = ops, .slots = {.stride = 1, .size = (uint32_t)comm->size}};
+    open_one(comm, opening, 0);
+    return 1;
+}
+
 static void overlay(void *arg, uint32_t peer, struct tutti_board *board)
 {
-    struct tutti_backend *backend = arg;
-    backend->ops->overlay(backend, peer, board);
+    const struct tutti_comm *comm = arg;
+    struct tutti_backend *backends[2] = {comm->backend, comm->library};
+    for (int i = 0; i < 2; i++)
+        if (backends[i] && backends[i]->ops->overlay) backends[i]->ops->overlay(backends[i], peer, board);
+}
+
+static bool takes_of(const struct tutti_backend *backend, enum tutti_kind kind, bool v, size_t count)
+{
+    struct tutti_backend_call call = {.bind = {.count = count, .dtype = TUTTI_UINT8, .v = v},
+                                      .info = {.kind = kind, .dtype = TUTTI_UINT8},
+                                      .commutative = true};
+    return backend->ops->score(backend, &call) < HUGE_VAL;
 }
 
 /* Calls of the kind, whatever their size. */
 static bool takes(const struct tutti_backend *backend, enum tutti_kind kind, bool v)
 {
-    struct tutti_backend_call call = {.bind = {.count = 1, .dtype = TUTTI_UINT8, .v = v},
-                                      .info = {.kind = kind, .dtype = TUTTI_UINT8},
-                                      .commutative = true};
-    bool small = backend->ops->score(backend, &call) < HUGE_VAL;
-    call.bind.count = SIZE_MAX / 4;
-    return small && backend->ops->score(backend, &call) < HUGE_VAL;
+    return takes_of(backend, kind, v, 1) && takes_of(backend, kind, v, SIZE_MAX / 4);
 }
 
 static void use_for_all(struct tutti_comm *comm, struct tutti_backend *backend)
 {
     comm->backend = backend;
-    if (backend->ops->overlay) tutti_team_set_overlay(comm->team, overlay, backend);
     for (uint32_t k = 0; k < TUTTI_N_KINDS; k++) {
         enum tutti_kind kind = (enum tutti_kind)k;
         bool overridden = comm->facts.overrides && tutti_overridden(&comm->facts, kind);
-        comm->quick[kind] = !overridden && takes(backend, kind, false);
+        bool asked = comm->library && comm->library_first && takes_of(comm->library, kind, false, 1);
+        comm->quick[kind] = !overridden && !asked && takes(backend, kind, false);
         if (comm->quick[kind] && backend->ops->tiny_below) comm->tiny[kind] = backend->ops->tiny_below(backend, kind);
     }
 }
@@ -154,7 +172,9 @@ static void use(struct tutti_comm *comm, const struct tutti_opening *opening, bo
         return;
     }
     atomic_fetch_add(&comm->family->staging_used, backend->ops->memory_used(backend));
-    if (for_all)
+    if (opening->ops->is_library)
+        comm->library = backend;
+    else if (for_all)
         use_for_all(comm, backend);
     else
         use_for_calls(comm, backend, &opening->slots);
@@ -189,14 +209,18 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
     struct tutti_gathering gathering = {comm, "comm_create", APART_ID};
     const struct tutti_openers openers = {(uint32_t)comm->size, (uint32_t)comm->rank, gathering.call,
                                           tutti_gathering_gather, &gathering};
-    const struct tutti_backend_ops *ops = wanted_of(comm);
-    if (!ops) return TUTTI_OK;
+    struct tutti_backends_wanted wanted;
+    TUTTI_TRY(wanted_of(comm, &wanted));
+    if (!wanted.own && !wanted.library) return TUTTI_OK;
     struct tutti_opening *openings = tutti_alloc_array(MAX_OPENINGS, sizeof(*openings));
     if (!openings) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create on rank %d: out of memory", (int)comm->rank);
-    uint32_t n = open_groups(comm, ops, openings);
+    comm->library_first = wanted.library_first;
+    uint32_t n = wanted.library ? open_library(comm, wanted.library, openings) : 0;
+    if (wanted.own) n += open_groups(comm, wanted.own, openings + n);
     enum tutti_status status = tutti_opening_finish(openings, n, &openers);
-    for (uint32_t g = 0; g < n && status >= 0; g++) use(comm, &openings[g], g == 0);
+    for (uint32_t g = 0; g < n && status >= 0; g++) use(comm, &openings[g], g == (wanted.library ? 1 : 0));
     tutti_free(openings);
+    if (status >= 0) tutti_team_set_overlay(comm->team, overlay, comm);
     if (status < 0 || comm->facts.shape.n_levels == 0) return status;
     return set_lanes(comm, &gathering);
 }
@@ -211,6 +235,7 @@ static void close_one(struct tutti_comm *comm, struct tutti_backend **backend)
 
 void tutti_comm_close_backend(struct tutti_comm *comm)
 {
+    close_one(comm, &comm->library);
     close_one(comm, &comm->backend);
     while (comm->lanes.n > 0) close_one(comm, &comm->lane_backends[--comm->lanes.n]);
 }

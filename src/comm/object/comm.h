@@ -125,7 +125,9 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
-    struct tutti_backend *backend;                        /* NULL: the engine runs all */
+    struct tutti_backend *backend;                        /* of tutti's own; NULL: the engine runs all, */
+    struct tutti_backend *library;                        /* but for what this one does; NULL: there is none */
+    bool library_first;                                   /* it is asked before the other one, else by name alone */
     struct tutti_lanes lanes;                             /* of this rank, for calls of schedules, */
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls of the communicator's back end: on the caller's thread for as long as that is worth while, then by the engine.
+/* Calls of the communicator's back ends: on the caller's thread for as long as that is worth while, then by the engine.
  */
 #include "comm/request/request.h"
 
@@ -9,21 +9,22 @@ static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend
     return tutti_engine_run(comm->team, &op->runner, TUTTI_RUNNER_BYTES, &op->call.info, helper, work);
 }
 
-enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+enum tutti_status tutti_backend_start(const struct tutti_backend_way *way, struct tutti_backend_op *op,
                                       struct tutti_work **work)
 {
-    const struct tutti_backend_ops *ops = comm->backend->ops;
+    struct tutti_comm *comm = way->comm;
+    const struct tutti_backend_ops *ops = way->backend->ops;
     enum tutti_advance got = TUTTI_RUN_BLOCKED;
 
     op->call.seq = tutti_team_next(comm->team);
-    TUTTI_TRY(ops->begin(comm->backend, op));
-    if (hurry && ops->hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
+    TUTTI_TRY(ops->begin(way->backend, op));
+    if (way->hurry && ops->hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
         got = ops->hurry(op, comm->team);
     *work = NULL;
     if (got == TUTTI_RUN_DONE)
         tutti_team_count(comm->team);
     else
-        TUTTI_TRY(hand_over(comm, op, helper, work));
+        TUTTI_TRY(hand_over(comm, op, way->helper, work));
     atomic_store_explicit(&comm->sequence, op->call.seq, memory_order_relaxed);
     return TUTTI_OK;
 }

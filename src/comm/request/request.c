@@ -87,6 +87,8 @@ static uint64_t signed_count(const struct tutti_request *request)
     return tutti_hash64(request->counts, (size_t)request->comm->size * sizeof(size_t), 0) | TUTTI_COUNT_UNEQUAL;
 }
 
+#define BY_LIBRARY UINT64_C(0x6c696272617279) /* who goes another way calls something else */
+
 void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *out)
 {
     const struct tutti_kind_info *kind = tutti_kind_info(request->kind);
@@ -102,13 +104,16 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
         .label = request->options.label,
     };
     bool ordered = request->user.function && !request->user.commutes;
-    out->signature =
-        tutti_sign(out, request->v, ordered, request->schedule ? request->schedule->hash : 0, request->purpose);
+    const struct tutti_backend *backend = request->route.backend;
+    const uint64_t way = request->schedule                       ? request->schedule->hash
+                         : backend && backend->ops->is_library ? BY_LIBRARY
+                                                                 : 0;
+    out->signature = tutti_sign(out, request->v, ordered, way, request->purpose);
 }
 
 void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call)
 {
-    const struct tutti_backend *backend = request->route.device ? request->route.device : request->comm->backend;
+    const struct tutti_backend *backend = request->route.backend ? request->route.backend : request->comm->backend;
     call->bind = (struct tutti_bind){.dtype = request->dtype, .divisor = 1};
     call->commutative = !request->user.function || request->user.commutes;
     call->method = NULL;

@@ -17,7 +17,7 @@ struct tutti_backend;
 
 /* Which way a request goes (decided in call/route.h). Calls that go the short way never become requests. */
 enum tutti_via {
-    TUTTI_VIA_BACKEND, /* the communicator's back end carries it out, on host memory */
+    TUTTI_VIA_BACKEND, /* a back end of the communicator carries it out, on host memory */
     TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
     TUTTI_VIA_PACKED,  /* two calls of the engine, on packed data (packed.h) */
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
@@ -25,7 +25,7 @@ enum tutti_via {
 };
 struct tutti_route {
     enum tutti_via via;
-    struct tutti_backend *device;            /* DEVICE: who enqueues it */
+    struct tutti_backend *backend;           /* BACKEND, DEVICE: who carries it out */
     const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
     struct tutti_shape shape;                /* of the algorithm */
 };
@@ -130,8 +130,13 @@ enum tutti_status tutti_request_start_hurried(struct tutti_request *request, str
 void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
 
 /* ---- the communicator's back end (hurry.c). The turn is held ---- */
-/* hurry: the caller waits, so run the call inline if possible; then *work is NULL. */
-enum tutti_status tutti_backend_start(struct tutti_comm *comm, struct tutti_backend_op *op, bool hurry, bool helper,
+struct tutti_backend_way {
+    struct tutti_comm *comm;
+    struct tutti_backend *backend;
+    bool hurry;  /* the caller waits, so run the call inline if possible; then *work is NULL */
+    bool helper; /* nobody waits at once */
+};
+enum tutti_status tutti_backend_start(const struct tutti_backend_way *way, struct tutti_backend_op *op,
                                       struct tutti_work **work);
 /* Goes on with a tiny call that was begun: the engine drives the rest. */
 enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work);

@@ -7,23 +7,50 @@
 
 /* ---- the route ---- */
 
+/* Whether the back end takes the call; NULL takes none. */
+static bool is_taken(const struct tutti_request *request, struct tutti_backend *backend)
+{
+    struct tutti_request asked = *request;
+    struct tutti_backend_call call;
+    if (!backend) return false;
+    asked.route.backend = backend;
+    tutti_request_call(&asked, &call);
+    return backend->ops->score(backend, &call) < HUGE_VAL;
+}
+
+static enum tutti_status route_named(const struct tutti_request *request, const struct tutti_backend_ops *named,
+                                     struct tutti_route *out)
+{
+    const struct tutti_comm *comm = request->comm;
+    const char *wanted = request->options.algorithm;
+    struct tutti_backend *backend = named->is_library ? comm->library : comm->backend;
+    if (!backend || backend->ops != named)
+        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
+    if (!is_taken(request, backend))
+        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" can not run this call", wanted);
+    out->via = TUTTI_VIA_BACKEND;
+    out->backend = backend;
+    return TUTTI_OK;
+}
+
 /* AGAIN: no back end. */
 static enum tutti_status route_backend(const struct tutti_request *request, struct tutti_route *out)
 {
-    struct tutti_comm *comm = request->comm;
+    const struct tutti_comm *comm = request->comm;
     const char *wanted = request->options.algorithm;
     const struct tutti_backend_ops *named = tutti_backend_find(wanted, false);
-    struct tutti_backend_call call;
-    if (named && (!comm->backend || comm->backend->ops != named))
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" is not available here", wanted);
-    if (!comm->backend || (wanted && !named)) return TUTTI_AGAIN;
+    if (named) return route_named(request, named, out);
+    if (wanted) return TUTTI_AGAIN;
     bool overrides = comm->facts.overrides && comm->facts.overrides[0];
-    if (!wanted && overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_AGAIN;
-    tutti_request_call(request, &call);
+    if (overrides && tutti_overridden(&comm->facts, request->kind)) return TUTTI_AGAIN;
+    if (comm->library_first && is_taken(request, comm->library))
+        out->backend = comm->library;
+    else if (is_taken(request, comm->backend))
+        out->backend = comm->backend;
+    else
+        return TUTTI_AGAIN;
     out->via = TUTTI_VIA_BACKEND;
-    if (comm->backend->ops->score(comm->backend, &call) < HUGE_VAL) return TUTTI_OK;
-    if (!named) return TUTTI_AGAIN;
-    return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "algorithm \"%s\" can not run this call", wanted);
+    return TUTTI_OK;
 }
 
 enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out)
@@ -83,9 +110,11 @@ static enum tutti_status start_backend(struct tutti_request *request, bool hurry
     union tutti_backend_room room;
     struct tutti_comm *comm = request->comm;
 
+    const struct tutti_backend_way way = {comm, request->route.backend, hurry, helper};
+
     tutti_request_call(request, &room.op.call);
     tutti_comm_turn_take(comm);
-    enum tutti_status status = tutti_backend_start(comm, &room.op, hurry, helper, work);
+    enum tutti_status status = tutti_backend_start(&way, &room.op, work);
     tutti_comm_turn_give(comm);
     return status;
 }
