@@ -8,9 +8,9 @@
  *
  * To add one: a folder here, with a table `const struct tutti_backend_ops tutti_backend_NAME`; the word X(NAME) in
  * TUTTI_BACKENDS below; a row of the folder in src/rooms.txt. One for devices is then opened wherever it can be, and
- * takes the calls for which its score is the least. Of those for host memory a communicator opens the first of the list,
- * or those that the option `backends` names: at most one of tutti's own and one that `is_library`. The smallest one, for
- * tests, is tests/serial_backend.c.
+ * takes the calls for which its score is the least. Of those for host memory a communicator opens the first of the
+ * list, or those that the option `backends` names: at most one of tutti's own and one that `is_library`. The smallest
+ * one, for tests, is tests/serial_backend.c.
  *
  * One instance serves one group of slots of a communicator. A back end has one of two faces, or both:
  *  - for host memory: it makes runners, which the engine advances (`begin`), and may carry out small calls at once;
@@ -71,8 +71,8 @@ struct tutti_backend_config {
     const struct tutti_machine *machine; /* measured constants, equal on all; copied */
 
     /* ---- for memory of devices ---- */
-    struct tutti_device *device; /* the caller's, open for longer than the back end */
-    struct tutti_team *team;     /* for host memory, too */
+    struct tutti_device *device;   /* the caller's, open for longer than the back end */
+    struct tutti_team *team;       /* for host memory, too */
     uint64_t id;                   /* of the communicator */
     uint64_t nonce;                /* of the world; equal on all members, unlike any other's */
     size_t scratch_bytes;          /* device memory that this instance may take */

@@ -75,10 +75,11 @@ enum tutti_status tutti_backends_for_host(const struct tutti_config *options, st
         const struct tutti_backend_ops *ops = next_named(&text);
         const struct tutti_backend_ops **at = ops && ops->is_library ? &out->library : &out->own;
         if (!ops || *at)
-            return tutti_fail(TUTTI_ERR_ARGUMENT,
-                              "option backends is \"%s\" but can be auto, off or one of: %s; or one of tutti's own and a "
-                              "library, as flat,oneccl",
-                              options->text[TUTTI_OPT_backends], tutti_backend_names(false));
+            return tutti_fail(
+                TUTTI_ERR_ARGUMENT,
+                "option backends is \"%s\" but can be auto, off or one of: %s; or one of tutti's own and a "
+                "library, as flat,oneccl",
+                options->text[TUTTI_OPT_backends], tutti_backend_names(false));
         out->library_first |= ops->is_library && !out->own;
         *at = ops;
         if (!*text) break;

@@ -31,7 +31,7 @@
       "name of this host: ranks with different ones share no memory (empty: as the kernel says)")                      \
     X(NETWORK, host_timeout, time, "5s", 100000000, UINT64_MAX, 1, "a host that is silent for so long is told dead")   \
     X(NETWORK, encrypt, flag, "0", 0, 1, 1,                                                                            \
-      "data between hosts is encrypted, as control is wherever there is a secret; needs one")                            \
+      "data between hosts is encrypted, as control is wherever there is a secret; needs one")                          \
     X(NETWORK, congestion, text, "auto", 0, 0, 0,                                                                      \
       "congestion control of TCP: auto (cubic where there is any), system, or a name")                                 \
     X(NETWORK, network, text, "tcp", 0, 0, 1, "what carries packets between hosts: tcp, or ofi (libfabric)")           \

@@ -45,8 +45,7 @@ struct oneccl_id { /* passed by value */
     X(version_get, onecclGetVersion, (int *version))                                                                   \
     X(id_get, onecclGetUniqueId, (struct oneccl_id * id))                                                              \
     X(comm_destroy, onecclCommDestroy, (void *comm))                                                                   \
-    X(all_reduce, onecclAllReduce,                                                                                     \
-      (void *in, void *out, size_t count, int type, int op, void *comm, void *stream))                                 \
+    X(all_reduce, onecclAllReduce, (void *in, void *out, size_t count, int type, int op, void *comm, void *stream))    \
     X(reduce, onecclReduce,                                                                                            \
       (const void *in, void *out, size_t count, int type, int op, int root, void *comm, void *stream))                 \
     X(broadcast, onecclBroadcast,                                                                                      \
@@ -98,11 +97,11 @@ struct oneccl_carrier {
     struct oneccl_job job;
     char *memory;
     size_t bytes;
-    uint64_t *heard;     /* n times ONECCL_SAID, and the own ones before */
-    int result;          /* of the last job */
-    const char *failed;  /* the call that it is of */
-    char text[200];      /* oneCCL's words */
-    uint32_t differs;    /* whoever said something else, n: nobody */
+    uint64_t *heard;    /* n times ONECCL_SAID, and the own ones before */
+    int result;         /* of the last job */
+    const char *failed; /* the call that it is of */
+    char text[200];     /* oneCCL's words */
+    uint32_t differs;   /* whoever said something else, n: nobody */
     pthread_t thread;
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* who waits for a change sleeps on it, */
     _Atomic uint32_t caller_sleeps, carrier_sleeps;    /* and says so */
@@ -114,6 +113,9 @@ void oneccl_carrier_ask(struct oneccl_carrier *carrier);
 /* Ends it: the communicator is destroyed if all is well, and it rests; else left. It may be within oneCCL for ever, and
  * keeps what it works on. */
 void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well);
+/* One was left within oneCCL: this process has no oneCCL any more. */
+#define ONECCL_IS_LOST "a call of this process was left behind within oneCCL, which serves it no more"
+bool oneccl_is_lost(void);
 
 /* ---- an instance ---- */
 struct oneccl_post {
@@ -166,8 +168,12 @@ bool oneccl_can(const struct oneccl_library *library, const struct tutti_backend
 double oneccl_cost_ns(const struct tutti_backend_call *call, uint32_t n);
 /* Fills in a job for the call, but for where its memory is. */
 void oneccl_job_of(const struct tutti_backend_call *call, struct oneccl_job *job);
-/* What oneCCL serves, and what is left to tutti's own ways, with the reasons; for `tutti info`. */
+/* What oneCCL serves, and what is left to tutti's own ways; for `tutti info`. */
+struct oneccl_left {
+    const char *what, *why;
+};
+#define ONECCL_LEFT_MOST 64
 void oneccl_say_served(const struct oneccl_library *library, char *out, size_t capacity);
-void oneccl_say_left(const struct oneccl_library *library, char *out, size_t capacity);
+size_t oneccl_list_left(const struct oneccl_library *library, struct oneccl_left *out, size_t capacity);
 
 #endif

@@ -13,6 +13,14 @@
 #define TURNS 20   /* and turns that it gives up where there are none */
 #define ENDING_NS (2 * TUTTI_NS_PER_S)
 
+/* A thread of this process is within oneCCL for ever, and moves what other calls begin: nobody else may go in. */
+static _Atomic bool lost;
+
+bool oneccl_is_lost(void)
+{
+    return atomic_load(&lost);
+}
+
 /* ---- within oneCCL ---- */
 
 static int failed(struct oneccl_carrier *c, int result, const char *call)
@@ -155,6 +163,7 @@ static void leave(struct oneccl_carrier *c)
     }
     if (was == ONECCL_RESTS) tutti_futex_wake(&c->state, INT32_MAX);
     if (was != ONECCL_RESTS) {
+        atomic_store(&lost, true);
         (void)pthread_setschedparam(thread, SCHED_IDLE, &none); /* it may spin for ever */
         tutti_log(TUTTI_LOG_INFO, "a thread is left behind within oneCCL");
     }

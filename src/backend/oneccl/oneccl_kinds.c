@@ -5,7 +5,7 @@
 
 #include "backend/oneccl/oneccl.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #define LATENCY_NS 20000. /* measured between two processes of one host: of a call alone, and what it moves then */
 #define BYTES_A_NS 1.4
@@ -112,8 +112,11 @@ static const struct {
     [TUTTI_SCAN] = {.why = NONE},
     [TUTTI_EXSCAN] = {.why = NONE},
 };
-#define V_WHY "v forms: it has none, or ends the process where two ranks' counts differ"
-#define MESSAGES_WHY "send and recv: it has neither tags nor any order but that of the calls"
+static const struct oneccl_left others[] = {
+    {"v_forms", "it has none, or ends the process where two ranks' counts differ"},
+    {"send_recv", "it has no tags, and no order but that of the calls"},
+    {"reproducible", "reductions do not fold in rank order"},
+};
 
 static bool has_kind(const struct oneccl_library *library, uint32_t kind)
 {
@@ -164,20 +167,18 @@ void oneccl_say_served(const struct oneccl_library *library, char *out, size_t c
         if (has_kind(library, k)) tutti_append(out, capacity, "%s%s", n++ ? ", " : "", tutti_kinds[k].name);
 }
 
-static void say(char *out, size_t capacity, const char *name, const char *why)
+size_t oneccl_list_left(const struct oneccl_library *library, struct oneccl_left *out, size_t capacity)
 {
-    tutti_append(out, capacity, "%s%s%s%s", out[0] ? "; " : "", name, *name ? " " : "", why);
-}
-
-void oneccl_say_left(const struct oneccl_library *library, char *out, size_t capacity)
-{
-    out[0] = 0;
+    struct oneccl_left all[TUTTI_N_KINDS + TUTTI_N_OPS + TUTTI_N_DTYPES + TUTTI_ARRAY_LEN(others)];
+    size_t n = 0;
     for (uint32_t k = 0; k < TUTTI_N_KINDS; k++)
-        if (!has_kind(library, k)) say(out, capacity, tutti_kinds[k].name, kinds[k].why);
-    say(out, capacity, "", V_WHY);
-    say(out, capacity, "", MESSAGES_WHY);
+        if (!has_kind(library, k)) all[n++] = (struct oneccl_left){tutti_kinds[k].name, kinds[k].why};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(others); i++) all[n++] = others[i];
     for (uint32_t op = 0; op < TUTTI_N_OPS; op++)
-        if (ops[op].why) say(out, capacity, tutti_op_name((enum tutti_op)op), ops[op].why);
+        if (ops[op].why) all[n++] = (struct oneccl_left){tutti_op_name((enum tutti_op)op), ops[op].why};
     for (uint32_t t = 0; t < TUTTI_N_DTYPES; t++)
-        if (types[t].why) say(out, capacity, tutti_dtype_name((enum tutti_dtype)t), types[t].why);
+        if (types[t].why) all[n++] = (struct oneccl_left){tutti_dtype_name((enum tutti_dtype)t), types[t].why};
+    if (n > capacity) n = capacity;
+    memcpy(out, all, n * sizeof *out);
+    return n;
 }

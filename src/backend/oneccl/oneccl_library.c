@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Finds oneCCL: the one that the process has loaded already (frameworks bring their own), else by the option, in
- * $CCL_ROOT/lib, or the system's. The first call that sets oneCCL up writes a line to stdout, whatever it is told: it is
- * made by a thread with descriptors of its own. */
+ * $CCL_ROOT/lib, or the system's. The first call that sets oneCCL up writes a line to stdout, whatever it is told: it
+ * is made by a thread with descriptors of its own. */
 #include "backend/oneccl/oneccl.h"
 
 #include <dlfcn.h>

@@ -105,6 +105,7 @@ static enum tutti_status job_fill(struct oneccl_op *op, struct oneccl_carrier *c
 static enum tutti_status carry(struct oneccl_op *op)
 {
     struct oneccl_backend *inst = op->inst;
+    if (oneccl_is_lost()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, ONECCL_IS_LOST);
     if (!inst->carrier) TUTTI_TRY(oneccl_carrier_start(&inst->carrier, &inst->like));
     TUTTI_TRY(job_fill(op, inst->carrier));
     oneccl_carrier_ask(inst->carrier);
@@ -264,8 +265,7 @@ static void nap(const struct oneccl_op *op)
         return;
     }
     atomic_store(&c->caller_sleeps, 1);
-    if (atomic_load(&c->state) == ONECCL_ASKED)
-        tutti_futex_wait(&c->state, ONECCL_ASKED, tutti_deadline_ns(NAP_NS));
+    if (atomic_load(&c->state) == ONECCL_ASKED) tutti_futex_wait(&c->state, ONECCL_ASKED, tutti_deadline_ns(NAP_NS));
     atomic_store(&c->caller_sleeps, 0);
 }
 

@@ -70,13 +70,14 @@ static enum tutti_status oneccl_open(const struct tutti_backend_config *config, 
     if (config->n == 1) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "a rank alone needs no oneCCL");
     if (tutti_memory_is_one(config->transport->memory))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the ranks are of one process, for which oneCCL hangs");
+    if (oneccl_is_lost()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, ONECCL_IS_LOST);
     const struct oneccl_library *library = oneccl_library(config->options);
     if (!library) return tutti_last_error()->status;
-    struct oneccl_card card = {
-        .version = CARD_VERSION,
-        .oneccl = (uint32_t)library->version,
-        .process = process_number(),
-        .has_boards = tutti_memory_reaches_all(config->transport->memory, config->members, config->n)};
+    struct oneccl_card card = {.version = CARD_VERSION,
+                               .oneccl = (uint32_t)library->version,
+                               .process = process_number(),
+                               .has_boards =
+                                   tutti_memory_reaches_all(config->transport->memory, config->members, config->n)};
     struct oneccl_backend *b = tutti_alloc(sizeof *b);
     uint32_t *members = tutti_alloc_array(config->n, sizeof *members);
     if (!b || !members) {
@@ -85,17 +86,17 @@ static enum tutti_status oneccl_open(const struct tutti_backend_config *config, 
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an instance");
     }
     memcpy(members, config->members, config->n * sizeof *members);
-    *b = (struct oneccl_backend){.base.ops = &tutti_backend_oneccl,
-                                 .library = library,
-                                 .transport = config->transport,
-                                 .control = config->control,
-                                 .team = config->team,
-                                 .members = members,
-                                 .n = config->n,
-                                 .me = config->me,
-                                 .reproducible = config->reproducible,
-                                 .boards_bytes =
-                                     sizeof(struct oneccl_boards) + config->n * sizeof(struct oneccl_board)};
+    *b =
+        (struct oneccl_backend){.base.ops = &tutti_backend_oneccl,
+                                .library = library,
+                                .transport = config->transport,
+                                .control = config->control,
+                                .team = config->team,
+                                .members = members,
+                                .n = config->n,
+                                .me = config->me,
+                                .reproducible = config->reproducible,
+                                .boards_bytes = sizeof(struct oneccl_boards) + config->n * sizeof(struct oneccl_board)};
     b->like.library = library;
     b->like.n = b->n, b->like.me = b->me;
     b->like.spins = config->n_cpus >= 2 * config->n;
@@ -205,7 +206,7 @@ static void oneccl_describe(const struct tutti_backend *backend, char *out, size
 
 const struct tutti_backend_ops tutti_backend_oneccl = {
     .name = "oneccl",
-    .help = "Intel's library, on host memory, where it is installed and an option names it",
+    .help = "Intel's library, by name",
     .is_library = true,
     .card_bytes = sizeof(struct oneccl_card),
     .open = oneccl_open,

@@ -105,9 +105,9 @@ void tutti_request_info(const struct tutti_request *request, struct tutti_call_i
     };
     bool ordered = request->user.function && !request->user.commutes;
     const struct tutti_backend *backend = request->route.backend;
-    const uint64_t way = request->schedule                       ? request->schedule->hash
+    const uint64_t way = request->schedule                     ? request->schedule->hash
                          : backend && backend->ops->is_library ? BY_LIBRARY
-                                                                 : 0;
+                                                               : 0;
     out->signature = tutti_sign(out, request->v, ordered, way, request->purpose);
 }
 
