@@ -140,7 +140,7 @@ def aborts(rank: int, n: int, store: dist.Store) -> None:
 def leaves(rank: int, n: int, store: dist.Store) -> None:
     with group_of(rank, n, store, "leaves"):
         if rank < n - 1:
-            refused(lambda: dist.barrier(), f"rank {n - 1} left", "connection closed by peer", "barrier")
+            refused(lambda: dist.barrier(), f"rank {n - 1} left", "Connection closed by peer", "barrier")
 
 
 def futures(rank: int, n: int, store: dist.Store) -> None:

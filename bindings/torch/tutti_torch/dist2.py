@@ -8,17 +8,22 @@ import torch.distributed as dist
 from . import _C
 
 
+def group_of(backend: _C.Backend, store, kinds: set) -> dist.ProcessGroup:
+    """A group that the backend serves on devices of these kinds, and that no global state knows."""
+    group = dist.ProcessGroup(store, backend.rank(), backend.size())
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group._set_default_backend(custom)
+    for kind in kinds:
+        group._register_backend(torch.device(kind), custom, backend)
+    return group
+
+
 def create(store, rank, world_size, timeout, device, **options) -> dist.ProcessGroup:
     """What _dist2.new_group calls: a group that tutti serves on the device and on the CPU."""
     if options:
         raise KeyError(f"tutti has no option {next(iter(options))}")
     backend = _C.Backend(store, rank, world_size, _C.Backend.Options(timeout))
-    group = dist.ProcessGroup(store, rank, world_size)
-    custom = dist.ProcessGroup.BackendType.CUSTOM
-    group._set_default_backend(custom)
-    for kind in {torch.device(device).type, "cpu"}:
-        group._register_backend(torch.device(kind), custom, backend)
-    return group
+    return group_of(backend, store, {torch.device(device).type, "cpu"})
 
 
 def register(names: list) -> None:

@@ -432,6 +432,14 @@ tutti_status Backend::state() const
     return status;
 }
 
+std::string Backend::failure() const
+{
+    tutti_error error = {};
+    for (const auto &comm : comms())
+        if (tutti_comm_state(comm->handle(), &error) < TUTTI_OK) return error.text;
+    return "";
+}
+
 std::shared_ptr<Comm> Backend::host_comm() const
 {
     std::lock_guard<std::mutex> guard(mutex_);

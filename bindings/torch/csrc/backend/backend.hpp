@@ -156,6 +156,7 @@ class Backend : public c10d::Backend
     std::shared_ptr<Comm> host_comm() const;           /* throws after shutdown */
     std::shared_ptr<Comm> comm_of(c10::Device device); /* on which calls on its tensors are */
     tutti_status state() const;                        /* the first error of its communicators */
+    std::string failure() const;                       /* ... in its sentence; "" while there is none */
     /* False: calls are still in flight, and are aborted now. */
     bool flush_within(milliseconds time, const char *why_not_longer);
 

@@ -5,6 +5,8 @@
 
 #include "comm/store.hpp"
 
+#include "comm/own_store.hpp"
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
@@ -95,6 +97,7 @@ const tutti_store_ops store_ops = {sizeof(tutti_store_ops), set, get, wait, add,
 
 tutti_store StoreTable::table()
 {
+    if (auto *own = dynamic_cast<OwnStore *>(&store)) return own->table();
     return {&store_ops, this};
 }
 

@@ -5,6 +5,7 @@
 #include "python/python.hpp"
 
 #include "backend/backend.hpp"
+#include "comm/own_store.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
@@ -25,6 +26,9 @@ static void define_options(py::handle backend)
     auto clone = [](const Backend::Options &self) { return self.clone(); };
     py::class_<Backend::Options, c10d::Backend::Options, c10::intrusive_ptr<Backend::Options>>(backend, "Options")
         .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+        .def_property(/* which rank of this process; -1: the process is one rank */
+                      "seat", [](const Backend::Options &self) { return self.place.seat; },
+                      [](Backend::Options &self, int seat) { self.place.seat = seat; })
         .def("__copy__", clone)
         .def(
             "__deepcopy__", [clone](const Backend::Options &self, const py::dict &) { return clone(self); },
@@ -36,12 +40,20 @@ static void define_backend(py::module_ &module)
     py::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>> backend(module, "Backend");
     define_options(backend);
     backend
-        .def(py::init(&Backend::create), py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"),
-             Release())
+        /* The object is registered with the GIL held: a guard around all of it would let it go for that, too. */
+        .def(py::init([](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
+                         c10::intrusive_ptr<Backend::Options> options) {
+                 const tutti_torch::WithoutGil without_gil;
+                 return Backend::create(store, rank, size, std::move(options));
+             }),
+             py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
         /* PyTorch's own backends have these; its base class binds neither. */
         .def_property_readonly("options", &Backend::own_options)
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"), Release())
         .def("_n_splits", &Backend::n_splits, py::arg("ranks"), Release())
+        /* Whether nothing is in flight any more within the time; what is then, is aborted. */
+        .def("_flush_within", &Backend::flush_within, py::arg("time"), py::arg("why_not_longer"), Release())
+        .def("_failure", &Backend::failure, Release())
         .def("_drop_coalescing", &Backend::drop_coalescing, Release())
         .def("_serve_memory", &Backend::serve_memory, py::arg("device"), Release())
         .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"), Release())
@@ -54,6 +66,20 @@ static void define_backend(py::module_ &module)
         /* new_group calls this on ranks outside the new group; here, they are not needed. */
         .def(
             "perform_nocolor_split", [](Backend &, const py::object &) {}, py::arg("device"));
+}
+
+static void define_stores(py::module_ &module)
+{
+    using tutti_torch::OwnStore;
+    using tutti_torch::StoreServer;
+    py::class_<StoreServer>(module, "StoreServer")
+        .def(py::init<const std::string &, uint16_t, const std::string &>(), py::arg("host") = "", py::arg("port") = 0,
+             py::arg("secret") = "", Release())
+        .def_property_readonly("port", &StoreServer::port);
+    py::class_<OwnStore, c10d::Store, c10::intrusive_ptr<OwnStore>>(module, "OwnStore")
+        .def(py::init<const std::string &, uint16_t, std::string, tutti_torch::milliseconds, const std::string &>(),
+             py::arg("host"), py::arg("port"), py::arg("prefix"), py::arg("timeout"), py::arg("secret") = "",
+             Release());
 }
 
 /* The last calls of this process: the pickle that torchfrtrace reads. */
@@ -80,6 +106,7 @@ PYBIND11_MODULE(_C, module)
     py::module_::import("torch._C._distributed_c10d"); /* the bases of the classes */
     define_allocator(module);
     define_backend(module);
+    define_stores(module);
     module.def("tutti_version", &tutti_version_text);
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fault tolerance of replica groups, by torchft's API: a script that was written for torchft imports it from here. What
+is asked for is loaded then."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Dict, Tuple
+
+if TYPE_CHECKING:
+    from .data import DistributedSampler as DistributedSampler
+    from .ddp import DistributedDataParallel as DistributedDataParallel
+    from .ddp import PureDistributedDataParallel as PureDistributedDataParallel
+    from .manager import Manager as Manager
+    from .manager import WorldSizeMode as WorldSizeMode
+    from .optim import OptimizerWrapper as Optimizer
+    from .optim import OptimizerWrapper as OptimizerWrapper
+    from .process_group import ProcessGroupBabyGloo as ProcessGroupBabyGloo
+    from .process_group import ProcessGroupBabyNCCL as ProcessGroupBabyNCCL
+    from .process_group import ProcessGroupBabyTutti as ProcessGroupBabyTutti
+    from .process_group import ProcessGroupBabyXCCL as ProcessGroupBabyXCCL
+    from .process_group import ProcessGroupGloo as ProcessGroupGloo
+    from .process_group import ProcessGroupNCCL as ProcessGroupNCCL
+    from .process_group import ProcessGroupTutti as ProcessGroupTutti
+    from .process_group import ProcessGroupXCCL as ProcessGroupXCCL
+
+_NAMES: Dict[str, Tuple[str, ...]] = {  # by module
+    "data": ("DistributedSampler",),
+    "ddp": ("DistributedDataParallel", "PureDistributedDataParallel"),
+    "manager": ("Manager", "WorldSizeMode"),
+    "optim": ("OptimizerWrapper",),
+    "process_group": (
+        "ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL",
+        "ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupTutti", "ProcessGroupXCCL"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted([*_MODULES, "Optimizer"])
+
+
+def __getattr__(name: str) -> Any:
+    wanted = "OptimizerWrapper" if name == "Optimizer" else name
+    if wanted not in _MODULES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[wanted]}"), wanted)

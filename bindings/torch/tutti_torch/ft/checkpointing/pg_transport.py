@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""States over the process group itself, as messages: the same stream as over HTTP, in order. No pickle."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from datetime import timedelta
+from typing import Any, Callable, Deque, List, Optional, Tuple, TypeVar, Union
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from .stream import PIECE, PREFIX, DamagedError, Incoming, Snapshot, parse_header
+from .transport import CheckpointTransport
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+TAG_SIZES, TAG_HEADER, TAG_PAYLOAD, TAG_DONE = 1, 2, 3, 4
+AHEAD = 4  # pieces that are received while one is looked at
+
+
+class PGTransport(CheckpointTransport[T]):
+    """`device`: where a received state is put; bytes travel from and to the host's memory. `state_dict`: returns the
+    state into whose tensors a received one is written where they fit. `background`: sending goes on while
+    send_checkpoint has returned, so that a manager's step does not wait for it."""
+
+    def __init__(
+        self,
+        pg: dist.ProcessGroup,
+        timeout: timedelta,
+        device: Union[torch.device, str],
+        state_dict: Optional[Callable[[], T]] = None,
+        allow_pickle: bool = False,
+        background: bool = False,
+        progress: Optional[Callable[[int, int], None]] = None,
+    ) -> None:
+        self._pg, self._timeout, self._device = pg, timeout, torch.device(device)
+        self._state_dict, self._allow_pickle, self._progress = state_dict, allow_pickle, progress
+        self.background = background
+        self._sending: Optional[threading.Thread] = None
+        self._spare: Optional[torch.Tensor] = None  # memory of a snapshot that was sent
+        self._out_of_step: Optional[Tuple[object, Exception]] = None  # among which members, and why
+
+    def metadata(self) -> str:
+        return "<n/a>"
+
+    # ---- sending ----
+
+    def send_checkpoint(
+        self, dst_ranks: List[int], step: int, state_dict: T, timeout: Optional[timedelta] = None
+    ) -> None:
+        deadline = time.monotonic() + self._seconds(timeout)
+        self._finish_sending()
+        self._check_in_step()
+        memory, self._spare = self._spare, None
+        snapshot = Snapshot(state_dict, self._allow_pickle, memory)
+        if not self.background:
+            return self._send(dst_ranks, step, snapshot, deadline)
+        self._sending = threading.Thread(target=self._send_quietly, args=(dst_ranks, step, snapshot, deadline),
+                                         name="tutti_ft_send", daemon=True)
+        self._sending.start()
+
+    def _seconds(self, timeout: Optional[timedelta]) -> float:
+        """None: the transport's; 0: until the group's own deadline."""
+        given = self._timeout if timeout is None else timeout
+        return given.total_seconds() or math.inf
+
+    def _members(self) -> object:
+        """Another object after each reconfiguration."""
+        return getattr(self._pg, "_pg", self._pg)
+
+    def _check_in_step(self) -> None:
+        """Of a transfer that failed, a message may still be on its way, and would be taken for the next one's."""
+        if self._out_of_step is not None and self._out_of_step[0] is self._members():
+            raise RuntimeError("the group's messages are out of step until it is reconfigured: a transfer failed: "
+                               f"{self._out_of_step[1]}") from self._out_of_step[1]
+
+    def _finish_sending(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.join()
+
+    def _send_quietly(self, *args: Any) -> None:
+        try:
+            self._send(*args)
+        except Exception as error:  # the receiver's is one, too, and it tries again
+            logger.warning("the state was not sent: %s", error)
+
+    def _send(self, dst_ranks: List[int], step: int, snapshot: Snapshot, deadline: float) -> None:
+        members = self._members()
+        try:
+            self._send_parts(dst_ranks, step, snapshot, deadline)
+            self._spare = snapshot.payload
+        except Exception as error:
+            self._out_of_step = (members, error)
+            raise
+
+    def _send_parts(self, dst_ranks: List[int], step: int, snapshot: Snapshot, deadline: float) -> None:
+        begun = time.monotonic()
+        header = torch.frombuffer(bytearray(snapshot.header), dtype=torch.uint8)
+        sizes = torch.tensor([step, header.numel(), snapshot.payload.numel()], dtype=torch.int64)
+        parts: List[Tuple[torch.Tensor, int]] = [(sizes, TAG_SIZES), (header, TAG_HEADER)]
+        parts += [(piece, TAG_PAYLOAD) for piece in snapshot.payload.split(PIECE) if piece.numel()]
+        works: Deque[Any] = deque()
+        for part, tag in parts:  # to all receivers side by side
+            works.extend(self._pg.send([part], rank, tag) for rank in dst_ranks)
+            while len(works) > AHEAD * len(dst_ranks):
+                wait(works.popleft(), deadline)
+        done = [torch.zeros(1, dtype=torch.int64) for _ in dst_ranks]  # a small message is sent before it has arrived
+        works.extend(self._pg.recv([word], rank, TAG_DONE) for word, rank in zip(done, dst_ranks))
+        for work in works:
+            wait(work, deadline)
+        logger.info("sent %d MiB of step %d to %s in %.2f s", snapshot.payload.numel() >> 20, step, dst_ranks,
+                    time.monotonic() - begun)
+
+    # ---- receiving ----
+
+    def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: Optional[timedelta] = None) -> T:
+        self._check_in_step()
+        members = self._members()
+        try:
+            return self._placed(self._receive_state(src_rank, step, time.monotonic() + self._seconds(timeout)))
+        except Exception as error:
+            self._out_of_step = (members, error)
+            raise
+
+    def _receive_state(self, src_rank: int, step: int, deadline: float) -> Any:
+        begun = time.monotonic()
+        sizes = torch.zeros(3, dtype=torch.int64)
+        wait(self._pg.recv([sizes], src_rank, TAG_SIZES), deadline)
+        got, n_header, n_payload = sizes.tolist()
+        if got != step:
+            raise RuntimeError(f"rank {src_rank} sends the state of step {got}, not {step}")
+        if not PREFIX.size <= n_header < 1 << 31:
+            raise DamagedError(f"rank {src_rank} announces a header of {n_header} bytes")
+        header = torch.empty(n_header, dtype=torch.uint8)
+        wait(self._pg.recv([header], src_rank, TAG_HEADER), deadline)
+        header_bytes = header.numpy().tobytes()
+        if parse_header(header_bytes)[0] != n_payload:
+            raise DamagedError(f"rank {src_rank} announces {n_payload} bytes, and its header another number")
+        incoming = Incoming(header_bytes, self._allow_pickle, self._state_dict and self._state_dict())
+        self._receive(incoming, src_rank, deadline)
+        wait(self._pg.send([torch.tensor([step])], src_rank, TAG_DONE), deadline)
+        took = time.monotonic() - begun
+        logger.info("got %d MiB of step %d in %.2f s (%.2f GB/s)", n_payload >> 20, step, took,
+                    n_payload / took / 1e9)
+        return incoming.state()
+
+    def _receive(self, incoming: Incoming, src_rank: int, deadline: float) -> None:
+        flying: Deque[Tuple[int, torch.Tensor, bool, Any]] = deque()
+
+        def finish(number: int, data: torch.Tensor, elsewhere: bool, work: Any) -> None:
+            wait(work, deadline)
+            incoming.check(number, data)
+            if elsewhere:
+                incoming.store(number, data)
+            if self._progress is not None:
+                self._progress(incoming.range_of(number)[1], incoming.n_bytes)
+
+        for piece in range(incoming.n_pieces):
+            own = incoming.memory_of(piece)
+            first, end = incoming.range_of(piece)
+            data = torch.empty(end - first, dtype=torch.uint8) if own is None else own
+            flying.append((piece, data, own is None, self._pg.recv([data], src_rank, TAG_PAYLOAD)))
+            if len(flying) > AHEAD:
+                finish(*flying.popleft())
+        while flying:
+            finish(*flying.popleft())
+
+    def _placed(self, state: Any) -> Any:
+        if self._device.type == "cpu" or self._state_dict is not None:
+            return state
+
+        def moved(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor if isinstance(tensor, DTensor) else tensor.to(self._device)
+
+        return torch.utils._pytree.tree_map_only(torch.Tensor, moved, state)
+
+    def shutdown(self, wait: bool = True) -> None:
+        if wait:
+            self._finish_sending()
+
+
+def wait(work: Any, deadline: float) -> None:
+    """At the latest until the deadline."""
+    rest = deadline - time.monotonic()
+    if rest == math.inf:
+        work.wait()
+        return
+    if rest <= 0:
+        raise TimeoutError("timed out: the state was not transferred in time")
+    work.wait(timedelta(seconds=rest))

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Serves a snapshot by HTTP/1.1, in ranges: those who read it hold up nobody, and go on when the next one is there."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Optional, Tuple, Type
+
+import torch
+
+from .stream import Snapshot
+
+logger = logging.getLogger(__name__)
+WAIT_MAX = 3600.0  # seconds
+
+
+class SnapshotServer:
+    """Of the last snapshot that was offered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._step = -1
+        self._snapshot: Optional[Snapshot] = None
+        self._offered = False
+        self._readers = 0  # of any snapshot
+        self._closed = False
+        self._server = open_server(0, _Handler)
+        self._server.owner = self
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1},
+                                        name="tutti_ft_serve", daemon=True)
+        self._thread.start()
+
+    def address(self) -> str:
+        return f"http://{socket.gethostname()}:{self._server.server_address[1]}/checkpoint/"
+
+    def offer(self, step: int, snapshot: Snapshot) -> None:
+        with self._changed:
+            self._step, self._snapshot, self._offered = step, snapshot, True
+            self._changed.notify_all()
+
+    def withdraw(self) -> None:
+        """Whoever begins now waits for the next one; whoever has begun goes on."""
+        with self._changed:
+            self._offered = False
+
+    def take_back(self) -> Optional[torch.Tensor]:
+        """The memory of the last snapshot, if nobody reads any more: it is not offered from now on."""
+        with self._changed:
+            self._offered = False
+            if self._readers or self._snapshot is None:
+                return None
+            snapshot, self._snapshot = self._snapshot, None
+            return snapshot.payload
+
+    def state(self) -> Tuple[int, bool]:
+        with self._changed:
+            return self._step, self._offered
+
+    def shutdown(self, wait: bool) -> None:
+        with self._changed:
+            self._closed, self._snapshot, self._offered = True, None, False
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._server.server_close()
+        if wait:
+            self._thread.join()
+
+    def find(self, step: int, seconds: float, begins: bool) -> Tuple[Optional[Snapshot], str]:
+        """The snapshot of that step, waited for; or why there is none."""
+        def decided() -> bool:
+            return self._closed or step < self._step or self._is_there(step, begins)
+
+        with self._changed:
+            self._changed.wait_for(decided, min(seconds, WAIT_MAX))
+            if self._is_there(step, begins):
+                self._readers += 1
+                return self._snapshot, ""
+            if step != self._step:
+                return None, f"invalid checkpoint requested, serving {self._step} but got step={step}"
+            return None, f"step {step} is not offered any more"
+
+    def done(self) -> None:
+        """With what find() returned."""
+        with self._changed:
+            self._readers -= 1
+
+    def _is_there(self, step: int, begins: bool) -> bool:
+        return self._snapshot is not None and step == self._step and (self._offered or not begins)
+
+
+def open_server(port: int, handler: Type[BaseHTTPRequestHandler]) -> "_Server":
+    """At all addresses of the host."""
+    dual = socket.has_dualstack_ipv6()
+    return _Server(("::", port), handler) if dual else _Server4(("", port), handler)
+
+
+class _Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+    request_queue_size = 1024
+    daemon_threads = True
+    owner: SnapshotServer
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.bind(self.server_address)  # HTTPServer's own asks the DNS for this host's name
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = socket.gethostname(), self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.info("a transfer to %s ended early", client_address, exc_info=True)
+
+
+class _Server4(_Server):
+    address_family = socket.AF_INET
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """GET /checkpoint/STEP/header?wait=SECONDS and, with "Range: bytes=A-B", /checkpoint/STEP/payload."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds without a request, or in which nothing of an answer is taken
+    server: _Server
+
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"/checkpoint/(-?\d{1,18})/(header|payload)(?:\?wait=(\d{1,6}(?:\.\d{1,6})?))?", self.path)
+        if asked is None:
+            return self.send_error(404, "unknown path")
+        step, what, wait = int(asked[1]), asked[2], float(asked[3] or 0)
+        snapshot, why = self.server.owner.find(step, wait, begins=what == "header")
+        if snapshot is None:
+            return self.send_error(400, why)
+        try:
+            self._answer(snapshot, what)
+        finally:
+            self.server.owner.done()
+
+    def _answer(self, snapshot: Snapshot, what: str) -> None:
+        if what == "header":
+            return self._send(200, memoryview(snapshot.header), None)
+        payload = memoryview(snapshot.payload.numpy())
+        part = re.fullmatch(r"bytes=(\d{1,18})-(\d{1,18})", self.headers.get("Range", ""))
+        if part is None or not int(part[1]) <= int(part[2]) < len(payload):
+            return self.send_error(416, f"a range within {len(payload)} bytes is needed")
+        first, last = int(part[1]), int(part[2])
+        self._send(206, payload[first : last + 1], f"bytes {first}-{last}/{len(payload)}")
+
+    def _send(self, status: int, body: memoryview, part: Optional[str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(len(body)))
+        if part:
+            self.send_header("Content-Range", part)
+        self.end_headers()
+        self.wfile.flush()
+        until = time.monotonic() + self.timeout
+        while body:  # not sendall: its deadline is of the whole
+            sent = self.connection.send(body[: 8 << 20])
+            body = body[sent:]
+            until = time.monotonic() + self.timeout if sent else until
+            if time.monotonic() > until:
+                raise TimeoutError("nothing was taken")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        logger.debug(format, *args)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where groups meet that get other members: each process serves one store, whose address is in the handles of its
+groups; those who are to become one group meet in the store of the first of them. So nothing that is needed was made by
+somebody who may be gone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Dict, List, Optional, Set, Tuple, Union
+
+from torch.distributed import Store
+
+from .. import _C
+
+try:
+    from torch._C._distributed_c10d import ReconfigureOptions
+except ImportError:  # before 2.14
+
+    @dataclass
+    class ReconfigureOptions:  # type: ignore[no-redef]
+        """Who is to be in a group: handles in the order of the ranks, under a number that they use once."""
+
+        uuid: int = 0
+        handles: Union[List[str], Set[str]] = field(default_factory=list)
+        timeout: Optional[timedelta] = None
+        hints: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one member reads from the handles of all."""
+
+    store: str  # "host:port" of the first member
+    prefix: str
+    rank: int
+    world_size: int
+    global_ranks: Optional[List[int]]
+
+
+def place_among(opts: ReconfigureOptions, own_id: str) -> Place:
+    """Raises ValueError where the handles do not say it."""
+    handles = opts.handles
+    if not isinstance(handles, list):
+        raise ValueError("reconfigure: the handles are a set, but ranks are in their order: give a list")
+    try:
+        peers = [json.loads(handle) for handle in handles]
+        ids = [peer["id"] for peer in peers]
+        ranks = [peer["global_rank"] for peer in peers]
+        store = peers[0]["store"]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"reconfigure: handles that are none of get_reconfigure_handle: {handles}") from error
+    if ids.count(own_id) != 1:
+        raise ValueError(f"reconfigure: this rank's handle is {ids.count(own_id)} times among the {len(ids)} given")
+    # The whole list, so that members who were told otherwise, or another group of the process, do not meet these.
+    digest = hashlib.sha256("\n".join(handles).encode()).hexdigest()[:24]
+    return Place(store, f"{opts.uuid}/{digest}/", ids.index(own_id), len(ids),
+                 None if None in ranks else ranks)
+
+
+def split_address(address: str) -> Tuple[str, int]:
+    """"host:port", "[v6]:port" or "v6:port"."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"'{address}' is no address: host:port is")
+    return host.strip("[]"), int(port)
+
+
+# ---- the process's own store ----
+
+_lock = threading.Lock()
+_served: Dict[int, _C.StoreServer] = {}  # by process; a forked one keeps its parent's, whose thread it does not have
+
+
+def secret() -> str:
+    return os.environ.get("TUTTI_SECRET", "")
+
+
+def served_port() -> int:
+    """Of this process's store, which is served from now on."""
+    with _lock:
+        if os.getpid() not in _served:
+            _served[os.getpid()] = _C.StoreServer(secret=secret())
+        return _served[os.getpid()].port
+
+
+def meeting_store(place: Place, timeout: timedelta) -> Store:
+    host, port = split_address(place.store)
+    if host == socket.gethostname():
+        host = "127.0.0.1"
+    return _C.OwnStore(host, port, place.prefix, timeout, secret())

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One knob for all deadlines of a manager: the longest that anything may take in which this rank waits for others. What
+is not given is derived from it; what contradicts it is said in a sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Optional
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    call: timedelta  # collectives, votes, recovery
+    quorum: timedelta  # until all groups have asked: a step of the slowest is in it
+    connect: timedelta  # to a manager or a lighthouse that may be starting
+
+    @staticmethod
+    def of(timeout: timedelta, quorum: Optional[timedelta], connect: Optional[timedelta]) -> "Timeouts":
+        """With TORCHFT_TIMEOUT_SEC, TORCHFT_QUORUM_TIMEOUT_SEC and TORCHFT_CONNECT_TIMEOUT_SEC before all."""
+        call = from_environment("TORCHFT_TIMEOUT_SEC", timeout)
+        made = Timeouts(call, from_environment("TORCHFT_QUORUM_TIMEOUT_SEC", quorum or call),
+                        from_environment("TORCHFT_CONNECT_TIMEOUT_SEC", connect or call))
+        for name, value in (("timeout", made.call), ("quorum_timeout", made.quorum),
+                            ("connect_timeout", made.connect)):
+            if value <= timedelta(0):
+                raise ValueError(f"{name} is {value}, but nothing can be done within that")
+        return made
+
+    def heartbeat(self, given: Optional[timedelta]) -> timedelta:
+        """How often the lighthouse hears of this group: several times in whatever time it may wait."""
+        if given is None:
+            return min(timedelta(milliseconds=100), self.quorum / 10)
+        if not timedelta(0) < given < self.quorum:
+            raise ValueError(f"heartbeat_interval ({given}) is not between 0 and quorum_timeout ({self.quorum}): the "
+                             "lighthouse would take this group for dead while it waits")
+        return given
+
+    def check(self, of_group: Optional[timedelta]) -> None:
+        """Says what makes one deadline pass before another that it should contain."""
+        if self.quorum < self.call:
+            logger.warning("quorum_timeout (%s) is below timeout (%s): a group that waits for a call of the step "
+                           "before can miss the quorum", self.quorum, self.call)
+        if of_group is not None and of_group > self.call:
+            logger.warning("the process group's timeout (%s) is above the manager's (%s): a call that hangs keeps this "
+                           "rank longer than the others wait for its vote", of_group, self.call)
+
+
+def from_environment(name: str, given: timedelta) -> timedelta:
+    text = os.environ.get(name)
+    if text is None:
+        return given
+    try:
+        return timedelta(seconds=float(text))
+    except ValueError:
+        raise ValueError(f"{name}={text} is no number of seconds") from None
