@@ -48,6 +48,11 @@ void tutti_access_begin(struct tutti_team *team, struct tutti_one_access *access
     struct tutti_ones *ones = team->ones;
     const struct tutti_one_info *info = &access->info;
 
+    if (team->failed) { /* its queues end in accesses that have ended */
+        if (info->end) info->end(info->arg, &team->error);
+        tutti_team_complete(&access->work, &team->error);
+        return;
+    }
     access->previous = ones->last;
     *(ones->last ? &ones->last->next : &ones->first) = access;
     ones->last = access;

@@ -28,7 +28,6 @@ static void absorb_one(struct tutti_team *team, struct tutti_work *work)
         if (team->failed) tutti_waits_fail(team, &team->error);
     } else if (work->type == TUTTI_WORK_ACCESS) {
         tutti_access_begin(team, (struct tutti_one_access *)work);
-        if (team->failed) tutti_ones_fail(team, &team->error);
     } else if (team->failed) {
         tutti_team_complete(work, &team->error);
     } else {
