@@ -20,6 +20,7 @@ struct part {
     struct tutti_move *first, **end;
     _Atomic uint32_t moved; /* rung for each */
     _Atomic bool over;
+    bool moves;
 };
 
 static bool every_second_moves; /* parts of ranks 1, 3, ... are not touched by the engine */
@@ -92,8 +93,8 @@ static inline void expose_as(struct rig_rank *rank, struct part *part, size_t by
     part->base = aligned_alloc(64, (bytes + 127) / 64 * 64);
     part->bytes = bytes;
     memset(part->base, 0, bytes);
-    const bool moves = every_second_moves && rank->me % 2 == 1;
-    if (moves) {
+    part->moves = every_second_moves && rank->me % 2 == 1;
+    if (part->moves) {
         part->end = &part->first;
         pthread_mutex_init(&part->lock, NULL);
         RIG_CHECK(rank, pthread_create(&part->mover, NULL, run_moves, part) == 0, "no thread");
@@ -104,7 +105,7 @@ static inline void expose_as(struct rig_rank *rank, struct part *part, size_t by
                                           .n_signals = N_SIGNALS,
                                           .signal_step = 8,
                                           .changed = changed,
-                                          .move = moves ? begin_move : NULL,
+                                          .move = part->moves ? begin_move : NULL,
                                           .arg = part};
     RIG_OK(rank, tutti_exposed_add(rank->team, window, &exposed));
     rig_meet(rank);
@@ -118,7 +119,7 @@ static inline void expose(struct rig_rank *rank, struct part *part, size_t bytes
 static inline void hide(struct rig_rank *rank, struct part *part, uint32_t window)
 {
     tutti_exposed_remove(rank->team, window);
-    if (part->end) {
+    if (part->moves) {
         atomic_store(&part->over, true);
         pthread_join(part->mover, NULL);
         pthread_mutex_destroy(&part->lock);
