@@ -59,7 +59,11 @@ static enum tutti_status part_of_host(struct tutti_comm *comm, const void *base,
 {
     part->memory = TUTTI_WINDOW_HOST;
     part->align = (uintptr_t)base % sizeof(uint64_t);
+    const int32_t device = tutti_device_of(base);
     if (!base) return tutti_fail(TUTTI_ERR_ARGUMENT, "base is NULL but bytes is %zu", bytes);
+    if (device != -1)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "base is memory of device %d, which is not the communicator's",
+                          (int)device);
     if (bytes > UINTPTR_MAX - (uintptr_t)base)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "base and its %zu bytes reach past the end of the address space", bytes);
     if (tutti_block_holds(comm->family, base, 1) && !tutti_block_holds(comm->family, base, bytes))

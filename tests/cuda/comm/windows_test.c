@@ -172,6 +172,8 @@ static void wrong(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "one allocation",
                      tutti_window_create(rank->comm, base, rank->index == 1 ? (size_t)1 << 40 : 4096, NULL, &window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "not the communicator's",
+                     tutti_window_create(m.beside, base, 4096, NULL, &window));
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     RANK_CHECK(rank, tutti_window_peer(window, 1, NULL) != NULL);
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, tutti_comm_device(rank->comm)));
