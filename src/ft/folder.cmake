@@ -30,6 +30,7 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
   set_source_files_properties(${without_page} PROPERTIES HEADER_FILE_ONLY ON)
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
-  list(REMOVE_ITEM tests ${dir}/rpc/rpc_test.c ${dir}/serve/serve_test.c ${dir}/serve/view_test.c
-                         ${dir}/lead/lead_test.c) # of the caller
+  set(wire_test ${dir}/rpc/wire_test.c)
+  list(FILTER tests EXCLUDE REGEX "/(rpc|serve|message|ask|lead)/[a-z_]+\\.c$") # of the caller
+  list(APPEND tests ${wire_test})
 endif()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Digits, learned by replica groups that may be killed at any time and come back:
+
+    tutti chaos -g 3 --every 3s --for 60s -- python examples/torchft/train_ft.py
+
+Each group is one process that holds the whole model. A step counts when it is committed; who comes back receives the
+state of the others, and all go on together. At the end each group tells the accuracy on images that were held out. The
+API is torchft's: with `from torchft import ...` in place of tutti_torch.ft, and ProcessGroupGloo, the same runs there."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "torch"))
+import digits  # noqa: E402
+
+BATCH = 64  # of each group
+
+
+def model(hidden: int) -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(digits.PIXELS, hidden), nn.Tanh(), nn.Linear(hidden, digits.CLASSES))
+
+
+class Stream:
+    """Endless batches of a group: the groups' batches of a step have no image in common."""
+
+    def __init__(self, images: digits.Digits, group: int, groups: int):
+        self.images, self.group, self.groups = images, group, groups
+        self.epoch, self.order = -1, []
+
+    def batch(self, step: int):
+        n = len(self.images.labels)
+        first = (step * self.groups + self.group) * BATCH
+        epoch, at = divmod(first, n - n % BATCH)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, digits.shuffle(n, epoch)
+        rows = self.order[at : at + BATCH]
+        return self.images.pixels[rows], self.images.labels[rows]
+
+
+def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
+    group, groups = int(os.environ.get("REPLICA_GROUP_ID", 0)), int(os.environ.get("NUM_REPLICA_GROUPS", 1))
+    net = model(options.hidden)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    def load(state):
+        net.load_state_dict(state["model"])
+        sgd.load_state_dict(state["optimizer"])
+
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # of this group's ranks
+    manager = Manager(
+        pg=ProcessGroupTutti(timeout=timedelta(seconds=10)),
+        load_state_dict=load,
+        state_dict=lambda: {"model": net.state_dict(), "optimizer": sgd.state_dict()},
+        min_replica_size=1,
+        replica_id=f"digits_{group}",
+        store_addr="localhost",
+        store_port=store.port,
+        rank=0,
+        world_size=1,
+    )
+    parallel, optimizer, stream = DistributedDataParallel(manager, net), Optimizer(manager, sgd), Stream(images, group, groups)
+    while manager.current_step() < options.steps:
+        pixels, labels = stream.batch(manager.current_step())
+        optimizer.zero_grad()  # asks who takes part
+        cross_entropy(parallel(pixels), labels).backward()
+        optimizer.step()  # if all groups could
+    print(f"group {group}: step {manager.current_step()}, {manager.batches_committed()} batches", flush=True)
+    manager.shutdown()
+    return net
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--hidden", type=int, default=256)
+    options = parser.parse_args()
+    images, held_out = digits.load()
+    net = train(options, images)
+    with torch.no_grad():
+        accuracy = 100.0 * (net(held_out.pixels).argmax(dim=1) == held_out.labels).float().mean().item()
+    print(f"accuracy {accuracy:.1f} %", flush=True)
+    return 0 if accuracy >= 95.0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
