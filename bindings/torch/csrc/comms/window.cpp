@@ -63,7 +63,8 @@ void TorchCommWindow::tensor_deregister()
     const WithoutGil without_gil;
     comm_->in_words("tensor_deregister", [&] {
         const std::shared_ptr<Shown> last = shown("tensor_deregister");
-        check(tutti_comm_flush(last->comm->handle(), 0)); /* calls on any stream have started */
+        if (!last->device.is_cpu()) /* what is on any stream has started: it waits for that */
+            check(tutti_barrier(last->comm->handle(), nullptr, nullptr));
         check(tutti_flush(TUTTI_ALL_PEERS, last->window, nullptr, nullptr));
         check(tutti_barrier(last->comm->handle(), nullptr, nullptr));
         std::lock_guard<std::mutex> guard(mutex_);
