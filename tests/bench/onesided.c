@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* One-sided calls beside messages, over the same network and in turns: puts and gets beside sends of as many bytes, and
- * put_signal and wait_signal beside send and recv, there and back. Prints the median and the best of all blocks.
+ * put_signal and wait_signal beside send and recv, there and back. Prints the median and the best of all blocks. With
+ * "cuda" on memory of device 0, which both ranks use.
  *
- *     RANKS_A_HOST=1 build/bin/onesided [blocks] */
+ *     RANKS_A_HOST=1 build/bin/onesided [blocks [cuda]] */
 
 #include "ranks.h"
 
@@ -13,6 +14,11 @@
 #include <time.h>
 
 enum { TRIPS = 200, PIECES = 32, MOST_BLOCKS = 1000 };
+
+struct plan {
+    int blocks;
+    bool on_device; /* calls are enqueued, and a barrier waits for them */
+};
 
 struct scene {
     struct rank *rank;
@@ -123,13 +129,31 @@ static const struct way {
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
+static bool memory_take(struct scene *s, bool on_device)
+{
+    struct rank *rank = s->rank;
+    void *memory = NULL, *source = NULL;
+    if (!on_device) {
+        s->memory = rank_alloc(rank, (size_t)PIECES << 20), s->source = rank_alloc(rank, 1 << 20);
+        memset(s->source, rank->index + 1, 1 << 20);
+        return true;
+    }
+    if (tutti_comm_set_device(rank->comm, 0) < 0 || tutti_mem_alloc(rank->comm, (size_t)PIECES << 20, &memory) < 0 ||
+        tutti_mem_alloc(rank->comm, 1 << 20, &source) < 0) {
+        rank_fail(rank, __FILE__, __LINE__, "no device: %s", tutti_last_error()->text);
+        return false;
+    }
+    s->memory = memory, s->source = source;
+    return true;
+}
+
 static void measure(struct rank *rank)
 {
-    const int blocks = *(int *)rank->arg;
+    const struct plan *plan = rank->arg;
+    const int blocks = plan->blocks;
     static double times[WAYS][MOST_BLOCKS];
     struct scene s = {.rank = rank};
-    s.memory = rank_alloc(rank, (size_t)PIECES << 20), s.source = rank_alloc(rank, 1 << 20);
-    memset(s.source, rank->index + 1, 1 << 20);
+    if (!memory_take(&s, plan->on_device)) return;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.memory, (size_t)PIECES << 20, NULL, &s.window));
     for (int block = -1; block < blocks; block++) {
         for (int w = 0; w < WAYS; w++) {
@@ -137,6 +161,7 @@ static void measure(struct rank *rank)
             RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
             const double start = now_us();
             ways[w].run(&s);
+            if (plan->on_device && !rank->failure[0]) RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
             if (rank->failure[0]) return;
             if (block >= 0) times[w][block] = (now_us() - start) / ways[w].calls;
         }
@@ -152,8 +177,8 @@ static void measure(struct rank *rank)
 
 int main(int argc, char **argv)
 {
-    int blocks = argc > 1 ? atoi(argv[1]) : 21;
-    if (blocks < 1 || blocks > MOST_BLOCKS) return 2;
-    const struct ranks_config config = {.n = 2, .forked = true, .arg = &blocks, .deadline_s = 600};
+    struct plan plan = {argc > 1 ? atoi(argv[1]) : 21, argc > 2 && strcmp(argv[2], "cuda") == 0};
+    if (plan.blocks < 1 || plan.blocks > MOST_BLOCKS) return 2;
+    const struct ranks_config config = {.n = 2, .forked = true, .arg = &plan, .deadline_s = 600};
     return (int)ranks_run(&config, measure);
 }

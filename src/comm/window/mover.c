@@ -3,9 +3,10 @@
 #include "comm/window/mover.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
-#define SPINS 64 /* looks at an event before it sleeps between them */
+#define SPIN_NS (100 * UINT64_C(1000)) /* longer than most copies take; then it sleeps between two looks */
 #define NAP_NS (20 * UINT64_C(1000))
 #define STUCK_NS (10 * TUTTI_NS_PER_S) /* for a copy, once the communicator has failed */
 
@@ -59,16 +60,17 @@ static enum tutti_status await(struct tutti_mover *mover)
 {
     const struct tutti_device_ops *ops = mover->device->ops;
     enum tutti_status status;
+    const uint64_t spin_ns = tutti_deadline_ns(SPIN_NS);
     uint64_t until_ns = TUTTI_NEVER;
     TUTTI_TRY(ops->event_record(mover->device, mover->event, mover->stream));
-    for (uint32_t i = 0; (status = ops->event_query(mover->device, mover->event)) == TUTTI_PENDING; i++) {
+    while ((status = ops->event_query(mover->device, mover->event)) == TUTTI_PENDING) {
+        const uint64_t now_ns = tutti_now_ns();
         if (until_ns == TUTTI_NEVER && tutti_team_failed(mover->team)) until_ns = tutti_deadline_ns(STUCK_NS);
-        if (i < SPINS)
-            tutti_cpu_relax();
-        else if (tutti_now_ns() < until_ns)
-            tutti_sleep_ns(NAP_NS);
+        if (now_ns >= until_ns) break;
+        if (now_ns < spin_ns)
+            sched_yield();
         else
-            break;
+            tutti_sleep_ns(NAP_NS);
     }
     if (status != TUTTI_PENDING) return status;
     mover->stuck = true;
