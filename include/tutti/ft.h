@@ -55,6 +55,26 @@ struct tutti_ft_quorum {
 };
 TUTTI_API void tutti_ft_quorum_free(struct tutti_ft_quorum *quorum); /* NULL is allowed */
 
+/* ---- deadlines: one knob ---- */
+/* What is 0 is derived from timeout_ns; what contradicts is refused with a sentence. The same for all parts of a job.
+ */
+struct tutti_ft_timeouts {
+    size_t size;                    /* sizeof(struct tutti_ft_timeouts) */
+    uint64_t timeout_ns;            /* of each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
+    uint64_t quorum_ns;             /* until all groups have asked: timeout */
+    uint64_t connect_ns;            /* to a part that may be starting: timeout */
+    uint64_t join_ns;               /* how long a quorum waits for who is heard but does not ask: half of quorum */
+    uint64_t heartbeat_timeout_ns;  /* 5 s, or a quarter of quorum */
+    uint64_t heartbeat_interval_ns; /* 100 ms, or a tenth of heartbeat_timeout */
+    uint64_t tick_ns;               /* 100 ms, or a tenth of join */
+};
+#define TUTTI_FT_TIMEOUTS_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(struct tutti_ft_timeouts), 0, 0, 0, 0, 0, 0, 0                                                          \
+    }
+/* ARGUMENT names the two that contradict: one passes before another that contains it. */
+TUTTI_API enum tutti_status tutti_ft_timeouts_fill(struct tutti_ft_timeouts *timeouts) TUTTI_MUST_USE;
+
 /* ---- lighthouse ---- */
 struct tutti_ft_lighthouse_config {
     size_t size;                   /* sizeof(struct tutti_ft_lighthouse_config) */

@@ -23,6 +23,8 @@
     X(JOB, transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                  \
     X(JOB, timeout_create, time, "5m", 1, UINT64_MAX, 0,                                                               \
       "deadline of creating a communicator, where no other is given")                                                  \
+    X(JOB, ft_timeout, time, "60s", 1000000, UINT64_MAX, 0,                                                            \
+      "fault tolerance: the longest that a call, a vote or a recovery of a step may take; all else follows")           \
     X(NETWORK, interface, text, "", 0, 0, 0,                                                                           \
       "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them)")      \
     X(NETWORK, trust_network, flag, "0", 0, 1, 0,                                                                      \

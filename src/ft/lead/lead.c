@@ -132,6 +132,7 @@ static void leave_now(void *arg)
     struct tutti_ft_manager *lead = arg;
 
     lead->closes = true;
+    atomic_store(&lead->left, 0);
     tutti_loop_stop(lead->loop, &lead->timer);
     lead_leave(lead, "its manager was closed");
 }

@@ -116,4 +116,6 @@ PYBIND11_MODULE(_C, module)
     tutti_torch::define_comms(comms);
     py::module_ hooks = module.def_submodule("hooks", "what can be hung on communicators");
     tutti_torch::define_hooks(hooks);
+    py::module_ ft = module.def_submodule("ft", "servers and clients of fault tolerance");
+    tutti_torch::define_ft(ft);
 }
