@@ -125,14 +125,27 @@ class _StreamingDiLoCoFragment:
         self.restore_parameters()
         committed = self._manager.should_commit()
         if committed:
-            self._set_grads()
-            self._outer_optimizer.step()
+            self._outer_step()
             self.save_parameters()
             self._merge_parameters(here)
         else:
             self._grads = {}
         self._outer_optimizer.zero_grad()
         return committed
+
+    def _outer_step(self) -> None:
+        """Of this fragment alone, also where several share an optimizer: what the others' inner steps left in their
+        gradients is none of its."""
+        own = {id(parameter) for _, parameter in self._parameters()}
+        others = [parameter for group in self._outer_optimizer.param_groups for parameter in group["params"]
+                  if id(parameter) not in own]
+        kept = [parameter.grad for parameter in others]
+        for parameter in others:
+            parameter.grad = None
+        self._set_grads()
+        self._outer_optimizer.step()
+        for parameter, grad in zip(others, kept):
+            parameter.grad = grad
 
     @torch.no_grad()
     def _save_grads(self) -> None:

@@ -23,8 +23,8 @@ class Timeouts:
     def of(timeout: timedelta, quorum: Optional[timedelta], connect: Optional[timedelta]) -> "Timeouts":
         """With TORCHFT_TIMEOUT_SEC, TORCHFT_QUORUM_TIMEOUT_SEC and TORCHFT_CONNECT_TIMEOUT_SEC before all."""
         call = from_environment("TORCHFT_TIMEOUT_SEC", timeout)
-        made = Timeouts(call, from_environment("TORCHFT_QUORUM_TIMEOUT_SEC", quorum or call),
-                        from_environment("TORCHFT_CONNECT_TIMEOUT_SEC", connect or call))
+        made = Timeouts(call, from_environment("TORCHFT_QUORUM_TIMEOUT_SEC", call if quorum is None else quorum),
+                        from_environment("TORCHFT_CONNECT_TIMEOUT_SEC", call if connect is None else connect))
         for name, value in (("timeout", made.call), ("quorum_timeout", made.quorum),
                             ("connect_timeout", made.connect)):
             if value <= timedelta(0):

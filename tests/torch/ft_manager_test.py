@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# timeout: 300
+"""Managers of tutti_torch.ft with a lighthouse: groups train alike, one that dies comes back and catches up, an error
+of one rank holds nobody up, spares wait their turn, and time-outs that contradict are told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import unittest
+from datetime import timedelta
+from typing import Any, Callable, Dict, Iterator, List
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+import ranks
+from comms_support import on_threads
+
+try:
+    import tutti_torch.ft.coordination  # noqa: F401
+except ImportError:
+    sys.exit(77)  # a build without it
+
+from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti, WorldSizeMode
+from tutti_torch.ft.checkpointing.pg_transport import PGTransport
+from tutti_torch.ft.coordination import LighthouseServer
+from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
+from tutti_torch.ft.manager import number_at_end
+from tutti_torch.ft.process_group import FakeProcessGroupWrapper, ManagedProcessGroup
+from tutti_torch.ft.timeouts import Timeouts
+
+TIMEOUT = timedelta(seconds=30)
+
+
+@contextlib.contextmanager
+def lighthouse(min_replicas: int = 1) -> Iterator[str]:
+    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=min_replicas, join_timeout_ms=100)
+    try:
+        yield server.address()
+    finally:
+        server.shutdown()
+
+
+class Group:
+    """A group of one rank, in a thread: a model, its optimizer, its manager."""
+
+    def __init__(self, number: int, address: str, transport: Callable[..., Any] = lambda pg: None,
+                 wrap: Callable[[Any], Any] = lambda pg: pg, **options: Any) -> None:
+        self.number = number
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.pg = wrap(ProcessGroupTutti())
+        torch.manual_seed(number)  # groups begin with different weights
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        self.plain = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        options = {"min_replica_size": 1, "timeout": TIMEOUT, **options}
+        self.manager = Manager(
+            pg=self.pg, load_state_dict=self.load, state_dict=self.save, rank=0, world_size=1,
+            store_addr="127.0.0.1", store_port=self.store.port, lighthouse_addr=address, hostname="127.0.0.1",
+            replica_id=f"group_{number}", checkpoint_transport=transport(self.pg), **options)
+        self.data = torch.Generator().manual_seed(100 + number)
+
+    def load(self, state: Dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.plain.load_state_dict(state["optim"])
+
+    def save(self) -> Dict[str, Any]:
+        return {"model": self.model.state_dict(), "optim": self.plain.state_dict()}
+
+    def loss(self, model: Any) -> torch.Tensor:
+        x = torch.randn(8, 4, generator=self.data)
+        return (model(x) - x.sum(1, keepdim=True)).square().mean()
+
+    def weights(self) -> torch.Tensor:
+        return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
+
+    def end(self) -> None:
+        self.manager.shutdown()
+        self.pg.shutdown()
+
+
+def train(group: Group, steps: int, each: Callable[[int], Any] = lambda step: None) -> torch.Tensor:
+    model, optimizer = DistributedDataParallel(group.manager, group.model), Optimizer(group.manager, group.plain)
+    while group.manager.current_step() < steps:
+        optimizer.zero_grad()
+        loss = group.loss(model)
+        each(group.manager.current_step())
+        loss.backward()
+        optimizer.step()
+    return group.weights()
+
+
+def alike(weights: List[torch.Tensor]) -> None:
+    for one in weights[1:]:
+        torch.testing.assert_close(one, weights[0])
+
+
+class Train(unittest.TestCase):
+    def test_groups_become_alike(self) -> None:
+        """Over HTTP and over the process group; quorums before the forward pass, and beside it."""
+        for transport in (lambda pg: None, lambda pg: PGTransport(pg, TIMEOUT, "cpu")):
+            for asynchronous in (True, False):
+                with lighthouse(3) as address:
+
+                    def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                        group = Group(rank, address, transport, use_async_quorum=asynchronous, min_replica_size=3)
+                        weights = train(group, 4)
+                        assert group.manager.num_participants() == 3
+                        assert group.manager.batches_committed() >= 4
+                        group.end()
+                        return weights
+
+                    alike(on_threads(3, body))
+
+    def test_one_leaves_and_comes_back(self) -> None:
+        """What the others did meanwhile it takes over."""
+        back, steps = threading.Event(), {}
+        with lighthouse() as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                if rank == 0:
+                    group = Group(0, address)
+
+                    def each(step: int) -> None:
+                        steps[0] = step
+                        if step >= 8:
+                            back.wait(30)
+
+                    weights = train(group, 14, each)
+                    group.end()
+                    return weights
+                group = Group(1, address)
+                train(group, 3)
+                group.end()
+                while steps.get(0, 0) < 6:
+                    time.sleep(0.01)
+                group = Group(1, address)
+                threading.Timer(0.2, back.set).start()
+                train(group, 14, lambda step: steps.setdefault(1, step))
+                group.end()
+                return group.weights()
+
+            weights = on_threads(2, body)
+        alike(weights)
+
+    def test_an_error_of_one_holds_nobody_up(self) -> None:
+        """A reduction fails on one rank alone, which skips the rest of its step: the others do not wait for it."""
+        with lighthouse(2) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                group = Group(rank, address, wrap=FakeProcessGroupWrapper, use_async_quorum=False, min_replica_size=2)
+                failed = []
+                begun = time.monotonic()
+                while group.manager.current_step() < 4:
+                    group.manager.start_quorum()
+                    if rank == 0 and group.manager.current_step() == 2 and not failed:
+                        failed.append(group.pg.report_future_error(RuntimeError("injected")))
+                    tensors = [torch.full((10,), float(rank)) for _ in range(3)]
+                    for tensor in tensors:
+                        group.manager.allreduce(tensor).wait()
+                    if group.manager.should_commit():
+                        assert all(tensor[0].item() == 0.5 for tensor in tensors)
+                    else:
+                        assert group.manager.errored() is not None
+                assert time.monotonic() - begun < TIMEOUT.total_seconds() / 2
+                group.end()
+                return group.weights()
+
+            on_threads(2, body)
+
+    def test_spares(self) -> None:
+        """Give zeros, and are not counted."""
+        with lighthouse(3) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> None:
+                group = Group(rank, address, min_replica_size=2, use_async_quorum=False,
+                              world_size_mode=WorldSizeMode.FIXED_WITH_SPARES)
+                group.manager.start_quorum()
+                place, tensor = group.manager.participating_rank(), torch.ones(2)
+                managed = ManagedProcessGroup(group.manager)
+                assert managed.size() == group.manager.num_participants() == 2
+                managed.allreduce([tensor], dist.ReduceOp.SUM).wait()
+                assert tensor[0].item() == 2
+                assert group.manager.is_participating() == (place is not None)
+                assert group.manager.should_commit()
+                group.end()
+                places.append(place)
+
+            places: List[Any] = []
+            on_threads(3, body)
+        self.assertEqual(sorted(places, key=str), [0, 1, None])
+
+    def test_local_sgd_and_diloco(self) -> None:
+        """Fragments that share an outer optimizer stay apart, and the groups end with the same global parameters."""
+        with lighthouse(2) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> List[torch.Tensor]:
+                group = Group(0, address, use_async_quorum=False, min_replica_size=2)
+                group.data.manual_seed(rank)
+                with LocalSGD(group.manager, group.model, group.plain, sync_every=2):
+                    for _ in range(4):
+                        group.plain.zero_grad()
+                        group.loss(group.model).backward()
+                        group.plain.step()
+                averaged = group.weights()
+                fragments = [group.model[0], group.model[2]]
+                outer = torch.optim.SGD(group.model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+                with DiLoCo(group.manager, fragments, group.plain, outer, sync_every=4, fragment_sync_delay=1,
+                            use_bucketization=True) as diloco:
+                    for _ in range(8):
+                        group.plain.zero_grad()
+                        group.loss(group.model).backward()
+                        group.plain.step()
+                shared = [value for part in diloco._fragments for value in part.original_parameters.values()]
+                group.end()
+                return [averaged, torch.cat([value.reshape(-1) for value in shared])]
+
+            one, other = on_threads(2, body)
+        alike([one[0], other[0]])
+        alike([one[1], other[1]])
+        self.assertLess(one[1].abs().max().item(), 10)
+
+
+class Words(unittest.TestCase):
+    def test_timeouts(self) -> None:
+        ten, minute = timedelta(seconds=10), timedelta(minutes=1)
+        self.assertEqual(Timeouts.of(ten, None, None), Timeouts(ten, ten, ten))
+        with mock.patch.dict(os.environ, {"TORCHFT_TIMEOUT_SEC": "60", "TORCHFT_CONNECT_TIMEOUT_SEC": "10"}):
+            self.assertEqual(Timeouts.of(timedelta(1), None, None), Timeouts(minute, minute, ten))
+        with mock.patch.dict(os.environ, {"TORCHFT_TIMEOUT_SEC": "soon"}):
+            with ranks.raises(ValueError, "TORCHFT_TIMEOUT_SEC=soon is no number"):
+                Timeouts.of(ten, None, None)
+        with ranks.raises(ValueError, "quorum_timeout is 0:00:00"):
+            Timeouts.of(ten, timedelta(0), None)
+        made = Timeouts.of(ten, None, None)
+        self.assertEqual(made.heartbeat(None), timedelta(milliseconds=100))
+        with ranks.raises(ValueError, "heartbeat_interval (0:00:20)", "quorum_timeout (0:00:10)"):
+            made.heartbeat(2 * ten)
+        with self.assertLogs("tutti_torch.ft.timeouts") as logs:
+            Timeouts.of(minute, ten, None).check(2 * minute)
+        self.assertIn("is below timeout (0:01:00)", logs.output[0])
+        self.assertIn("(0:02:00) is above the manager's (0:01:00)", logs.output[1])
+
+    def test_numbers_of_groups(self) -> None:
+        for name, number in (("train_ddp_3", 3), ("12", 12), (None, 0), ("", 0), ("train", 0),
+                             ("0e1c9b1a-3c44-4f5e-9a53-1c6b2b6f1234", 0)):
+            self.assertEqual(number_at_end(name), number)
+
+    def test_a_group_that_can_not_change(self) -> None:
+        with ranks.raises(ValueError, "can not get other members", "enable_reconfigure=True"):
+            Manager(pg=object(), load_state_dict=None, state_dict=None, min_replica_size=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
