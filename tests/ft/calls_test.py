@@ -7,31 +7,10 @@ import sys
 import tempfile
 import unittest
 
-from lighthouse import DATA, Client, Lighthouse, field, lacks, wait_for
+from lighthouse import DATA, Client, Lighthouse, field, fields, lacks, wait_for
 
 tutti = sys.argv.pop(1)
 SERVICE = b"/torchft.LighthouseService/"
-
-
-def fields(message):
-    """(number, value) of each field of a protobuf message: numbers and bytes."""
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-
-    while at < len(message):
-        key = varint()
-        value = varint()
-        if key & 7 == 2:
-            value, at = message[at : at + value], at + value
-        yield key >> 3, value
 
 
 class Calls(unittest.TestCase):

@@ -32,6 +32,7 @@ class Lighthouse:
         )
         self.said = self.process.stdout.readline()
         if not self.said:
+            self.process.stdout.close()
             raise RuntimeError(f"no lighthouse: it ended with {self.process.wait(10)}")
         self.port = int(re.search(r":(\d+)", self.said).group(1))
 
@@ -70,6 +71,27 @@ def field(number, value):
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def fields(message):
+    """(number, value) of each field of a protobuf message: numbers and bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        value = varint()
+        if key & 7 == 2:
+            value, at = message[at : at + value], at + value
+        yield key >> 3, value
 
 
 def frame(kind, flags, stream, payload=b""):

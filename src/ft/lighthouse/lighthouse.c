@@ -90,6 +90,11 @@ void tutti_lighthouse_progress(struct tutti_lighthouse *l, const char *replica_i
     group->progress.changed_ns = same ? was.changed_ns : now;
 }
 
+void tutti_lighthouse_requests(const struct tutti_lighthouse *l, void (*see)(void *arg, uint64_t request), void *arg)
+{
+    for (uint32_t i = 0; i < l->n_requests; i++) see(arg, l->requests[i]->number);
+}
+
 void tutti_lighthouse_each(const struct tutti_lighthouse *l,
                            void (*see)(void *arg, const struct tutti_lighthouse_seen *seen), void *arg)
 {

@@ -117,6 +117,9 @@ void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_t
 /* When tick must be called next, UINT64_MAX: not before another event. */
 uint64_t tutti_lighthouse_due(const struct tutti_lighthouse *l);
 
+/* Each open request. */
+void tutti_lighthouse_requests(const struct tutti_lighthouse *l, void (*see)(void *arg, uint64_t request), void *arg);
+
 /* ---- what people see ---- */
 const struct tutti_quorum *tutti_lighthouse_last(const struct tutti_lighthouse *l); /* NULL: there was none */
 struct tutti_lighthouse_counts {

@@ -223,6 +223,22 @@ void **tutti_rpc_kept(struct tutti_rpc_call *call)
     return &call->conn->kept;
 }
 
+const char *tutti_rpc_path(const struct tutti_rpc_call *call)
+{
+    return call->method->path;
+}
+
+void tutti_rpc_passed_on(struct tutti_rpc_call *call, const char *job)
+{
+    snprintf(call->job, sizeof call->job, "%s", job);
+    call->passed_on = true;
+}
+
+bool tutti_rpc_is_passed_on(const struct tutti_rpc_call *call)
+{
+    return call->passed_on;
+}
+
 void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note)
 {
     call->note = note;

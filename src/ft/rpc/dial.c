@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #define PAUSE_FIRST_NS (100 * TUTTI_NS_PER_MS)
-#define WINDOW (256 << 10) /* what a server may send before it hears that it was read: quorums of thousands are long */
+#define WINDOW (256 << 10) /* what a server may send before it hears that it was read: quorums of thousands are long   \
+                            */
 #define PAUSE_MOST_NS (10 * TUTTI_NS_PER_S)
 
 static void dial_later(struct tutti_rpc_channel *channel)

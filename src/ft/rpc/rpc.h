@@ -95,6 +95,10 @@ void **tutti_rpc_kept(struct tutti_rpc_call *call);
 /* A number of the handler's own, 0 at first. */
 void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note);
 int64_t tutti_rpc_note(const struct tutti_rpc_call *call);
+const char *tutti_rpc_path(const struct tutti_rpc_call *call);
+/* Another server has passed the call on, for a client of this job. */
+void tutti_rpc_passed_on(struct tutti_rpc_call *call, const char *job);
+bool tutti_rpc_is_passed_on(const struct tutti_rpc_call *call);
 /* The job that the client's address names, "http://JOB@host:port"; "": none. */
 const char *tutti_rpc_job(const struct tutti_rpc_call *call);
 /* Takes the caller's count of the body over. */

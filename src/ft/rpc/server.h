@@ -42,6 +42,7 @@ struct tutti_rpc_call {
     struct rpc_bytes request; /* so far */
     char job[RPC_JOB + 1];
     int64_t note;
+    bool passed_on;
     /* the answer */
     struct tutti_rpc_body *body;
     size_t sent;               /* of prefix and body */

@@ -18,11 +18,30 @@ void serve_refuse(struct tutti_rpc_call *call)
                    tutti_last_error()->text);
 }
 
-struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call)
+/* Whose heartbeat it is: should its connection end, who leads hears of it from here. */
+static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    const bool beats = strcmp(tutti_rpc_path(call), "/torchft.LighthouseService/Heartbeat") == 0;
+    Torchft__LighthouseHeartbeatRequest *request =
+        beats ? torchft__lighthouse_heartbeat_request__unpack(NULL, n, message) : NULL;
+
+    if (!request) return;
+    const char *job = tutti_rpc_job(call);
+    if (strlen(request->replica_id) <= TUTTI_MESSAGE_TEXT)
+        serve_present(job[0] ? job : SERVE_DEFAULT, call, request->replica_id, tutti_now_ns());
+    torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
+}
+
+struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     const char *name = tutti_rpc_job(call);
-    struct serve_job *job = serve_job(serve, name[0] ? name : SERVE_DEFAULT);
 
+    if (!serve_leads(serve)) {
+        note_presence(call, message, n);
+        serve_forward(serve, call, message, n);
+        return NULL;
+    }
+    struct serve_job *job = serve_job(serve, name[0] ? name : SERVE_DEFAULT);
     if (!job) serve_refuse(call);
     return job;
 }
@@ -35,7 +54,7 @@ static enum tutti_status beat(struct serve_job *job, struct tutti_rpc_call *call
     const Torchft__Progress *told = request->progress;
 
     TUTTI_TRY(tutti_lighthouse_beat(job->machine, request->replica_id, now));
-    serve_present(job, call, request->replica_id, now.now);
+    serve_present(job->name, call, request->replica_id, now.now);
     if (!told) return TUTTI_OK;
     const struct tutti_progress progress = {
         .step = told->step, .collective = told->collective, .rank = told->rank, .n_ranks = told->n_ranks};
@@ -45,7 +64,7 @@ static enum tutti_status beat(struct serve_job *job, struct tutti_rpc_call *call
 
 void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_job *job = serve_job_of(arg, call, message, n);
     Torchft__LighthouseHeartbeatRequest *request =
         job ? torchft__lighthouse_heartbeat_request__unpack(NULL, n, message) : NULL;
     struct tutti_rpc_body *empty = request ? tutti_rpc_body_new(0) : NULL;
@@ -67,7 +86,7 @@ void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *m
 
 void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_job *job = serve_job_of(arg, call, message, n);
     Torchft__LeaveRequest *request = job ? torchft__leave_request__unpack(NULL, n, message) : NULL;
     struct tutti_rpc_body *empty = request ? tutti_rpc_body_new(0) : NULL;
 
@@ -79,7 +98,10 @@ void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
     } else {
         tutti_rpc_reply(call, empty);
         serve_note(job, "%.64s leaves: %.100s", request->replica_id, request->why);
-        tutti_lighthouse_leave(job->machine, request->replica_id, serve_now());
+        const struct tutti_lighthouse_time now = serve_now();
+        const uint64_t age = request->unless_heard_ms * TUTTI_NS_PER_MS;
+        const uint64_t since = age > 0 ? now.now - (age < now.now ? age : 0) : UINT64_MAX;
+        tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);
     }
     if (request) torchft__leave_request__free_unpacked(request, NULL);
     serve_settle(job);

@@ -6,6 +6,7 @@
 
 #include <tutti.pb-c.h>
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- answers ---- */
@@ -48,7 +49,7 @@ static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call,
     torchft__quorum_member__pack(m, raw);
     replica.raw = raw;
     const struct tutti_lighthouse_time now = serve_now();
-    serve_present(job, call, replica.replica_id, now.now);
+    serve_present(job->name, call, replica.replica_id, now.now);
     const enum tutti_status status = tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
     tutti_free(raw);
     job->n_asks++;
@@ -57,7 +58,7 @@ static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call,
 
 static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_job *job = serve_job_of(arg, call, message, n);
     Torchft__LighthouseQuorumRequest *request =
         job ? torchft__lighthouse_quorum_request__unpack(NULL, n, message) : NULL;
 
@@ -90,7 +91,7 @@ static enum tutti_status ask_again(struct serve_job *job, struct tutti_rpc_call 
     replica.step = step->step, replica.commit_failures = step->commit_failures;
     replica.shrink_only = step->shrink_only;
     const struct tutti_lighthouse_time now = serve_now();
-    serve_present(job, call, replica.replica_id, now.now);
+    serve_present(job->name, call, replica.replica_id, now.now);
     job->n_asks++;
     return tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
 }
@@ -112,7 +113,7 @@ static enum tutti_status ask_anew(struct serve_job *job, struct tutti_rpc_call *
 
 static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_job *job = serve_job_of(arg, call, message, n);
     Tutti__StepRequest *step = job ? tutti__step_request__unpack(NULL, n, message) : NULL;
     const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step->replica_id) : NULL;
 
@@ -160,9 +161,20 @@ static void on_config(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
     tutti_free(all);
 }
 
+/* A stream is not passed on: its client asks the next lighthouse. */
+static struct serve_job *job_to_subscribe(struct tutti_serve *serve, struct tutti_rpc_call *call)
+{
+    if (serve_leads(serve)) return serve_job_of(serve, call, NULL, 0);
+    const char *leader = serve_leader(serve);
+    char text[400];
+    snprintf(text, sizeof text, "this lighthouse does not lead: %s", leader ? leader : "nobody does now");
+    tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, text);
+    return NULL;
+}
+
 static void on_subscribe(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = serve_job_of(arg, call);
+    struct serve_job *job = job_to_subscribe(arg, call);
     struct serve_subscriber *subscriber = job ? tutti_alloc(sizeof(*subscriber)) : NULL;
 
     (void)message, (void)n;
@@ -227,6 +239,8 @@ void serve_tell_lost(struct serve_job *job)
 void serve_cancelled(void *arg, struct tutti_rpc_call *call)
 {
     const char *name = tutti_rpc_job(call);
+
+    if (serve_forward_cancelled(call)) return;
     struct serve_job *job = serve_job_find(arg, name[0] ? name : SERVE_DEFAULT);
 
     if (!job) return;
@@ -240,5 +254,16 @@ const struct tutti_rpc_method serve_methods[] = {{"/torchft.LighthouseService/Qu
                                                  {"/tutti.LighthouseService/Leave", serve_on_leave},
                                                  {"/torchft.LighthouseService/GetConfig", on_config},
                                                  {"/torchft.LighthouseService/SubscribeFailures", on_subscribe},
-                                                 {"/tutti.LighthouseService/Step", on_step}};
+                                                 {"/tutti.LighthouseService/Step", on_step},
+                                                 {"/tutti.CouncilService/Tell", serve_on_tell},
+                                                 {"/tutti.CouncilService/Forward", serve_on_forward}};
 const size_t serve_n_methods = TUTTI_ARRAY_LEN(serve_methods);
+
+/* All but streams, and what lighthouses say to one another. */
+const struct tutti_rpc_method *serve_forwarded(const char *path)
+{
+    if (strncmp(path, "/tutti.CouncilService/", 22) == 0 || strstr(path, "Subscribe")) return NULL;
+    for (size_t i = 0; i < serve_n_methods; i++)
+        if (strcmp(serve_methods[i].path, path) == 0) return &serve_methods[i];
+    return NULL;
+}

@@ -116,6 +116,17 @@ static bool is_allowed(struct serve_http *http, struct MHD_Connection *c, size_t
 }
 
 /* ---- what there is ---- */
+/* Who leads has what is asked for. */
+static enum MHD_Result point_to_leader(struct serve_http *http, struct MHD_Connection *c)
+{
+    const char *leader = serve_leader(http->serve);
+    char text[512];
+
+    if (!leader) return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "No lighthouse leads now.\n");
+    snprintf(text, sizeof text, "This lighthouse does not lead: ask %s\n", leader);
+    return say(c, MHD_HTTP_MISDIRECTED_REQUEST, text);
+}
+
 static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c, enum serve_kind kind,
                                const char *type)
 {
@@ -123,6 +134,7 @@ static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c
     struct serve_job *job = serve_job_find(http->serve, name ? name : SERVE_DEFAULT);
     const struct serve_shown *shown = job ? serve_show(job, kind) : NULL;
 
+    if (!serve_leads(http->serve)) return point_to_leader(http, c);
     if (!job) return say(c, MHD_HTTP_NOT_FOUND, "There is no such job.\n");
     if (shown && !is_allowed(http, c, shown->n))
         return say(c, MHD_HTTP_TOO_MANY_REQUESTS, "This address has had its share for now.\n");

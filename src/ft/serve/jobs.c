@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#define AGAIN_NS (20 * TUTTI_NS_PER_MS)
+
 struct tutti_lighthouse_time serve_now(void)
 {
     struct timespec wall;
@@ -88,12 +90,21 @@ void serve_settle(struct serve_job *job)
         tutti_loop_at(job->serve->loop, &job->timer, due);
 }
 
+void serve_job_tick(struct serve_job *job)
+{
+    tutti_lighthouse_tick(job->machine, serve_now());
+    serve_settle(job);
+}
+
+/* Who leads no more does nothing: it hears so from the council soon, and then has no jobs, or it leads again. */
 static void on_due(struct tutti_loop_timer *timer)
 {
     struct serve_job *job = (struct serve_job *)((char *)timer - offsetof(struct serve_job, timer));
 
-    tutti_lighthouse_tick(job->machine, serve_now());
-    serve_settle(job);
+    if (job->serve->leads(job->serve))
+        serve_job_tick(job);
+    else
+        tutti_loop_at(job->serve->loop, timer, tutti_now_ns() + AGAIN_NS);
 }
 
 /* ---- life ---- */
@@ -109,9 +120,28 @@ struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name)
     return job;
 }
 
+static void refuse(void *arg, uint64_t request)
+{
+    (void)arg;
+    tutti_rpc_fail((struct tutti_rpc_call *)(uintptr_t)request, TUTTI_RPC_UNAVAILABLE, "another lighthouse leads now");
+}
+
 static void end(struct serve_job *job)
 {
     struct serve_job **link = &job->serve->jobs;
+
+    tutti_lighthouse_requests(job->machine, refuse, NULL);
+    while (job->subscribers) {
+        struct serve_subscriber *subscriber = job->subscribers;
+        job->subscribers = subscriber->next;
+        if (subscriber->call) refuse(NULL, (uintptr_t)subscriber->call);
+        tutti_free(subscriber);
+    }
+    while (job->lost) {
+        struct serve_lost *lost = job->lost;
+        job->lost = lost->next;
+        tutti_free(lost);
+    }
 
     while (*link != job) link = &(*link)->next;
     *link = job->next;
@@ -120,6 +150,7 @@ static void end(struct serve_job *job)
     tutti_lighthouse_destroy(job->machine);
     tutti_quorum_give(job->told);
     serve_view_fini(&job->view);
+    tutti_ledger_end(&job->ledger);
     for (int kind = 0; kind < N_SHOWS; kind++) free(job->shown[kind].text);
     tutti_free(job);
 }
@@ -146,7 +177,8 @@ static bool make_room(struct tutti_serve *serve)
 static struct serve_job *make(struct tutti_serve *serve, const char *name)
 {
     struct serve_job *job = tutti_alloc(sizeof(*job));
-    const struct tutti_lighthouse_out out = {.arg = job, .answer = serve->answer, .lost = on_lost};
+    const struct tutti_lighthouse_out out = {
+        .arg = job, .answer = serve->answer, .commit = serve->commit, .lost = on_lost};
 
     if (!job) {
         tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a job");
@@ -163,17 +195,25 @@ static struct serve_job *make(struct tutti_serve *serve, const char *name)
     job->next = serve->jobs;
     serve->jobs = job;
     serve->n_jobs++;
-    return job;
+    if (serve->begin_ledger(job) >= 0) return job;
+    end(job);
+    return NULL;
+}
+
+bool serve_is_job_name(const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const size_t n = strlen(name);
+
+    return n > 0 && n <= JOB_NAME && strspn(name, allowed) == n;
 }
 
 struct serve_job *serve_job(struct tutti_serve *serve, const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     struct serve_job *job = serve_job_find(serve, name);
-    const size_t n = strlen(name);
 
     if (job) return job;
-    if (n == 0 || n > JOB_NAME || strspn(name, allowed) != n)
+    if (!serve_is_job_name(name))
         tutti_fail(TUTTI_ERR_ARGUMENT, "a job's name has 1 to %d of the characters a-z A-Z 0-9 . _ -", JOB_NAME);
     else if (!make_room(serve))
         tutti_fail(TUTTI_ERR_MEMORY, "this lighthouse has %d jobs already", JOB_MOST);

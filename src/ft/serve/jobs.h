@@ -5,6 +5,7 @@
 /* What the files of this room share: the server, and its jobs, each with a machine of its own. Of this room alone, on
  * the loop's thread. */
 
+#include "ft/council/ledger.h"
 #include "ft/rpc/rpc.h"
 #include "ft/serve/serve.h"
 #include "ft/serve/view.h"
@@ -46,6 +47,7 @@ struct serve_job {
     struct tutti_serve *serve;
     struct tutti_loop_timer timer;
     struct tutti_lighthouse *machine;
+    struct tutti_ledger ledger; /* where there is a council */
     struct serve_view view;
     struct serve_subscriber *subscribers;
     bool telling;              /* ... is under way: subscribers stay */
@@ -60,6 +62,8 @@ struct serve_job {
 struct serve_http;
 struct serve_kill;
 struct serve_present;
+struct serve_council;
+struct serve_forward;
 struct tutti_serve {
     struct tutti_serve_config config; /* bind NULL */
     char token[TUTTI_SERVE_TOKEN];    /* "": no secret */
@@ -67,12 +71,19 @@ struct tutti_serve {
     struct tutti_rpc_server *rpc;
     /* What a job's machine tells of a request that is over; the job is the argument. */
     void (*answer)(void *arg, uint64_t request, struct tutti_quorum *quorum);
-    void (*tell_lost)(struct serve_job *job); /* subscribers hear of them, and they are freed */
-    struct serve_http *http;                  /* NULL: this build has no page */
+    void (*tell_lost)(struct serve_job *job);                      /* subscribers hear of them, and they are freed */
+    const struct tutti_rpc_method *(*forwarded)(const char *path); /* NULL: it is not passed on */
+    bool (*leads)(const struct tutti_serve *serve);
+    bool (*commit)(void *arg, const struct tutti_quorum *quorum);
+    enum tutti_status (*begin_ledger)(struct serve_job *job);
+    struct serve_http *http; /* NULL: this build has no page */
     struct serve_job *jobs;
     struct serve_kill *kills;
     struct serve_present *absent, *last_absent; /* groups whose connections ended, until they are gone */
     struct tutti_loop_timer absence;
+    struct serve_council *council; /* NULL: it is alone, and keeps nothing */
+    struct serve_forward *forwards;
+    struct tutti_loop_timer forwarding;
     uint32_t n_jobs;
     char address[320];
 };
@@ -83,22 +94,44 @@ struct tutti_lighthouse_time serve_now(void);
 struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name);
 /* Finds or makes; NULL: the record says why. */
 struct serve_job *serve_job(struct tutti_serve *serve, const char *name);
-void serve_jobs_end(struct tutti_serve *serve);
+void serve_jobs_end(struct tutti_serve *serve); /* their open calls fail: who asked asks another lighthouse */
+bool serve_is_job_name(const char *name);
+void serve_job_tick(struct serve_job *job);
 /* After every event of a job's machine. */
 void serve_settle(struct serve_job *job);
 void serve_note(struct serve_job *job, const char *format, ...) TUTTI_PRINTF(2, 3);
 
+/* ---- peers.c ---- */
+#define SERVE_PEER_BYTES ((size_t)64 << 20)
+enum tutti_status serve_council_open(struct tutti_serve *serve);
+void serve_council_stop(struct tutti_serve *serve); /* on the loop's thread */
+void serve_council_close(struct tutti_serve *serve);
+bool serve_leads(const struct tutti_serve *serve);
+const char *serve_leader(const struct tutti_serve *serve); /* another's address; NULL: nobody's, as far as it knows */
+struct tutti_rpc_channel *serve_leader_channel(const struct tutti_serve *serve); /* NULL: nobody leads */
+enum tutti_status serve_ledger_begin(struct serve_job *job);
+bool serve_commit(void *arg, const struct tutti_quorum *quorum);
+void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+
+/* ---- forward.c ---- */
+/* Takes the call over. */
+void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+bool serve_forward_cancelled(struct tutti_rpc_call *call); /* whether it was one */
+void serve_forward_leave(struct tutti_serve *serve, const char *job, const char *replica_id, uint64_t unless_heard_ms);
+void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
+
 /* ---- presence.c ---- */
 /* The group was heard by this call's connection. */
-void serve_present(struct serve_job *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
+void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
 void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
 void serve_absent_end(struct tutti_serve *serve);
 
 /* ---- beats.c ---- */
 bool serve_is_long(const char *text);
 void serve_refuse(struct tutti_rpc_call *call); /* as the record says */
-/* The job that the call is of; NULL: it is refused already. */
-struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call);
+/* The job that the call is of; NULL: it is refused, or passed on to who leads. */
+struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message,
+                               size_t n);
 void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 
@@ -108,6 +141,7 @@ extern const size_t serve_n_methods;
 void serve_tell_lost(struct serve_job *job);
 void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum);
 void serve_cancelled(void *arg, struct tutti_rpc_call *call);
+const struct tutti_rpc_method *serve_forwarded(const char *path);
 
 /* ---- show.c ---- */
 /* NULL: out of memory. Borrowed until the next call for the same. */

@@ -16,16 +16,18 @@ struct serve_present {
     char replica_id[];
 };
 
-void serve_present(struct serve_job *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now)
+void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now)
 {
     struct serve_present **link = (struct serve_present **)tutti_rpc_kept(call), *present;
     const size_t n = strlen(replica_id) + 1;
     uint32_t count = 0;
 
+    if (tutti_rpc_is_passed_on(call)) return; /* the connection is another lighthouse's */
+
     for (; (present = *link); link = &present->next, count++)
-        if (strcmp(present->replica_id, replica_id) == 0 && strcmp(present->job, job->name) == 0) break;
+        if (strcmp(present->replica_id, replica_id) == 0 && strcmp(present->job, job) == 0) break;
     if (!present && count < PRESENT_MOST && (present = *link = tutti_alloc(sizeof(*present) + n))) {
-        memcpy(present->job, job->name, sizeof present->job);
+        snprintf(present->job, sizeof present->job, "%s", job);
         memcpy(present->replica_id, replica_id, n);
     }
     if (present) present->heard_ns = now;
@@ -40,7 +42,11 @@ static void on_due(struct tutti_loop_timer *timer)
     while ((present = serve->absent) && present->due_ns <= tutti_now_ns()) {
         struct serve_job *job = serve_job_find(serve, present->job);
         serve->absent = present->next;
-        if (job) tutti_lighthouse_leave_unless(job->machine, present->replica_id, present->heard_ns, serve_now());
+        if (!serve_leads(serve))
+            serve_forward_leave(serve, present->job, present->replica_id,
+                                (tutti_now_ns() - present->heard_ns) / TUTTI_NS_PER_MS);
+        else if (job)
+            tutti_lighthouse_leave_unless(job->machine, present->replica_id, present->heard_ns, serve_now());
         if (job) serve_settle(job);
         tutti_free(present);
     }

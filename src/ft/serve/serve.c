@@ -31,6 +31,21 @@ static void open_page(void *arg)
     if (serve_http_open(serve, &serve->http) < 0) tutti_log(TUTTI_LOG_WARN, "no page: %s", tutti_last_error()->text);
 }
 
+/* Who speaks for others is known by the secret; without one they are on this host. */
+static enum tutti_status check(const struct tutti_serve_config *config)
+{
+    if (!config->peers) return TUTTI_OK;
+    if (!config->state) return tutti_fail(TUTTI_ERR_ARGUMENT, "peers need state: a folder for what each of them keeps");
+    for (const char *at = config->peers + strspn(config->peers, ", "); *at && !config->secret;) {
+        const char *host = strncmp(at, "http://", 7) == 0 ? at + 7 : at;
+        if (strncmp(host, "127.", 4) != 0 && strncmp(host, "localhost:", 10) != 0 && strncmp(host, "[::1]", 5) != 0)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "peers on other hosts need a secret: set TUTTI_SECRET_FILE");
+        at += strcspn(at, ", ");
+        at += strspn(at, ", ");
+    }
+    return TUTTI_OK;
+}
+
 static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
 {
     char host[256] = "localhost";
@@ -38,7 +53,10 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
     if (serve->config.secret) TUTTI_TRY(tutti_serve_token(serve->config.secret, serve->token));
     TUTTI_TRY(tutti_loop_open("tutti-lighthouse", &serve->loop));
     TUTTI_TRY(tutti_loop_start(serve->loop));
-    if (!serve_job(serve, SERVE_DEFAULT)) return tutti_last_error()->status;
+    if (serve->config.state)
+        TUTTI_TRY(serve_council_open(serve));
+    else if (!serve_job(serve, SERVE_DEFAULT))
+        return tutti_last_error()->status;
     tutti_loop_run(serve->loop, open_page, serve);
     const struct tutti_rpc_server_config rpc = {.loop = serve->loop,
                                                 .bind = bind,
@@ -50,7 +68,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .http = serve_http_take,
                                                 .max_connections = MAX_CONNECTIONS,
                                                 .max_calls = MAX_CALLS,
-                                                .max_message = MAX_MESSAGE,
+                                                .max_message = serve->config.peers ? SERVE_PEER_BYTES : MAX_MESSAGE,
                                                 .secret = serve->config.secret,
                                                 .rate = serve->config.rate};
     TUTTI_TRY(tutti_rpc_server_open(&rpc, &serve->rpc));
@@ -68,7 +86,12 @@ enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, stru
     serve->config.bind = NULL;
     serve->answer = serve_answer;
     serve->tell_lost = serve_tell_lost;
-    const enum tutti_status status = open_parts(serve, config->bind);
+    serve->forwarded = serve_forwarded;
+    serve->leads = serve_leads;
+    serve->commit = serve_commit;
+    serve->begin_ledger = serve_ledger_begin;
+    enum tutti_status status = check(config);
+    if (status >= 0) status = open_parts(serve, config->bind);
     if (status >= 0)
         *out = serve;
     else
@@ -85,6 +108,7 @@ static void end_people(void *arg)
 {
     struct tutti_serve *serve = arg;
 
+    serve_council_stop(serve);
     serve_kills_end(serve);
     serve_http_close(serve->http);
     serve->http = NULL;
@@ -92,7 +116,10 @@ static void end_people(void *arg)
 
 static void end_jobs(void *arg)
 {
-    serve_absent_end(arg);
+    struct tutti_serve *serve = arg;
+
+    serve_absent_end(serve);
+    tutti_loop_stop(serve->loop, &serve->forwarding);
     serve_jobs_end(arg);
 }
 
@@ -103,6 +130,7 @@ void tutti_serve_close(struct tutti_serve *serve)
     if (serve->loop) tutti_loop_run(serve->loop, end_people, serve);
     tutti_rpc_server_close(serve->rpc);
     if (serve->loop) tutti_loop_run(serve->loop, end_jobs, serve);
+    if (serve->loop) serve_council_close(serve);
     if (serve->loop) tutti_loop_close(serve->loop);
     tutti_free(serve);
     if (why.status < 0) tutti_fail_record(&why);

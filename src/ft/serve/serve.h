@@ -21,6 +21,12 @@ struct tutti_serve_config {
     const char *secret; /* the job's, borrowed until it is closed; NULL: all who come are believed, and nobody kills */
     const struct tutti_serve_word *words; /* what GetConfig tells, borrowed until it is closed */
     size_t n_words;
+    /* The folder where the numbers of quorums are kept, so that they only grow; NULL: they are not, and it is alone. */
+    const char *state;
+    /* The addresses of all lighthouses that stand for one another, "http://a:1,http://b:1,http://c:1", the same list at
+     * each; NULL: it is alone. Which of them this one is. */
+    const char *peers;
+    uint32_t number;
     uint32_t rate; /* what one address may ask for in a second (rpc.h); 0: anything */
 };
 /* What a kill takes, and who reads the page from another host: made of the secret, so that it is told without it. */

@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 
 /* Each option, by torchft's name of it; the file of options may have it, too. */
-enum { BIND, MIN_REPLICAS, JOIN_TIMEOUT, QUORUM_TICK, HEARTBEAT_TIMEOUT, RATE, N_OPTIONS };
+enum { BIND, MIN_REPLICAS, JOIN_TIMEOUT, QUORUM_TICK, HEARTBEAT_TIMEOUT, RATE, NUMBER, STATE, PEERS, N_OPTIONS };
 static const struct {
     const char *name, *fallback, *value, *help; /* fallback NULL: none; value: what the help calls it */
 } table[N_OPTIONS] = {
@@ -25,6 +25,9 @@ static const struct {
     [JOIN_TIMEOUT] = {"join_timeout_ms", "60000", "MS", "how long to wait for groups that live and do not ask (60000)"},
     [QUORUM_TICK] = {"quorum_tick_ms", "100", "MS", "who was left out is looked at again so much later (100)"},
     [HEARTBEAT_TIMEOUT] = {"heartbeat_timeout_ms", "5000", "MS", "a group not heard for so long is dead (5000)"},
+    [NUMBER] = {"number", "0", "I", "which of --peers this one is, from 0"},
+    [STATE] = {"state", NULL, "DIR", "keeps the numbers of quorums there, so that they grow across restarts"},
+    [PEERS] = {"peers", NULL, "LIST", "addresses of all lighthouses that stand for one another, this one too"},
     [RATE] = {"rate", "10000", "N", "calls and reads a second for one peer address; 0: any (10000)"},
 };
 struct options {
@@ -51,6 +54,9 @@ static int serve(const struct options *options, const char *secret, const sigset
         .bind = options->text[BIND] ? options->text[BIND] : alone,
         .secret = secret,
         .rate = (uint32_t)number[RATE],
+        .state = options->text[STATE],
+        .peers = options->text[PEERS],
+        .number = (uint32_t)number[NUMBER],
         .words = options->words.words,
         .n_words = options->words.n,
         .options = {.min_replicas = number[MIN_REPLICAS],
@@ -93,7 +99,7 @@ static int complete(struct options *options, const struct tutti_args *spec)
     for (int i = 0; i < N_OPTIONS; i++) {
         if (!options->text[i]) options->text[i] = lighthouse_word(&options->words, table[i].name);
         if (!options->text[i]) options->text[i] = table[i].fallback;
-        if (i == BIND) continue;
+        if (i == BIND || i >= STATE) continue;
         if (!options->text[i]) return tutti_args_fail(spec, "--min-replicas is missing");
         if (!read_number(options->text[i], &options->number[i]))
             return tutti_args_fail(spec, "--%s: \"%s\" is no number", table[i].name, options->text[i]);

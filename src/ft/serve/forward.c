@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls at a lighthouse that does not lead go to the one that does, and its answers back, so that a client may name any
+ * of them. While nobody leads they wait; what was under way to one that is lost goes to the next. */
+#include "ft/serve/jobs.h"
+
+#include "ft/message/message.h"
+
+#include <tutti.pb-c.h>
+
+#include <string.h>
+
+#define AGAIN_NS (20 * TUTTI_NS_PER_MS)
+#define PATIENCE_NS (60 * TUTTI_NS_PER_S) /* of a call that has no deadline */
+#define FORWARD "/tutti.CouncilService/Forward"
+
+struct serve_forward {
+    struct serve_forward *next, **from;
+    struct tutti_serve *serve;
+    struct tutti_rpc_call *call;
+    struct tutti_rpc_body *body;
+    struct tutti_rpc_request *request; /* NULL: it waits for somebody to lead */
+    uint64_t deadline_ns;
+};
+
+static void forget(struct serve_forward *forward)
+{
+    *forward->from = forward->next;
+    if (forward->next) forward->next->from = forward->from;
+    tutti_rpc_body_give(forward->body);
+    tutti_free(forward);
+}
+
+static void try_again_later(struct tutti_serve *serve)
+{
+    if (serve->forwarding.due_ns == 0) tutti_loop_at(serve->loop, &serve->forwarding, tutti_now_ns() + AGAIN_NS);
+}
+
+static void on_answer(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct serve_forward *forward = arg;
+    struct tutti_rpc_body *body = status == TUTTI_RPC_OK ? tutti_rpc_body_new(n) : NULL;
+
+    forward->request = NULL;
+    if (status == TUTTI_RPC_UNAVAILABLE) { /* it is gone, or leads no more */
+        try_again_later(forward->serve);
+        return;
+    }
+    struct tutti_rpc_call *call = forward->call;
+    forget(forward);
+    tutti_rpc_set_note(call, 0);
+    if (body) {
+        if (n > 0) memcpy(body->bytes, bytes, n);
+        tutti_rpc_reply(call, body);
+    } else {
+        tutti_rpc_fail(call, status == TUTTI_RPC_OK ? TUTTI_RPC_RESOURCE_EXHAUSTED : status, message);
+    }
+}
+
+static void pass_on(struct serve_forward *forward)
+{
+    struct tutti_rpc_channel *channel = serve_leader_channel(forward->serve);
+
+    if (!channel) {
+        try_again_later(forward->serve);
+        return;
+    }
+    forward->body->refs++;
+    forward->request = tutti_rpc_send(channel, FORWARD, forward->body, forward->deadline_ns, on_answer, forward);
+    if (!forward->request) try_again_later(forward->serve);
+}
+
+static void on_due(struct tutti_loop_timer *timer)
+{
+    struct tutti_serve *serve = (struct tutti_serve *)((char *)timer - offsetof(struct tutti_serve, forwarding));
+
+    if (serve_leads(serve)) { /* itself, by now: who asked asks again */
+        for (struct serve_forward *forward = serve->forwards, *next; forward; forward = next) {
+            struct tutti_rpc_call *call = forward->call;
+            next = forward->next;
+            if (forward->request) continue;
+            forget(forward);
+            tutti_rpc_set_note(call, 0);
+            tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, "this lighthouse leads now: ask again");
+            next = serve->forwards;
+        }
+        return;
+    }
+    for (struct serve_forward *forward = serve->forwards; forward; forward = forward->next)
+        if (!forward->request) pass_on(forward);
+}
+
+static struct tutti_rpc_body *encode(const char *path, const char *job, const uint8_t *message, size_t n)
+{
+    Tutti__ForwardRequest request = TUTTI__FORWARD_REQUEST__INIT;
+
+    request.path = (char *)(uintptr_t)path;
+    request.job = (char *)(uintptr_t)job;
+    request.message = (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)message};
+    return tutti_message_body(&request.base);
+}
+
+void serve_forward_leave(struct tutti_serve *serve, const char *job, const char *replica_id, uint64_t unless_heard_ms)
+{
+    struct tutti_rpc_channel *channel = serve_leader_channel(serve);
+    Torchft__LeaveRequest request = TORCHFT__LEAVE_REQUEST__INIT;
+
+    request.replica_id = (char *)(uintptr_t)replica_id;
+    request.why = (char *)(uintptr_t) "its connection ended";
+    request.unless_heard_ms = unless_heard_ms;
+    struct tutti_rpc_body *leave = channel ? tutti_message_body(&request.base) : NULL;
+    struct tutti_rpc_body *body = leave ? encode("/tutti.LighthouseService/Leave", job, leave->bytes, leave->n) : NULL;
+    if (body) tutti_rpc_send(channel, FORWARD, body, tutti_now_ns() + TUTTI_NS_PER_S, NULL, NULL);
+    tutti_rpc_body_give(leave);
+}
+
+void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    const uint64_t deadline = tutti_rpc_deadline(call), most = tutti_now_ns() + PATIENCE_NS;
+    struct serve_forward *forward = tutti_alloc(sizeof(*forward));
+    struct tutti_rpc_body *body = forward ? encode(tutti_rpc_path(call), tutti_rpc_job(call), message, n) : NULL;
+
+    if (!body) {
+        tutti_free(forward);
+        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
+        return;
+    }
+    *forward = (struct serve_forward){.next = serve->forwards,
+                                      .from = &serve->forwards,
+                                      .serve = serve,
+                                      .call = call,
+                                      .body = body,
+                                      .deadline_ns = deadline < most ? deadline : most};
+    if (forward->next) forward->next->from = &forward->next;
+    serve->forwards = forward;
+    serve->forwarding.due = on_due;
+    tutti_rpc_set_note(call, -(int64_t)(uintptr_t)forward);
+    pass_on(forward);
+}
+
+bool serve_forward_cancelled(struct tutti_rpc_call *call)
+{
+    const int64_t note = tutti_rpc_note(call);
+    struct serve_forward *forward = note < 0 ? (struct serve_forward *)(uintptr_t)-note : NULL;
+
+    if (!forward) return false;
+    if (forward->request) tutti_rpc_withdraw(forward->request);
+    forget(forward);
+    return true;
+}
+
+/* A call that another lighthouse has passed on: as if it were made here. */
+void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
+{
+    struct tutti_serve *serve = arg;
+    Tutti__ForwardRequest *request = tutti__forward_request__unpack(NULL, n, bytes);
+    const struct tutti_rpc_method *method = request ? serve->forwarded(request->path) : NULL;
+
+    if (!serve->council || !method || strlen(request->job) > JOB_NAME) {
+        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "this can not be passed on");
+    } else if (!serve_leads(serve)) {
+        tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, "this lighthouse does not lead");
+    } else {
+        tutti_rpc_passed_on(call, request->job);
+        method->called(arg, call, request->message.data, request->message.len);
+    }
+    if (request) tutti__forward_request__free_unpacked(request, NULL);
+}

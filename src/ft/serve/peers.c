@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The council's edge: its messages as calls to the other lighthouses, its records in the store, its time. Who leads has
+ * the jobs; who does not has none, and passes calls on (forward.c). */
+#include "ft/serve/jobs.h"
+
+#include "ft/message/message.h"
+#include "ft/serve/store.h"
+
+#include <tutti.pb-c.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEASE_NS TUTTI_NS_PER_S
+#define BEAT_NS (150 * TUTTI_NS_PER_MS)
+#define TELL "/tutti.CouncilService/Tell"
+
+struct serve_council {
+    struct tutti_loop_timer timer; /* first */
+    struct tutti_serve *serve;
+    struct tutti_council *machine;
+    struct serve_store *store;
+    uint32_t n, me;
+    char *addresses; /* what the list's rows point into */
+    const char *address[TUTTI_COUNCIL_MOST];
+    struct tutti_rpc_channel *channels[TUTTI_COUNCIL_MOST]; /* NULL: its own */
+};
+
+/* ---- messages ---- */
+static void on_told(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    (void)arg, (void)status, (void)message, (void)bytes, (void)n; /* what is lost is said again */
+}
+
+static struct tutti_rpc_body *encode(const struct tutti_council_message *m)
+{
+    Tutti__CouncilMessage message = TUTTI__COUNCIL_MESSAGE__INIT;
+    Tutti__CouncilRecord *rows = tutti_alloc_array(m->n_records + 1, sizeof(*rows));
+    Tutti__CouncilRecord **all = tutti_alloc_array(m->n_records + 1, sizeof(*all));
+
+    for (uint32_t i = 0; rows && all && i < m->n_records; i++) {
+        tutti__council_record__init(&rows[i]);
+        rows[i].key = (char *)(uintptr_t)m->records[i].key;
+        rows[i].value = (ProtobufCBinaryData){m->records[i].n, (uint8_t *)(uintptr_t)m->records[i].bytes};
+        rows[i].ballot = m->records[i].ballot, rows[i].number = m->records[i].number;
+        all[message.n_records++] = &rows[i];
+    }
+    message.records = all;
+    message.kind = m->kind, message.from = m->from, message.good = m->good, message.trial = m->trial;
+    message.ballot = m->ballot, message.promised = m->promised;
+    message.number = m->number, message.sent_ns = m->sent_ns;
+    struct tutti_rpc_body *body = rows && all ? tutti_message_body(&message.base) : NULL;
+    tutti_free(rows);
+    tutti_free(all);
+    return body;
+}
+
+static void on_send(void *arg, uint32_t to, const struct tutti_council_message *message)
+{
+    struct serve_council *council = arg;
+    struct tutti_rpc_body *body = encode(message);
+
+    if (body) tutti_rpc_send(council->channels[to], TELL, body, tutti_now_ns() + LEASE_NS, on_told, NULL);
+}
+
+static void settle(struct serve_council *council)
+{
+    tutti_loop_at(council->serve->loop, &council->timer, tutti_council_due(council->machine));
+}
+
+static void take(struct serve_council *council, const Tutti__CouncilMessage *m)
+{
+    struct tutti_record *records = tutti_alloc_array(m->n_records + 1, sizeof(*records));
+    const struct tutti_council_message message = {.kind = (enum tutti_council_kind)m->kind,
+                                                  .from = m->from,
+                                                  .good = m->good,
+                                                  .trial = m->trial,
+                                                  .ballot = m->ballot,
+                                                  .promised = m->promised,
+                                                  .number = m->number,
+                                                  .sent_ns = m->sent_ns,
+                                                  .records = records,
+                                                  .n_records = (uint32_t)m->n_records};
+    bool good = records != NULL;
+
+    for (size_t i = 0; good && i < m->n_records; i++) {
+        const Tutti__CouncilRecord *row = m->records[i];
+        records[i] = (struct tutti_record){row->key, row->value.data, row->value.len, row->ballot, row->number};
+        good = serve_is_job_name(row->key);
+    }
+    if (good) tutti_council_received(council->machine, &message, tutti_now_ns());
+    tutti_free(records);
+    settle(council);
+}
+
+void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
+{
+    struct serve_council *council = ((struct tutti_serve *)arg)->council;
+    Tutti__CouncilMessage *message = council ? tutti__council_message__unpack(NULL, n, bytes) : NULL;
+    struct tutti_rpc_body *empty = message ? tutti_rpc_body_new(0) : NULL;
+
+    if (empty)
+        tutti_rpc_reply(call, empty);
+    else
+        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "this is no message to this lighthouse");
+    if (message) take(council, message);
+    if (message) tutti__council_message__free_unpacked(message, NULL);
+}
+
+/* ---- what the machine says ---- */
+static bool on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
+{
+    return serve_store_keep(((struct serve_council *)arg)->store, promised, record);
+}
+
+static void on_leads(void *arg, bool leads)
+{
+    struct serve_council *council = arg;
+    struct tutti_serve *serve = council->serve;
+
+    if (council->n > 1)
+        tutti_log(TUTTI_LOG_INFO, leads ? "this lighthouse leads" : "this lighthouse does not lead any more");
+    serve_jobs_end(serve);
+    if (!leads) return;
+    for (uint32_t i = 0; i < tutti_council_n_records(council->machine); i++) {
+        struct tutti_record record;
+        tutti_council_record(council->machine, i, &record);
+        if (!serve_job(serve, record.key))
+            tutti_log(TUTTI_LOG_ERROR, "job %s: %s", record.key, tutti_last_error()->text);
+    }
+    serve_job(serve, SERVE_DEFAULT);
+}
+
+static void on_decided(void *arg, const struct tutti_record *record)
+{
+    struct serve_council *council = arg;
+    struct serve_job *job = serve_job_find(council->serve, record->key);
+
+    if (job && tutti_ledger_decided(&job->ledger, record) && serve_leads(council->serve)) serve_job_tick(job);
+}
+
+static void on_due(struct tutti_loop_timer *timer)
+{
+    struct serve_council *council = (struct serve_council *)timer;
+
+    tutti_council_tick(council->machine, tutti_now_ns());
+    settle(council);
+}
+
+/* ---- what others ask ---- */
+bool serve_leads(const struct tutti_serve *serve)
+{
+    return !serve->council || tutti_council_leads(serve->council->machine, tutti_now_ns());
+}
+
+const char *serve_leader(const struct tutti_serve *serve)
+{
+    const struct serve_council *council = serve->council;
+    const uint32_t leader = council ? tutti_council_leader(council->machine, tutti_now_ns()) : UINT32_MAX;
+
+    return leader == UINT32_MAX || leader == council->me ? NULL : council->address[leader];
+}
+
+struct tutti_rpc_channel *serve_leader_channel(const struct tutti_serve *serve)
+{
+    const uint32_t leader = tutti_council_leader(serve->council->machine, tutti_now_ns());
+    return leader == UINT32_MAX ? NULL : serve->council->channels[leader];
+}
+
+enum tutti_status serve_ledger_begin(struct serve_job *job)
+{
+    const struct serve_council *council = job->serve->council;
+
+    return council ? tutti_ledger_begin(&job->ledger, job->name, council->machine, job->machine, tutti_now_ns())
+                   : TUTTI_OK;
+}
+
+bool serve_commit(void *arg, const struct tutti_quorum *quorum)
+{
+    struct serve_job *job = arg;
+    struct serve_council *council = job->serve->council;
+
+    if (!council) return true;
+    const bool good = tutti_ledger_commit(&job->ledger, quorum, tutti_now_ns());
+    settle(council);
+    return good;
+}
+
+/* ---- life ---- */
+static enum tutti_status read_peers(struct serve_council *council, const char *peers)
+{
+    char *rest = council->addresses = tutti_text_copy(peers ? peers : "");
+
+    if (!rest) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
+    for (char *one; (one = strsep(&rest, ", "));) {
+        if (!one[0]) continue;
+        if (council->n == TUTTI_COUNCIL_MOST)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "peers: more than %u lighthouses", TUTTI_COUNCIL_MOST);
+        council->address[council->n++] = one;
+    }
+    if (council->n == 0) council->n = 1; /* alone */
+    return TUTTI_OK;
+}
+
+static enum tutti_status dial_peers(struct serve_council *council)
+{
+    for (uint32_t i = 0; i < council->n; i++) {
+        const struct tutti_rpc_channel_config config = {.loop = council->serve->loop,
+                                                        .address = council->address[i],
+                                                        .max_message = SERVE_PEER_BYTES,
+                                                        .secret = council->serve->config.secret,
+                                                        .dial_ns = LEASE_NS / 2,
+                                                        .gives_up = true};
+        if (i != council->me) TUTTI_TRY(tutti_rpc_channel_open(&config, &council->channels[i]));
+    }
+    return TUTTI_OK;
+}
+
+static void start(void *arg)
+{
+    struct serve_council *council = arg;
+
+    tutti_council_start(council->machine, tutti_now_ns());
+    settle(council);
+}
+
+enum tutti_status serve_council_open(struct tutti_serve *serve)
+{
+    struct serve_council *council = serve->council = tutti_alloc(sizeof(*council));
+    struct tutti_council_options options = {.me = serve->config.number, .lease_ns = LEASE_NS, .beat_ns = BEAT_NS};
+    const struct tutti_council_out out = {council, on_send, on_keep, on_leads, on_decided};
+
+    if (!council) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
+    council->serve = serve;
+    council->me = serve->config.number;
+    council->timer.due = on_due;
+    TUTTI_TRY(read_peers(council, serve->config.peers));
+    options.n = council->n;
+    TUTTI_TRY(tutti_random_bytes(&options.seed, sizeof options.seed));
+    TUTTI_TRY(tutti_council_create(&options, &out, &council->machine));
+    TUTTI_TRY(serve_store_open(serve->config.state, council->machine, &council->store));
+    TUTTI_TRY(dial_peers(council));
+    tutti_loop_run(serve->loop, start, council);
+    return TUTTI_OK;
+}
+
+void serve_council_stop(struct tutti_serve *serve)
+{
+    if (serve->council) tutti_loop_stop(serve->loop, &serve->council->timer);
+}
+
+void serve_council_close(struct tutti_serve *serve)
+{
+    struct serve_council *council = serve->council;
+
+    if (!council) return;
+    for (uint32_t i = 0; i < council->n; i++) tutti_rpc_channel_close(council->channels[i]);
+    tutti_council_destroy(council->machine);
+    serve_store_close(council->store);
+    tutti_free(council->addresses);
+    tutti_free(council);
+    serve->council = NULL;
+}
