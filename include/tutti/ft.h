@@ -187,7 +187,8 @@ TUTTI_API enum tutti_status tutti_ft_client_should_commit(struct tutti_ft_client
 TUTTI_API enum tutti_status tutti_ft_client_checkpoint_metadata(struct tutti_ft_client *client, uint32_t group_rank,
                                                                 uint64_t timeout_ns, char **out) TUTTI_MUST_USE;
 /* Liveness is progress: how far this rank is, by its last step and the number of its last collective. Goes to the
- * lighthouse with the next heartbeat; does not wait. torchft's managers do not know the call (UNSUPPORTED). */
+ * lighthouse with the next heartbeat; does not wait, and of several calls in short order the last one counts. torchft's
+ * managers do not know the call (UNSUPPORTED). */
 TUTTI_API enum tutti_status tutti_ft_client_progress(struct tutti_ft_client *client, uint32_t group_rank, int64_t step,
                                                      uint64_t collective) TUTTI_MUST_USE;
 /* The manager's process ends itself (SIGTERM, 5 s later SIGKILL), as torchft's does. A manager of tutti without a

@@ -9,10 +9,13 @@
 
 #include "base/base.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,8 +33,7 @@ static struct tutti_ft_lighthouse *lighthouse_at(const char *bind, uint64_t min_
 
     config.bind = bind;
     config.min_replicas = min_replicas;
-    config.join_timeout_ns = 20 * S;
-    config.heartbeat_timeout_ns = 500 * MS;
+    config.join_timeout_ns = config.heartbeat_timeout_ns = 60 * S; /* what comes sooner was told */
     OK(tutti_ft_lighthouse_open(&config, &lighthouse));
     return lighthouse;
 }
@@ -267,8 +269,7 @@ static void test_next_lighthouse(void **state)
     OK(tutti_ft_lighthouse_client_open(list, 10 * S, &client)); /* the first is dead now */
     OK(tutti_ft_lighthouse_client_heartbeat(client, "b", 10 * S));
     const struct tutti_ft_member member = {.replica_id = "b", .address = "x", .data = "{}", .step = 9};
-    tutti_ft_manager_close(m);
-    usleep(600000); /* it is heard no more */
+    tutti_ft_manager_close(m); /* which leaves, and so need not be waited for */
     OK(tutti_ft_lighthouse_client_quorum(client, &member, 10 * S, &quorum));
     assert_string_equal(quorum->members[quorum->n_members - 1].replica_id, "b");
     assert_string_equal(quorum->members[quorum->n_members - 1].data, "{}");
@@ -346,6 +347,93 @@ static void test_death_of_a_rank_is_known_at_once(void **state)
     waitpid(pid, NULL, 0);
     tutti_ft_client_close(client);
     tutti_ft_manager_close(m);
+    tutti_ft_lighthouse_close(lighthouse);
+}
+
+/* All of the status page that other programs read; "": this build has no page. */
+static void read_status(const struct tutti_ft_lighthouse *lighthouse, char *out, size_t room)
+{
+    static const char ask[] = "GET /status.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    const char *port = strrchr(tutti_ft_lighthouse_address(lighthouse), ':') + 1;
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)strtoul(port, NULL, 10)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t n = 0;
+    ssize_t more;
+
+    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL), sizeof ask - 1);
+    while (n + 1 < room && (more = recv(fd, out + n, room - 1 - n, 0)) > 0) n += (size_t)more;
+    out[n] = '\0';
+    close(fd);
+}
+
+static void await_status(const struct tutti_ft_lighthouse *lighthouse, const char *wanted)
+{
+    static char status[65536];
+
+    for (int i = 0; i < 2000; i++) {
+        read_status(lighthouse, status, sizeof status);
+        if (!status[0] || strstr(status, wanted)) return;
+        usleep(10000);
+    }
+    fail_msg("%s is not in %s", wanted, status);
+}
+
+/* A trainer that hangs is seen although its manager lives: the lighthouse knows its step and its last collective. */
+static void test_progress_is_shown(void **state)
+{
+    struct tutti_ft_lighthouse *lighthouse = lighthouse_at("127.0.0.1:0", 1);
+    struct tutti_ft_manager *m = manager_of("a", tutti_ft_lighthouse_address(lighthouse), 2);
+    struct tutti_ft_client *client, *other;
+
+    (void)state;
+    OK(tutti_ft_client_open(tutti_ft_manager_address(m), 10 * S, &client));
+    OK(tutti_ft_client_progress(client, 0, 7, 41));
+    await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":41,\"rank\":0,\"ranks\":1");
+    OK(tutti_ft_client_progress(client, 1, 7, 40));
+    await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":40,\"rank\":1,\"ranks\":2");
+    for (uint64_t i = 0; i < 1000; i++) OK(tutti_ft_client_progress(client, 1, 8, i)); /* of many the last one counts */
+    OK(tutti_ft_client_open(tutti_ft_manager_address(m), 10 * S, &other));
+    OK(tutti_ft_client_progress(other, 0, 9, 1));
+    await_status(lighthouse, "\"progress\":{\"step\":8,\"collective\":999,\"rank\":1,\"ranks\":2");
+    tutti_ft_client_close(other);
+    tutti_ft_client_close(client);
+    tutti_ft_manager_close(m);
+    tutti_ft_lighthouse_close(lighthouse);
+}
+
+/* Another group goes on at once when a rank of the first dies. */
+static void test_group_of_the_dead_is_not_waited_for(void **state)
+{
+    struct tutti_ft_lighthouse *lighthouse = lighthouse_at("127.0.0.1:0", 1);
+    struct tutti_ft_manager *a = manager_of("a", tutti_ft_lighthouse_address(lighthouse), 1),
+                            *b = manager_of("b", tutti_ft_lighthouse_address(lighthouse), 1);
+    struct rank rank = {.address = tutti_ft_manager_address(b), .vote = true, .timeout_ns = 60 * S};
+    char *metadata = NULL;
+    struct tutti_ft_client *client;
+
+    (void)state;
+    await_status(lighthouse, "\"a\"");
+    const pid_t pid = spawn("rank", tutti_ft_manager_address(a), "0");
+    start(&rank);
+    join(&rank); /* both asked */
+    if (rank.status < 0) fail_msg("%s", rank.text);
+    assert_int_equal(rank.place->replica_world_size, 2);
+    tutti_ft_place_free(rank.place);
+    OK(tutti_ft_client_open(tutti_ft_manager_address(a), 10 * S, &client));
+    OK(tutti_ft_client_checkpoint_metadata(client, 0, 10 * S, &metadata));
+    free(metadata);
+    tutti_ft_client_close(client);
+    waitpid(pid, NULL, 0); /* it took its step, and is gone */
+    rank = (struct rank){.address = tutti_ft_manager_address(b), .vote = true, .timeout_ns = 20 * S};
+    step_of_all(&rank, 1); /* a was a member, and its manager lives */
+    if (rank.status < 0) fail_msg("%s", rank.text);
+    assert_int_equal(rank.place->replica_world_size, 1);
+    tutti_ft_place_free(rank.place);
+    tutti_ft_manager_close(a);
+    tutti_ft_manager_close(b);
     tutti_ft_lighthouse_close(lighthouse);
 }
 
@@ -459,6 +547,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_next_lighthouse),
         cmocka_unit_test(test_no_lighthouse),
         cmocka_unit_test(test_death_of_a_rank_is_known_at_once),
+        cmocka_unit_test(test_progress_is_shown),
+        cmocka_unit_test(test_group_of_the_dead_is_not_waited_for),
         cmocka_unit_test(test_kill),
         cmocka_unit_test(test_secret),
         cmocka_unit_test(test_close_ends_calls),
