@@ -172,6 +172,25 @@ class Train(unittest.TestCase):
 
             on_threads(2, body)
 
+    def test_a_state_that_can_not_travel(self) -> None:
+        """Ends training with a sentence, not every step without one."""
+        with lighthouse(2) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> str:
+                group = Group(rank, address, min_replica_size=2, timeout=timedelta(seconds=2))
+                group.manager.register_state_dict_fn("loader", lambda state: None, lambda: {"state": object()})
+                group.manager.start_quorum()
+                try:
+                    group.manager.wait_quorum()
+                    return ""
+                except TypeError as error:
+                    return str(error)
+                finally:
+                    group.end()
+
+            said = on_threads(2, body)
+        self.assertIn("state['user']['loader']['state'] is a builtins.object", "".join(said))
+
     def test_spares(self) -> None:
         """Give zeros, and are not counted."""
         with lighthouse(3) as address:
@@ -231,6 +250,11 @@ class Words(unittest.TestCase):
         self.assertEqual(Timeouts.of(ten, None, None), Timeouts(ten, ten, ten))
         with mock.patch.dict(os.environ, {"TORCHFT_TIMEOUT_SEC": "60", "TORCHFT_CONNECT_TIMEOUT_SEC": "10"}):
             self.assertEqual(Timeouts.of(timedelta(1), None, None), Timeouts(minute, minute, ten))
+        with mock.patch.dict(os.environ, {"TUTTI_FT_TIMEOUT": "1m"}):
+            self.assertEqual(Timeouts.of(None, None, None), Timeouts(minute, minute, minute))
+        with mock.patch.dict(os.environ, {"TUTTI_FT_TIMEOUT": "soon"}):
+            with ranks.raises(ValueError, "TUTTI_FT_TIMEOUT=soon is no time"):
+                Timeouts.of(None, None, None)
         with mock.patch.dict(os.environ, {"TORCHFT_TIMEOUT_SEC": "soon"}):
             with ranks.raises(ValueError, "TORCHFT_TIMEOUT_SEC=soon is no number"):
                 Timeouts.of(ten, None, None)

@@ -34,7 +34,7 @@ from .coordination import ManagerClient, ManagerServer
 from .futures import future_timeout
 from .managed_work import _ManagedFuture, _ManagedWork  # noqa: F401  torchft's module has these names, too
 from .meeting import ReconfigureOptions
-from .process_group import MINUTE, ProcessGroup, ProcessGroupTutti
+from .process_group import ProcessGroup, ProcessGroupTutti
 from .recovery import Recovery
 from .timeouts import Timeouts
 from .user_state import UserState
@@ -90,7 +90,7 @@ class Manager(UserState):
         state_dict: Optional[Callable[[], T]],
         min_replica_size: int,
         use_async_quorum: bool = True,
-        timeout: timedelta = MINUTE,
+        timeout: Optional[timedelta] = None,
         quorum_timeout: Optional[timedelta] = None,
         connect_timeout: Optional[timedelta] = None,
         rank: Optional[int] = None,
@@ -108,11 +108,11 @@ class Manager(UserState):
         max_retries: Optional[int] = None,
         quorum_retries: int = 0,
     ) -> None:
-        """`timeout` is the one knob: quorum_timeout, connect_timeout, heartbeat_interval, and the timeout of a
-        ProcessGroupTutti which was given none, follow from it. `min_replica_size`: a step with fewer groups does not
-        count. `init_sync`: at step 0 all take the state of one group. `max_retries`: so many steps may be void one
-        after another. rank, world_size, lighthouse_addr and port are RANK, WORLD_SIZE, TORCHFT_LIGHTHOUSE and
-        TORCHFT_MANAGER_PORT unless given."""
+        """`timeout` (TUTTI_FT_TIMEOUT, 60 s) is the one knob: quorum_timeout, connect_timeout, heartbeat_interval, and
+        the timeout of a ProcessGroupTutti which was given none, follow from it. `min_replica_size`: a step with fewer
+        groups does not count. `init_sync`: at step 0 all take the state of one group. `max_retries`: so many steps may
+        be void one after another. rank, world_size, lighthouse_addr and port are RANK, WORLD_SIZE, TORCHFT_LIGHTHOUSE
+        and TORCHFT_MANAGER_PORT unless given."""
         if not getattr(pg, "supports_reconfigure", False) and not hasattr(pg, "configure"):
             raise ValueError("the process group can not get other members: it is one of tutti_torch.ft.process_group, "
                              "or one that PyTorch made with enable_reconfigure=True")
@@ -135,6 +135,7 @@ class Manager(UserState):
         self._quorum_id = -1
         self._errored: Optional[ExceptionWithTraceback] = None
         self._round = 0  # of start_quorum: a late error of a call of an older one voids nothing
+        self._n_calls = 0
         self._left_round = 0  # the last one that this rank left early
         self._lock = threading.Lock()
         self._works: List[_ManagedWork] = []  # of this step
@@ -340,6 +341,7 @@ class Manager(UserState):
             self.report_error(error)
             return _DummyWork(tensor)
         self._works.append(work)
+        self._n_calls += 1
         return work
 
     def _leave_step(self) -> None:
@@ -401,6 +403,7 @@ class Manager(UserState):
         committed = self._client.should_commit(
             self._group_rank, self._step, enough and self._errored is None, timeout=timeout or self._timeout)
         self._tell_commit(committed, enough)
+        self._tell_progress()
         self._checkpoint_transport.disallow_checkpoint()
         self._works = []
         if committed:
@@ -413,6 +416,12 @@ class Manager(UserState):
             raise RuntimeError(f"should_commit failed {self._commit_failures} times one after another, exceeding "
                                f"max_retries={self._max_retries}; the last error here: {self._errored}")
         return False
+
+    def _tell_progress(self) -> None:
+        """For the lighthouse, with the next heartbeat: a rank that hangs is told from one that lives."""
+        tell = getattr(self._client, "progress", None)  # not torchft's
+        if tell is not None:
+            tell(self._group_rank, self._step, self._n_calls)
 
     def _group_error(self) -> Optional[Exception]:
         pg: Any = self._pg

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import torch
 
+from .checkpointing.plain import NotPlain
 from .utils import get_stream_context, new_stream, record_event
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class Recovery:
 
     def run(self, quorum: Any) -> None:
         """Gives this rank's state to those who need it, or gets it from the one that the quorum names. What it got
-        waits in the manager until it can be loaded. Errors void the step."""
+        waits in the manager until it can be loaded. Errors void the step; but a state that can not travel would void
+        every step, so that one is raised."""
         manager = self._manager
         with get_stream_context(self._stream):
             try:
@@ -32,6 +34,8 @@ class Recovery:
                 if quorum.heal:
                     manager._healing = True
                     self._receive(quorum)
+            except NotPlain:
+                raise
             except Exception as error:
                 manager._logger.exception("recovery failed")
                 manager.report_error(error)

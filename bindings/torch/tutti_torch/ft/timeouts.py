@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Optional
 
 logger = logging.getLogger(__name__)
+UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1)}
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,10 @@ class Timeouts:
     connect: timedelta  # to a manager or a lighthouse that may be starting
 
     @staticmethod
-    def of(timeout: timedelta, quorum: Optional[timedelta], connect: Optional[timedelta]) -> "Timeouts":
-        """With TORCHFT_TIMEOUT_SEC, TORCHFT_QUORUM_TIMEOUT_SEC and TORCHFT_CONNECT_TIMEOUT_SEC before all."""
-        call = from_environment("TORCHFT_TIMEOUT_SEC", timeout)
+    def of(timeout: Optional[timedelta], quorum: Optional[timedelta], connect: Optional[timedelta]) -> "Timeouts":
+        """With TORCHFT_TIMEOUT_SEC, TORCHFT_QUORUM_TIMEOUT_SEC and TORCHFT_CONNECT_TIMEOUT_SEC before all; where
+        nothing is given, with the library's TUTTI_FT_TIMEOUT, or a minute."""
+        call = from_environment("TORCHFT_TIMEOUT_SEC", of_library() if timeout is None else timeout)
         made = Timeouts(call, from_environment("TORCHFT_QUORUM_TIMEOUT_SEC", call if quorum is None else quorum),
                         from_environment("TORCHFT_CONNECT_TIMEOUT_SEC", call if connect is None else connect))
         for name, value in (("timeout", made.call), ("quorum_timeout", made.quorum),
@@ -48,6 +51,15 @@ class Timeouts:
         if of_group is not None and of_group > self.call:
             logger.warning("the process group's timeout (%s) is above the manager's (%s): a call that hangs keeps this "
                            "rank longer than the others wait for its vote", of_group, self.call)
+
+
+def of_library() -> timedelta:
+    """TUTTI_FT_TIMEOUT: a number with ms, s, m or h."""
+    text = os.environ.get("TUTTI_FT_TIMEOUT", "60s")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text)
+    if found is None:
+        raise ValueError(f"TUTTI_FT_TIMEOUT={text} is no time: 60s and 5m are")
+    return float(found[1]) * UNITS[found[2] or "s"]
 
 
 def from_environment(name: str, given: timedelta) -> timedelta:
