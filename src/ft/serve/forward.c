@@ -69,23 +69,39 @@ static void pass_on(struct serve_forward *forward)
     if (!forward->request) try_again_later(forward->serve);
 }
 
+/* By now it leads itself: as if the call had just come. */
+static void take_back(struct serve_forward *forward)
+{
+    struct tutti_serve *serve = forward->serve;
+    struct tutti_rpc_call *call = forward->call;
+    Tutti__ForwardRequest *request = tutti__forward_request__unpack(NULL, forward->body->n, forward->body->bytes);
+    const struct tutti_rpc_method *method = request ? serve->forwarded(request->path) : NULL;
+
+    forget(forward);
+    tutti_rpc_set_note(call, 0);
+    if (method)
+        method->called(serve, call, request->message.data, request->message.len);
+    else
+        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
+    if (request) tutti__forward_request__free_unpacked(request, NULL);
+}
+
+/* NULL: all are under way. */
+static struct serve_forward *first_waiting(const struct tutti_serve *serve)
+{
+    struct serve_forward *forward = serve->forwards;
+
+    while (forward && forward->request) forward = forward->next;
+    return forward;
+}
+
 static void on_due(struct tutti_loop_timer *timer)
 {
     struct tutti_serve *serve = (struct tutti_serve *)((char *)timer - offsetof(struct tutti_serve, forwarding));
+    struct serve_forward *forward;
 
-    if (serve_leads(serve)) { /* itself, by now: who asked asks again */
-        for (struct serve_forward *forward = serve->forwards, *next; forward; forward = next) {
-            struct tutti_rpc_call *call = forward->call;
-            next = forward->next;
-            if (forward->request) continue;
-            forget(forward);
-            tutti_rpc_set_note(call, 0);
-            tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, "this lighthouse leads now: ask again");
-            next = serve->forwards;
-        }
-        return;
-    }
-    for (struct serve_forward *forward = serve->forwards; forward; forward = forward->next)
+    while (serve_leads(serve) && (forward = first_waiting(serve))) take_back(forward);
+    for (forward = serve->forwards; forward; forward = forward->next)
         if (!forward->request) pass_on(forward);
 }
 
