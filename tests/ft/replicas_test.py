@@ -5,6 +5,7 @@ are killed, and numbers of quorums only grow; and one alone that keeps what it s
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -156,6 +157,9 @@ class Replicas(unittest.TestCase):
         status, text = self.lighthouses[others[0]].get("/status.json")
         self.assertEqual(status, 421)
         self.assertIn(f":{self.ports[leader]}", text)
+        addresses = ",".join(f"http://127.0.0.1:{self.ports[i]}" for i in (*others, leader))
+        run = subprocess.run([tutti, "ft", "status", addresses], capture_output=True, text=True, check=True)
+        self.assertIn("job default, unauthenticated", run.stdout)
         for i in others:
             self.kill(i)
         wait_for(lambda: self.lighthouses[leader].get("/status.json")[0] == 503)

@@ -175,6 +175,8 @@ static int show(const char *address, const char *secret, bool json)
         return TUTTI_EXIT_WRONG;
     }
     char *text = fetch(address, token);
+    for (const char *next = strchr(address, ','); !text && next; next = strchr(next + 1, ','))
+        text = fetch(next + 1, token); /* the list of those that stand for one another: who leads knows */
     if (!text) return TUTTI_EXIT_WRONG;
     if (json) {
         fputs(text, stdout);
