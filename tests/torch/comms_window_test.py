@@ -9,12 +9,13 @@ import signal
 import tempfile
 import unittest
 from datetime import timedelta
+from typing import Any, Callable, List
 
 import ranks
 import torch
 import torch.distributed as dist
 import tutti_torch.comms as tc
-from comms_support import CPU, Process, given, new_comm, on_threads
+from comms_support import COLLECTIVES, CPU, Case, Process, check, given, new_comm, on_threads
 
 
 def buffer(comm: tc.TorchComm, count: int, dtype: torch.dtype = torch.float32, mapped: bool = True) -> torch.Tensor:
@@ -83,6 +84,88 @@ def counters(rank: int, n: int, store: dist.Store) -> None:
     comm.barrier(False)
     if rank == 0:
         assert own.tolist() == [0, 3 * n * turns, 0, n * turns], own
+    window.tensor_deregister()
+    comm.finalize()
+
+
+@ranks.on(2, 4)
+def signals_with_an_index(rank: int, n: int, store: dist.Store) -> None:
+    """Set, added to, compared in each way, read and written; beside those that are counted for each peer."""
+    comm = new_comm(rank, n, store, "signals")
+    own = buffer(comm, 8)
+    window = comm.new_window(own, n_signals=3)
+    assert window.n_signals == 3
+    after, before = (rank + 1) % n, (rank - 1) % n
+    window.signal(after, False, index=0, value=40 + rank, op=tc.SignalOp.SET)
+    window.wait_signal(before, False, index=0, value=40 + before, compare=tc.SignalCompare.EQ)
+    assert window.read_signal(0) == 40 + before
+    for compare, value in (("NE", 3), ("LT", 100), ("LE", 40 + before), ("GT", 39), ("GE", 40 + before)):
+        window.wait_signal(-1, True, index=0, value=value, compare=getattr(tc.SignalCompare, compare)).wait()
+    comm.barrier(False)
+    for peer in range(n):
+        window.signal(peer, peer % 2 == 0, index=1, value=10).wait()
+    window.wait_signal(-1, False, index=1, value=10 * n)
+    window.put_signal(torch.full((2,), float(rank)), after, 2, True, index=2, value=2**40).wait()
+    window.wait_signal(before, False, index=2, value=2**40)
+    assert own.tolist() == [0, 0, before, before, 0, 0, 0, 0]
+    window.signal(after, False)  # counted as ever
+    window.wait_signal(before, False)
+    comm.barrier(False)
+    window.write_signal(1, 7)
+    assert (window.read_signal(1), window.read_signal(2)) == (7, 2**40)
+    with ranks.raises(RuntimeError, "signal", "index must be in range [0, 3)", "got 3", "n_signals"):
+        window.signal(after, False, index=3)
+    with ranks.raises(RuntimeError, "signal", "needs an index"):
+        window.signal(after, False, op=tc.SignalOp.SET)
+    with ranks.raises(RuntimeError, "wait_signal", "needs an index"):
+        window.wait_signal(before, False, value=3)
+    with ranks.raises(dist.DistBackendError, "Timed out", "wait_signal"):
+        window.wait_signal(before, False, None, timedelta(milliseconds=50), index=1, compare=tc.SignalCompare.LT)
+    store.set(f"late{rank}", "")
+    store.wait([f"late{r}" for r in range(n)])
+    comm.finalize()
+
+
+@ranks.on(2)
+def atomics_under_way(rank: int, n: int, store: dist.Store) -> None:
+    comm = new_comm(rank, n, store, "atomics")
+    own = buffer(comm, 4, torch.int64)
+    window, turns = comm.new_window(own), 20
+    befores = [torch.zeros(1, dtype=torch.int64) for _ in range(turns)]
+    works = [window.fetch_add_into(before, 0, 1, 3, True) for before in befores]
+    for work in works:
+        work.wait()
+    seen = [int(before) for before in befores]
+    assert seen == sorted(seen) and all(value % 3 == 0 for value in seen)
+    swapped = torch.zeros(1, dtype=torch.int64)
+    window.compare_swap_into(swapped, rank, 2, 0, 5, True).wait()
+    assert swapped.item() == 0 and window.compare_swap(rank, 2, 5, 6) == 5
+    window.compare_swap_into(swapped, rank, 2, 0, 9, False)
+    assert swapped.item() == 6
+    comm.barrier(False)
+    assert own[2].item() == 6 and (rank != 0 or own[1].item() == 3 * n * turns), own
+    for wrong in (torch.zeros(1), torch.zeros(2, dtype=torch.int64)):
+        with ranks.raises(RuntimeError, "fetch_add_into", "result must be one int64"):
+            window.fetch_add_into(wrong, 0, 0, 1, False)
+    window.tensor_deregister()
+    comm.finalize()
+
+
+@ranks.on(2)
+def for_kernels(rank: int, n: int, store: dist.Store) -> None:
+    """There are none on the host, and that is said."""
+    comm = new_comm(rank, n, store, "kernels")
+    window = comm.new_window(torch.zeros(4))
+    for call, words in ((lambda: window.get_device_window(), ("get_device_window", "memory of devices")),
+                        (lambda: window.get_device_window(1000), ("signal_count is 1000", "n_signals")),
+                        (lambda: window.get_device_window(-1, 2), ("counter_count is 2", "no counters")),
+                        (lambda: window.get_device_window(-1, -1, 99), ("barrier_count is 99",)),
+                        (lambda: window.register_local_buffer(torch.zeros(1)), ("register_local_buffer", "CUDA")),
+                        (lambda: window.deregister_local_buffer(5), ("no tensor at 5",)),
+                        (lambda: comm.get_device_transport(), ("get_device_window()", "communicator 'kernels'"))):
+        with ranks.raises(RuntimeError, *words):
+            call()
+    comm.barrier(False)
     window.tensor_deregister()
     comm.finalize()
 
@@ -214,6 +297,52 @@ def persistent(rank: int, n: int, store: dist.Store) -> None:
     with ranks.raises(RuntimeError, "freed"):
         comm.all_gather_p_exec(gathers, source, False)
     comm.broadcast_p_free(spreads)
+    comm.finalize()
+
+
+def recorded(comm: tc.TorchComm, make: Callable, case: Case) -> None:
+    """One call of the table, started again and again: what it reads changes in place, what it wrote is wiped out."""
+    arguments, pairs = make(case)
+    inputs = [one for one in flat(arguments) if not any(one is output for output, _ in pairs)]
+    in_place = [(output, output.clone()) for output, _ in pairs if make.__name__ in IN_PLACE]
+    kept = [one.clone() for one in inputs]
+    name = "all_gather" if make.__name__ == "all_gather" else make.__name__
+    given_once = arguments[:1] if name == "all_gather" else arguments
+    call = getattr(comm, f"{name}_p_init")(*given_once)
+    for turn in range(3):
+        for output, _ in pairs:
+            output.fill_(77)
+        for tensor, before in (*zip(inputs, kept), *in_place):
+            tensor.copy_(before)
+        more = arguments[1:] if name == "all_gather" else ()
+        work = getattr(comm, f"{name}_p_exec")(call, *more, turn % 2 == 0)
+        work.wait()
+        check(pairs, f"persistent {name} on rank {case.rank} of {case.n}, {turn}")
+    for one in inputs:
+        one.fill_(3)  # what is read is what is there when it starts
+    getattr(comm, f"{name}_p_free")(call)
+
+
+IN_PLACE = ("broadcast", "all_reduce", "reduce")
+
+
+def flat(arguments: Any) -> List[torch.Tensor]:
+    if isinstance(arguments, torch.Tensor):
+        return [arguments]
+    return [one for each in arguments for one in flat(each)] if isinstance(arguments, (list, tuple)) else []
+
+
+@ranks.on(2, 4)
+def every_call_recorded(rank: int, n: int, store: dist.Store) -> None:
+    comm = new_comm(rank, n, store, "recorded")
+    for make in COLLECTIVES:
+        recorded(comm, make, Case(rank, n, 7, torch.float32, CPU))
+    lists = [torch.zeros(6).view(2, 3).t()[r % 3] for r in range(n)]  # with holes between elements
+    spread = comm.scatter_p_init(torch.zeros(2), lists if rank == 0 else [], 0)
+    comm.scatter_p_exec(spread, False)
+    comm.scatter_p_free(spread)
+    with ranks.raises(RuntimeError, "scatter", "freed"):
+        comm.scatter_p_exec(spread, False)
     comm.finalize()
 
 

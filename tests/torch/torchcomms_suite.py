@@ -389,7 +389,10 @@ def main() -> int:
         return 77
     backends = arguments.backend or (["tutti", "gloo"] if is_real() else ["tutti"])
     start = start_torchrun if arguments.torchrun else start_forked
-    results = run(backends, arguments.names, start, os.path.abspath(arguments.folder) if arguments.folder else "")
+    folder = os.path.abspath(arguments.folder) if arguments.folder else ""
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    results = run(backends, arguments.names, start, folder)
     print("\n".join(["", *summary(results)]))
     if arguments.page:
         write_page(page(results))

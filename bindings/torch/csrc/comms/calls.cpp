@@ -3,6 +3,7 @@
 /* How a request becomes a call of the backend, between the hooks, and its errors this API's. */
 
 #include "comms/comms.hpp"
+#include "comms/follow.hpp"
 #include "comms/hints.hpp"
 #include "comms/quantized.hpp"
 #include "comms/told.hpp"
@@ -287,15 +288,25 @@ std::string TorchComm::algorithm_for(const Request &request) const
     return C10_LIKELY(algorithms_.empty()) ? std::string() : algorithm_of(algorithms_, request.name);
 }
 
-TorchComm::WorkPtr TorchComm::handle_of(Started work, const Request &request)
+c10::Device TorchComm::place_for(const Request &request) const
 {
-    if (work && !request.async_op) { /* of a version whose calls are all asynchronous */
+    return request.name == OpName::barrier ? device_ : place_of_tensors(request);
+}
+
+TorchComm::WorkPtr TorchComm::handle_of(Started work, bool async_op, c10::Device place)
+{
+    if (work && !async_op) { /* of a version whose calls are all asynchronous */
         work->wait();
-        if (!is_on_device(request)) work = nullptr;
+        if (place.is_cpu()) work = nullptr;
     }
-    if (work) return c10::make_intrusive<TorchWork>(std::move(work), fate_);
-    if (is_on_device(request)) return c10::make_intrusive<TorchWork>(current_stream(place_of_tensors(request)));
-    return post_hooks_.any() ? c10::make_intrusive<TorchWork>() : TorchWork::complete();
+    if (work) {
+        auto made = c10::make_intrusive<TorchWork>(std::move(work), fate_,
+                                                   place.is_cpu() ? std::nullopt : std::make_optional(place));
+        if (C10_UNLIKELY(made->is_followed()) && !made->is_completed()) follow(made);
+        return made;
+    }
+    if (!place.is_cpu()) return c10::make_intrusive<TorchWork>(current_stream(place));
+    return TorchWork::complete();
 }
 
 static Call take_call(Request &request, Backend &backend)
@@ -333,7 +344,8 @@ TorchComm::WorkPtr TorchComm::begin(Request &request)
 {
     if (request.peer != -1 || size_t(request.name) < 2) check_peer(request);
     if (foreign_) return foreign_->run(request);
-    return in_words(text_of(request.name), [&] { return handle_of(start(request), request); });
+    return in_words(text_of(request.name),
+                    [&] { return handle_of(start(request), request.async_op, place_for(request)); });
 }
 
 TorchComm::WorkPtr TorchComm::run(Request request)
@@ -363,9 +375,7 @@ TorchComm::WorkPtr TorchComm::run_batch(std::vector<Request> requests, bool asyn
                                                  async_op, timeout));
             }
             Started work = backend->submit_all(c10d::OpType::COALESCED, "batch_op_issue", std::move(calls));
-            const Request &first = whole.parts[0];
-            whole.outputs = first.outputs.empty() ? first.inputs : first.outputs; /* where they are */
-            return handle_of(std::move(work), whole);
+            return handle_of(std::move(work), async_op, place_for(whole.parts[0]));
         });
     });
 }

@@ -130,6 +130,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     WorkPtr reconfigure(ReconfigureOptions options);
 
     /* ---- hooks ---- */
+    bool has_hooks() const { return pre_hooks_.any() || post_hooks_.any(); } /* then run() lets go of the GIL itself */
     RemovableHandle register_pre_hook(PreHook hook);
     RemovableHandle register_post_hook(PostHook hook);
     RemovableHandle register_abort_hook(Fate::Hook hook);
@@ -145,7 +146,8 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     c10::intrusive_ptr<c10d::Work> start(Request &request);
     /* What it would hand to it. */
     Call call_of(Request &request);
-    WorkPtr handle_of(c10::intrusive_ptr<c10d::Work> work, const Request &request);
+    WorkPtr handle_of(c10::intrusive_ptr<c10d::Work> work, bool async_op, c10::Device place);
+    c10::Device place_for(const Request &request) const; /* whose stream the call follows; the host */
 
   private:
     friend struct Made;

@@ -2,8 +2,8 @@
 #pragma once
 
 /* Functions that are told of a communicator's calls: before each (what is asked for) and after each (what came of it).
- * They run on the caller's thread, without the GIL. While there are none a call reads one word. Thread-safe: a hook
- * that is removed during a call may be told of that one. */
+ * They run on the caller's thread, with the GIL if it has it. While there are none a call reads one word. Thread-safe:
+ * a hook that is removed during a call may be told of that one. */
 
 #include "comms/request.hpp"
 #include "comms/torch_work.hpp"
@@ -39,19 +39,21 @@ template <typename Hook> class Hooks
   public:
     uint64_t add(Hook hook)
     {
+        std::shared_ptr<const List> last; /* let go without the lock, as hooks are */
         std::lock_guard<std::mutex> guard(mutex_);
         List next = list_ ? *list_ : List();
         next.emplace_back(++last_id_, std::move(hook));
-        publish(std::move(next));
+        last = publish(std::move(next));
         return last_id_;
     }
     void remove(uint64_t id)
     {
+        std::shared_ptr<const List> last;
         std::lock_guard<std::mutex> guard(mutex_);
         List next;
         for (const auto &known : list_ ? *list_ : List())
             if (known.first != id) next.push_back(known);
-        publish(std::move(next));
+        last = publish(std::move(next));
     }
     bool any() const { return any_.load(std::memory_order_relaxed); }
     template <typename Told> void tell(uint64_t op_id, const Told &what)
@@ -67,10 +69,10 @@ template <typename Hook> class Hooks
 
   private:
     using List = std::vector<std::pair<uint64_t, Hook>>;
-    void publish(List next)
+    std::shared_ptr<const List> publish(List next)
     {
         any_.store(!next.empty(), std::memory_order_relaxed);
-        list_ = std::make_shared<const List>(std::move(next));
+        return std::exchange(list_, std::make_shared<const List>(std::move(next)));
     }
 
     std::atomic<bool> any_{false};

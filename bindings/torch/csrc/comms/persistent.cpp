@@ -12,33 +12,23 @@
 namespace tutti_torch
 {
 
-static constexpr OpName persistent_names[] = {
-    OpName::broadcast,
-    OpName::all_reduce,
-    OpName::reduce,
-    OpName::all_gather_single,
-    OpName::reduce_scatter_single,
-    OpName::all_to_all_single,
-    OpName::all_to_all_v_single,
-    OpName::gather_single,
-    OpName::barrier,
-};
+static bool is_recordable(OpName name)
+{
+    return name >= OpName::broadcast && name <= OpName::gather_single;
+}
 
 Persistent::Persistent(std::shared_ptr<TorchComm> comm, Request request)
     : comm_(std::move(comm)), request_(std::move(request))
 {
 }
 
-/* The call reads and writes the user's own memory, so that it can be started again. */
-static bool is_direct(const Call &call, const Request &request)
+/* What copies the user's tensors to where the call reads them; null: it reads them where they are. */
+static std::function<void()> packing(const Call &call, const Request &request)
 {
-    auto among = [&](const Tensor &tensor) {
-        auto same = [&](const Tensor &own) { return own.data_ptr() == tensor.data_ptr(); };
-        return std::any_of(request.inputs.begin(), request.inputs.end(), same) ||
-               std::any_of(request.outputs.begin(), request.outputs.end(), same);
-    };
-    return !call.unpack && std::all_of(call.inputs.begin(), call.inputs.end(), among) &&
-           std::all_of(call.outputs.begin(), call.outputs.end(), among);
+    if (call.inputs.empty() || request.inputs.empty() || call.inputs[0].is_alias_of(request.inputs[0])) return {};
+    TORCH_CHECK(request.op.type != ReduceOp::Type::PREMUL_SUM || call.factor.defined(),
+                "the factor of a persistent call is a number, or a tensor of the host");
+    return [flat = call.inputs[0], list = request.inputs] { refill(flat, list); };
 }
 
 static bool is_on_host(const Call &call)
@@ -65,9 +55,7 @@ static tutti_persistent *record_call(const Call &call, tutti_comm *comm)
 
 std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, Request request)
 {
-    const bool known =
-        std::find(std::begin(persistent_names), std::end(persistent_names), request.name) != std::end(persistent_names);
-    TORCH_CHECK(known, "tutti: ", text_of(request.name), " can not be made persistent");
+    TORCH_CHECK(is_recordable(request.name), "tutti: ", text_of(request.name), " can not be made persistent");
     std::shared_ptr<Persistent> made(new Persistent(std::move(comm), std::move(request)));
     made->comm_->in_words(text_of(made->request_.name), [&] {
         made->request_.async_op = true;
@@ -77,9 +65,8 @@ std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, 
         made->call_ = made->comm_->call_of(made->request_);
         made->of_ = made->comm_->backend()->host_comm();
         made->call_->first = nullptr; /* what it found under way now */
+        made->pack_ = packing(*made->call_, made->request_);
         if (!is_on_host(*made->call_)) return;
-        TORCH_CHECK(is_direct(*made->call_, made->request_),
-                    "the tensors of a persistent call must be contiguous, and apart");
         made->recorded_ = record_call(*made->call_, made->of_->handle());
         made->call_->launch = [recorded = made->recorded_](const Start &s) {
             return tutti_persistent_start(recorded, s.work);
@@ -101,9 +88,10 @@ TorchComm::WorkPtr Persistent::start(bool async_op)
                 TORCH_CHECK(call_, "the persistent call was freed");
                 TORCH_CHECK(backend->host_comm() == of_, "the persistent call is of before the reconfiguration");
                 call = *call_;
+                if (pack_) pack_();
             }
             call.async = async_op;
-            return comm_->handle_of(backend->submit(std::move(call)), request);
+            return comm_->handle_of(backend->submit(std::move(call)), async_op, comm_->place_for(request));
         });
     });
 }
@@ -113,6 +101,7 @@ void Persistent::release()
     std::lock_guard<std::mutex> guard(mutex_);
     TORCH_CHECK(call_, "tutti: ", text_of(request_.name), ": the persistent call was freed already");
     call_.reset();
+    pack_ = nullptr;
     tutti_persistent_destroy(std::exchange(recorded_, nullptr));
     of_.reset();
 }
@@ -134,12 +123,13 @@ TorchComm::WorkPtr AllGatherP::start(const Tensor &input, bool async_op)
     std::shared_ptr<Persistent> call;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        TORCH_CHECK(output_.defined(), "tutti: all_gather_p_exec: the handle was freed");
+        TORCH_CHECK(!outputs_.empty(), "tutti: all_gather_p_exec: the handle was freed");
         const Tensor last = last_ ? last_->request().inputs[0] : Tensor();
         const bool same = last.defined() && last.data_ptr() == input.data_ptr() && last.sizes() == input.sizes() &&
                           last.scalar_type() == input.scalar_type() && last.strides() == input.strides();
         if (!same) {
-            Request request = requests::all_gather_single(output_, input, async_op);
+            Request request = is_list_ ? requests::all_gather(outputs_, input, async_op)
+                                       : requests::all_gather_single(outputs_[0], input, async_op);
             request.hints = hints_;
             request.timeout = timeout_;
             last_ = comm_->persist(std::move(request));
@@ -152,8 +142,8 @@ TorchComm::WorkPtr AllGatherP::start(const Tensor &input, bool async_op)
 void AllGatherP::release()
 {
     std::lock_guard<std::mutex> guard(mutex_);
-    TORCH_CHECK(output_.defined(), "tutti: all_gather_p_free: the handle was freed already");
-    output_.reset();
+    TORCH_CHECK(!outputs_.empty(), "tutti: all_gather_p_free: the handle was freed already");
+    outputs_.clear();
     last_.reset();
 }
 

@@ -2,7 +2,8 @@
 #pragma once
 
 /* Calls that are made again and again on the same tensors: checked, looked up and recorded once, then started. On the
- * host they are the library's persistent collectives; on devices, the call is kept. */
+ * host they are the library's persistent collectives; on devices, the call is kept. Lists, and what is not contiguous,
+ * are copied to and from one flat tensor each time. */
 
 #include "comms/comms.hpp"
 
@@ -14,7 +15,6 @@ namespace tutti_torch
 class Persistent
 {
   public:
-    /* RuntimeError for calls that copy what they are given: lists, and what is not contiguous. */
     static std::shared_ptr<Persistent> record(std::shared_ptr<TorchComm> comm, Request request);
     ~Persistent();
     Persistent(const Persistent &) = delete;
@@ -32,27 +32,31 @@ class Persistent
     Request request_;
     std::mutex mutex_; /* below */
     std::optional<Call> call_;
-    std::shared_ptr<Comm> of_; /* the communicator it was recorded on */
+    std::function<void()> pack_; /* before each start; null: the call reads the tensors themselves */
+    std::shared_ptr<Comm> of_;   /* the communicator it was recorded on */
     tutti_persistent *recorded_ = nullptr;
 };
 
-/* torchcomms' own: the output is known beforehand, the input comes with each start. */
+/* torchcomms' own: the output (or a list of them) is known beforehand, the input comes with each start. */
 class AllGatherP
 {
   public:
-    AllGatherP(std::shared_ptr<TorchComm> comm, Tensor output, Hints hints, milliseconds timeout)
-        : comm_(std::move(comm)), output_(std::move(output)), hints_(std::move(hints)), timeout_(timeout)
+    AllGatherP(std::shared_ptr<TorchComm> comm, Tensors outputs, bool is_list, Hints hints, milliseconds timeout)
+        : comm_(std::move(comm)), is_list_(is_list), hints_(std::move(hints)), timeout_(timeout),
+          outputs_(std::move(outputs))
     {
+        TORCH_CHECK(!outputs_.empty(), "tutti: all_gather_p_init: the list of outputs is empty");
     }
     TorchComm::WorkPtr start(const Tensor &input, bool async_op);
     void release();
 
   private:
     const std::shared_ptr<TorchComm> comm_;
-    Tensor output_; /* undefined when it was released */
+    const bool is_list_;
     const Hints hints_;
     const milliseconds timeout_;
     std::mutex mutex_; /* below */
+    Tensors outputs_;  /* none when it was released */
     std::shared_ptr<Persistent> last_;
 };
 

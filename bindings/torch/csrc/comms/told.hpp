@@ -28,7 +28,10 @@ template <typename Body> auto TorchComm::told(const Request &request, Body body)
     if (C10_LIKELY(!pre_hooks_.any() && !post_hooks_.any())) return body();
     const uint64_t op_id = next_op_id();
     pre_hooks_.tell(op_id, request);
-    auto made = body();
+    auto made = [&] {
+        const WithoutGil without_gil; /* hooks of Python would have to take it twice more */
+        return body();
+    }();
     post_hooks_.tell(op_id, outcome_of(request.name, made));
     return made;
 }

@@ -43,8 +43,8 @@ class Fate
     const bool kills_;
     std::atomic<bool> told_{false};
     std::atomic<size_t> n_hooks_{0};
-    std::mutex mutex_; /* below */
-    std::map<uint64_t, Hook> hooks_;
+    std::mutex mutex_;                                      /* below */
+    std::map<uint64_t, std::shared_ptr<const Hook>> hooks_; /* a copy of a hook may be a matter of its owner's locks */
     uint64_t last_id_ = 0;
 };
 
@@ -56,10 +56,13 @@ class TorchWork : public c10::intrusive_ptr_target
 
     /* Of a call that is complete for the host; `stream`: on which it was enqueued. */
     explicit TorchWork(std::optional<c10::Stream> stream = std::nullopt) : stream_(stream) {}
-    TorchWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Fate> fate);
+    /* `device`: of its tensors. */
+    TorchWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Fate> fate,
+              std::optional<c10::Device> device = std::nullopt);
     /* One for all calls that are complete, and of which nobody asks more. */
     static const c10::intrusive_ptr<TorchWork> &complete();
-    ~TorchWork() override = default;
+    ~TorchWork() override { let_go(); }
+    void release_resources() override { let_go(); } /* while somebody knows it weakly */
 
     /* Never block. */
     virtual Status status();
@@ -71,8 +74,14 @@ class TorchWork : public c10::intrusive_ptr_target
     virtual void wait_blocking();
     /* Runs once, when it has ended, failed or not: at once, if it has; on a thread of the library, else. */
     virtual void on_end(Callback callback);
+    /* Runs once, when somebody has seen that it has ended: who waited or asked, else as on_end. It costs less. It is
+     * told how long the call took; 0: nobody knows. */
+    using EndCallback = std::function<void(std::chrono::nanoseconds)>;
+    void on_seen_end(EndCallback callback);
     /* Runs before each wait. */
     void on_wait(Callback callback);
+    /* Somebody wants to hear of its failure, whether it is waited for or not: see follow.hpp. */
+    bool is_followed() const { return work_ && fate_ && fate_->listens(); }
     const c10::intrusive_ptr<c10d::Work> &c10d_work() const { return work_; } /* null: it is complete */
 
   protected:
@@ -80,13 +89,18 @@ class TorchWork : public c10::intrusive_ptr_target
 
   private:
     void await(milliseconds timeout);
+    std::vector<EndCallback> take_ends();
+    void tell_end();
+    void let_go() noexcept;
 
-    const c10::intrusive_ptr<c10d::Work> work_;
+    c10::intrusive_ptr<c10d::Work> work_;
     const std::shared_ptr<Fate> fate_;
     const std::optional<c10::Stream> stream_;
+    const std::optional<c10::Device> device_;
     std::mutex mutex_; /* below */
     std::vector<Callback> before_waits_;
-    std::atomic<bool> has_waits_{false};
+    std::vector<EndCallback> at_end_;
+    std::atomic<bool> has_waits_{false}, has_ends_{false};
 };
 
 } // namespace tutti_torch

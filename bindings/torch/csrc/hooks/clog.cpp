@@ -74,9 +74,9 @@ void Clog::introduce(Member &member)
 
 /* ---- calls ---- */
 
-void Clog::put_event(uint64_t kind, std::string_view event)
+void Clog::put_event(uint64_t kind, std::string_view event, Clock::time_point at)
 {
-    const int64_t ms = std::chrono::duration_cast<milliseconds>(Clock::now() - base_).count();
+    const int64_t ms = std::chrono::duration_cast<milliseconds>(at - base_).count();
     const auto passed = uint64_t(std::max<int64_t>(0, ms)); /* clocks are set back */
     line_.assign(1, 'C');
     put_number(line_, kind);
@@ -90,6 +90,7 @@ void Clog::put_event(uint64_t kind, std::string_view event)
 void Clog::before(Member &member, uint64_t op_id, const Request &request)
 {
     if (request.name == OpName::new_window || request.name == OpName::finalize) return;
+    look();
     thread_local std::string signature;
     signature.clear();
     if (request.name == OpName::split) {
@@ -109,12 +110,12 @@ void Clog::before(Member &member, uint64_t op_id, const Request &request)
             known = kinds_.emplace(signature, kinds_.size() + 1).first;
             file_.line(c10::str("C", known->second, "|sig|", signature));
         }
-        logged = {known->second, ++n_works_};
+        logged = {known->second, ++n_works_, Clock::now()};
         thread_local std::string asked;
         asked.assign("Q|work_id=");
         put_number(asked, logged.work);
-        put_event(logged.kind, asked);
-        if (lifecycle_) put_event(logged.kind, "S");
+        put_event(logged.kind, asked, logged.begun);
+        if (lifecycle_) put_event(logged.kind, "S", logged.begun);
     }
     if (std::optional<Logged> failed = begun_.put(this, op_id, logged)) {
         std::lock_guard<std::mutex> guard(mutex_);
@@ -129,38 +130,63 @@ void Clog::after(uint64_t op_id, const Outcome &outcome)
     if (!logged || !lifecycle_) return;
     if (outcome.work && outcome.work->c10d_work()) return follow(*logged, outcome.work);
     std::lock_guard<std::mutex> guard(mutex_);
-    put_event(logged->kind, "E");
+    put_event(logged->kind, "E", Clock::now());
 }
 
 void Clog::follow(const Logged &call, const TorchComm::WorkPtr &work)
 {
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        awaited_.emplace(call.work, Awaited{call.kind, true, true});
+        awaited_.emplace(call.work, Awaited{call, true, true});
+        flying_.emplace_back(work);
+        any_flying_ = true;
     }
     auto self = shared_from_this();
-    work->on_wait([self, id = call.work] { self->put_late(id, true); });
-    work->on_end([self, id = call.work] { self->put_late(id, false); });
+    work->on_wait([self, id = call.work] { self->put_late(id, &Awaited::wait, "W", Clock::now()); });
+    work->on_seen_end([self, call](std::chrono::nanoseconds duration) {
+        const auto took = std::chrono::duration_cast<Clock::duration>(duration);
+        const Clock::time_point now = Clock::now(), end = call.begun + took;
+        self->put_late(call.work, &Awaited::end, "E", took.count() > 0 ? std::min(now, end) : now);
+    });
 }
 
-void Clog::put_late(uint64_t work, bool is_wait)
+/* What is asked may be over, and then tells. */
+void Clog::look()
+{
+    while (C10_UNLIKELY(any_flying_.load(std::memory_order_relaxed))) {
+        TorchComm::WorkPtr first;
+        {
+            std::lock_guard<std::mutex> guard(mutex_);
+            while (!flying_.empty() && !(first = flying_.front().lock())) flying_.pop_front();
+            any_flying_ = !flying_.empty();
+        }
+        if (!first || !first->is_completed()) return;
+        std::lock_guard<std::mutex> guard(mutex_);
+        if (!flying_.empty() && flying_.front().lock() == first) flying_.pop_front();
+        any_flying_ = !flying_.empty();
+    }
+}
+
+void Clog::put_late(uint64_t work, bool Awaited::*which, std::string_view event, Clock::time_point at)
 {
     std::lock_guard<std::mutex> guard(mutex_);
     auto found = awaited_.find(work);
     if (found == awaited_.end()) return;
     Awaited &awaited = found->second;
-    if (std::exchange(is_wait ? awaited.wait : awaited.end, false)) put_event(awaited.kind, is_wait ? "W" : "E");
+    if (std::exchange(awaited.*which, false)) put_event(awaited.call.kind, event, at);
     if (!awaited.end && !awaited.wait) awaited_.erase(found);
 }
 
 /* The last one's end tells of calls that nobody waited for, or that never ended. */
 void Clog::finish(const std::string &comm)
 {
+    look();
     std::lock_guard<std::mutex> guard(mutex_);
     if (n_alive_ == 0 || --n_alive_ > 0) return;
     for (const auto &[work, awaited] : awaited_)
-        file_.line(c10::str("WARN|comm=", comm, "|leaked work_id=", work, "|corr_id=", awaited.kind, "|pending_events=",
-                            awaited.end ? "E" : "", awaited.end && awaited.wait ? "," : "", awaited.wait ? "W" : ""));
+        file_.line(c10::str("WARN|comm=", comm, "|leaked work_id=", work, "|corr_id=", awaited.call.kind,
+                            "|pending_events=", awaited.end ? "E" : "", awaited.end && awaited.wait ? "," : "",
+                            awaited.wait ? "W" : ""));
     awaited_.clear();
 }
 

@@ -5,13 +5,16 @@
  * it was asked for, began, ended, was waited for. docs/torchcomms.md says what the lines mean.
  *
  * A call on the host begins when it is handed to the library, and ends when the library says so; one on a device, when
- * it is enqueued. */
+ * it is enqueued. The line of an end is written when it is seen, by who waits or asks, or by the next call: a notice of
+ * each would cost more than all else. Its time is that of the end. */
 
 #include "comms/comms.hpp"
 #include "hooks/begun.hpp"
 #include "hooks/log_file.hpp"
 
+#include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,11 +32,13 @@ class Clog : public std::enable_shared_from_this<Clog>
     void register_with_comm(const TorchComm::Ptr &comm);
 
   private:
+    using Clock = std::chrono::system_clock;
     struct Logged { /* of a call */
         uint64_t kind, work;
+        Clock::time_point begun;
     };
     struct Awaited { /* which events of an asynchronous call are still to come */
-        uint64_t kind;
+        Logged call;
         bool end, wait;
     };
     struct Member {
@@ -41,15 +46,15 @@ class Clog : public std::enable_shared_from_this<Clog>
         std::weak_ptr<TorchComm> comm;
         bool introduced; /* the file says of how many ranks it is */
     };
-    using Clock = std::chrono::system_clock;
 
     void watch(const TorchComm::Ptr &comm, bool introduced);
     void introduce(Member &member);
     void before(Member &member, uint64_t op_id, const Request &request);
     void after(uint64_t op_id, const Outcome &outcome);
     void follow(const Logged &call, const TorchComm::WorkPtr &work);
-    void put_event(uint64_t kind, std::string_view event); /* with mutex_ held */
-    void put_late(uint64_t work, bool is_wait);
+    void look();                                                                 /* for ends that nobody has seen */
+    void put_event(uint64_t kind, std::string_view event, Clock::time_point at); /* with mutex_ held */
+    void put_late(uint64_t work, bool Awaited::*which, std::string_view event, Clock::time_point at);
     void finish(const std::string &comm);
 
     bool lifecycle_ = false, buffers_ = false;
@@ -58,7 +63,9 @@ class Clog : public std::enable_shared_from_this<Clog>
     std::mutex mutex_; /* below */
     LogFile file_;
     std::unordered_map<std::string, uint64_t> kinds_;
-    std::unordered_map<uint64_t, Awaited> awaited_; /* by work */
+    std::unordered_map<uint64_t, Awaited> awaited_;         /* by work */
+    std::deque<c10::weak_intrusive_ptr<TorchWork>> flying_; /* in the order of their beginnings */
+    std::atomic<bool> any_flying_{false};
     std::vector<std::weak_ptr<TorchComm>> comms_;
     uint64_t n_works_ = 0;
     size_t n_alive_ = 0;

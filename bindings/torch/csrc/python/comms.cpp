@@ -10,6 +10,7 @@
 
 #include <pybind11/functional.h>
 
+#include <optional>
 #include <set>
 #include <variant>
 
@@ -35,7 +36,8 @@ static void define_call(CommClass &comm, const char *name, Request (*make)(Argum
                const GivenTimeout &timeout) {
             Request request = make(std::move(arguments)...);
             complete(request, hints, timeout);
-            py::gil_scoped_release release;
+            std::optional<py::gil_scoped_release> release;
+            if (!self.has_hooks()) release.emplace();
             return self.run(std::move(request));
         },
         py::arg(names)..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(), doc);

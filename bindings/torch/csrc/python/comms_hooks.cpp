@@ -8,14 +8,26 @@
 #include "comms/comms.hpp"
 #include "comms/window.hpp"
 
+#include <memory>
+#include <optional>
+#include <utility>
+
 namespace tutti_torch
 {
 namespace
 {
 
-/* Of one call; the class says which. A copy: hooks may keep it. */
-template <OpName name> struct PreArgs {
-    Request request;
+/* Of one call; the class below says which. The request is the call's own, or a copy where a hook keeps this. */
+struct AnyPreArgs {
+    const Request *live = nullptr;
+    std::optional<Request> kept;
+
+    const Request &request() const { return live ? *live : *kept; }
+    void show(const Request &of) { live = &of; }
+    void keep() { kept = *std::exchange(live, nullptr); }
+    void clear() { live = nullptr; }
+};
+template <OpName name> struct PreArgs : AnyPreArgs {
 };
 /* "AllReducePreHookArgs" */
 std::string class_name(OpName name, const char *end)
@@ -31,7 +43,7 @@ std::string class_name(OpName name, const char *end)
 
 template <typename Args, typename Get> void attribute(py::class_<Args> &args, const char *name, Get get)
 {
-    args.def_property_readonly(name, [get](const Args &self) { return get(self.request); });
+    args.def_property_readonly(name, [get](const Args &self) { return get(self.request()); });
 }
 
 constexpr bool is_message(OpName name)
@@ -109,6 +121,10 @@ template <OpName name> void define_pre(py::module_ &module)
 /* Classes of what came of calls; that of each collective is under the common one. */
 struct CollectivePostArgs {
     Outcome outcome;
+
+    void show(const Outcome &of) { outcome = of; }
+    void keep() {}
+    void clear() { outcome = {}; }
 };
 template <OpName name> struct PostArgs : CollectivePostArgs {
 };
@@ -127,28 +143,68 @@ template <OpName name> void define_post(py::module_ &module)
     }
 }
 
-template <OpName name> py::object pre_args(const Request &request)
+/* An object of Python, and what is in it. */
+template <typename Args> struct ArgsObject {
+    py::object object;
+    Args *args = nullptr;
+};
+
+template <typename Args, typename Own> ArgsObject<Args> make_args()
 {
-    return py::cast(PreArgs<name>{request});
+    auto made = std::make_unique<Own>();
+    Args *args = made.get();
+    return {py::cast(std::move(made)), args};
 }
 
-template <OpName name> py::object post_args(const Outcome &outcome)
-{
-    return py::cast(PostArgs<name>{{outcome}});
-}
+/* One for each name is left for the next call, if no hook has kept it: to make one costs more than a hook. Belongs to
+ * whoever has the GIL. */
+template <typename Args> struct SpareArgs {
+    ArgsObject<Args> held;
+    ArgsObject<Args> (*make)();
+};
 
-using PreMaker = py::object (*)(const Request &);
-using PostMaker = py::object (*)(const Outcome &);
-
-template <size_t... i> const PreMaker *pre_makers(std::index_sequence<i...>)
+/* What hooks are shown, while one lives. */
+template <typename Args> class ShownArgs
 {
-    static constexpr PreMaker table[] = {pre_args<OpName(i)>...};
+  public:
+    template <typename What>
+    ShownArgs(SpareArgs<Args> &spare, const What &what)
+        : spare_(spare), own_(spare.held.object ? std::exchange(spare.held, {}) : spare.make())
+    {
+        own_.args->show(what);
+    }
+    ~ShownArgs()
+    {
+        if (own_.object.ref_count() > 1) {
+            own_.args->keep();
+            return;
+        }
+        own_.args->clear();
+        spare_.held = std::move(own_);
+    }
+    ShownArgs(const ShownArgs &) = delete;
+    ShownArgs &operator=(const ShownArgs &) = delete;
+    PyObject *object() const { return own_.object.ptr(); }
+
+  private:
+    SpareArgs<Args> &spare_;
+    ArgsObject<Args> own_;
+};
+
+/* Left: the process ends after Python. */
+template <size_t... i> SpareArgs<AnyPreArgs> *spare_pre_args(std::index_sequence<i...>)
+{
+    static auto *const table = new SpareArgs<AnyPreArgs>[n_op_names] {
+        {{}, make_args<AnyPreArgs, PreArgs<OpName(i)>>}...
+    };
     return table;
 }
 
-template <size_t... i> const PostMaker *post_makers(std::index_sequence<i...>)
+template <size_t... i> SpareArgs<CollectivePostArgs> *spare_post_args(std::index_sequence<i...>)
 {
-    static constexpr PostMaker table[] = {post_args<OpName(i)>...};
+    static auto *const table = new SpareArgs<CollectivePostArgs>[n_op_names] {
+        {{}, make_args<CollectivePostArgs, PostArgs<OpName(i)>>}...
+    };
     return table;
 }
 
@@ -172,6 +228,11 @@ struct Callback {
     }
     Callback(const Callback &) = delete;
     Callback &operator=(const Callback &) = delete;
+    template <size_t n> void operator()(PyObject *const (&arguments)[n]) const
+    {
+        auto result = py::reinterpret_steal<py::object>(PyObject_Vectorcall(function.ptr(), arguments, n, nullptr));
+        if (!result) throw py::error_already_set();
+    }
     py::function function;
 };
 
@@ -188,7 +249,9 @@ RemovableHandle add_pre_hook(TorchComm &self, py::function callback)
     static auto *const known = new std::vector<py::object>(all_names()); /* as long as the module */
     return self.register_pre_hook([held](uint64_t op_id, const Request &request) {
         py::gil_scoped_acquire gil;
-        held->function((*known)[size_t(request.name)], op_id, pre_makers(AllNames())[size_t(request.name)](request));
+        const py::int_ number(op_id);
+        const ShownArgs<AnyPreArgs> args(spare_pre_args(AllNames())[size_t(request.name)], request);
+        (*held)({(*known)[size_t(request.name)].ptr(), number.ptr(), args.object()});
     });
 }
 
@@ -197,7 +260,9 @@ RemovableHandle add_post_hook(TorchComm &self, py::function callback)
     auto held = std::make_shared<Callback>(std::move(callback));
     return self.register_post_hook([held](uint64_t op_id, const Outcome &outcome) {
         py::gil_scoped_acquire gil;
-        held->function(op_id, post_makers(AllNames())[size_t(outcome.name)](outcome));
+        const py::int_ number(op_id);
+        const ShownArgs<CollectivePostArgs> args(spare_post_args(AllNames())[size_t(outcome.name)], outcome);
+        (*held)({number.ptr(), args.object()});
     });
 }
 

@@ -45,7 +45,9 @@ static void define_enumerations(py::module_ &module)
 static void define_reductions(py::module_ &module)
 {
     using Type = ReduceOp::Type;
-    py::class_<ReduceOp> op(module, "ReduceOp", py::dynamic_attr(),
+    /* Of the ordinary metaclass: a compiler looks into such classes. */
+    const py::metaclass ordinary(reinterpret_cast<PyObject *>(&PyType_Type));
+    py::class_<ReduceOp> op(module, "ReduceOp", py::dynamic_attr(), ordinary,
                             "A reduction: ReduceOp.SUM, ReduceOp.PREMUL_SUM(0.5).");
     auto copy = [](const ReduceOp &self) { return self; };
     op.def(py::init<Type>(), py::arg("opType"))

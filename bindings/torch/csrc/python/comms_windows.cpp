@@ -9,6 +9,9 @@
 
 #include <torch/csrc/DynamicTypes.h>
 
+#include <optional>
+#include <variant>
+
 namespace tutti_torch
 {
 
@@ -27,8 +30,6 @@ static Window::How how(bool async_op, const GivenHints &hints, const GivenTimeou
 }
 
 using Mover = Window::WorkPtr (Window::*)(const Tensor &, int, size_t, const Window::How &);
-using Signaller = Window::WorkPtr (Window::*)(int, const Window::How &);
-
 static void define_move(WindowClass &window, const char *name, Mover method, const char *rank, const char *offset,
                         const char *doc)
 {
@@ -44,16 +45,90 @@ static void define_move(WindowClass &window, const char *name, Mover method, con
         py::arg("timeout") = py::none(), doc);
 }
 
-static void define_signal(WindowClass &window, const char *name, Signaller method, const char *doc)
+/* ---- signals ---- */
+
+static Window::Signal signal_of(std::optional<uint32_t> index, uint64_t value, tutti_signal_op op)
 {
-    window.def(
-        name,
-        [method](Window &self, int peer, bool async_op, const GivenHints &hints, const GivenTimeout &timeout) {
-            const Window::How given = how(async_op, hints, timeout);
-            py::gil_scoped_release release;
-            return (self.*method)(peer, given);
-        },
-        py::arg("peer_rank"), py::arg("async_op"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(), doc);
+    return {index, value, op};
+}
+
+static void define_signals(WindowClass &window)
+{
+    using Index = std::optional<uint32_t>;
+    window
+        .def(
+            "put_signal",
+            [](Window &self, const Tensor &tensor, int peer, size_t at, bool async_op, const GivenHints &hints,
+               const GivenTimeout &timeout, Index index, uint64_t value, tutti_signal_op op) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return self.put_signal(tensor, peer, at, given, signal_of(index, value, op));
+            },
+            py::arg("tensor"), py::arg("dst_rank"), py::arg("target_offset_nelems"), py::arg("async_op"),
+            py::arg("hints") = py::none(), py::arg("timeout") = py::none(), py::arg("index") = py::none(),
+            py::arg("value") = 1, py::arg("op") = TUTTI_SIGNAL_ADD,
+            "put, then signal: who has waited for the signal sees the data.")
+        .def(
+            "signal",
+            [](Window &self, int peer, bool async_op, const GivenHints &hints, const GivenTimeout &timeout, Index index,
+               uint64_t value, tutti_signal_op op) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return self.signal(peer, given, signal_of(index, value, op));
+            },
+            py::arg("peer_rank"), py::arg("async_op"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+            py::arg("index") = py::none(), py::arg("value") = 1, py::arg("op") = TUTTI_SIGNAL_ADD,
+            "Tells peer_rank, after all that was put there before. With an index: adds `value` to, or sets, that "
+            "signal.")
+        .def(
+            "wait_signal",
+            [](Window &self, int peer, bool async_op, const GivenHints &hints, const GivenTimeout &timeout, Index index,
+               uint64_t value, tutti_compare compare) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return self.wait_signal(peer, given, {index, value, compare});
+            },
+            py::arg("peer_rank"), py::arg("async_op"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+            py::arg("index") = py::none(), py::arg("value") = 1, py::arg("compare") = TUTTI_COMPARE_GE,
+            "Waits for one signal of peer_rank, and takes it. With an index: until that signal compares so with "
+            "`value`; peer_rank, or -1, is who is to give it.")
+        .def("read_signal", &Window::read_signal, py::arg("index"), Release(), "A signal of this rank as it is now.")
+        .def("write_signal", &Window::write_signal, py::arg("index"), py::arg("value"), Release(),
+             "Sets a signal of this rank; no peer may change it meanwhile.")
+        .def_property_readonly("n_signals", &Window::n_signals);
+}
+
+/* ---- atomics ---- */
+
+static void define_atomics(WindowClass &window)
+{
+    window
+        .def("fetch_add", &Window::fetch_add, py::arg("rank"), py::arg("offset"), py::arg("value"), Release(),
+             "Adds to a 64-bit integer (the offset counts those) in the part of the rank, and returns what was there.")
+        .def("compare_swap", &Window::compare_swap, py::arg("rank"), py::arg("offset"), py::arg("expected"),
+             py::arg("desired"), Release(), "Writes `desired` where `expected` is, and returns what was there.")
+        .def(
+            "fetch_add_into",
+            [](Window &self, const Tensor &result, int rank, size_t offset, int64_t value, bool async_op,
+               const GivenHints &hints, const GivenTimeout &timeout) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return self.fetch_add_into(result, rank, offset, value, given);
+            },
+            py::arg("result"), py::arg("rank"), py::arg("offset"), py::arg("value"), py::arg("async_op"),
+            py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+            "fetch_add that writes what was there into `result`, one int64 where the window is.")
+        .def(
+            "compare_swap_into",
+            [](Window &self, const Tensor &result, int rank, size_t offset, int64_t expected, int64_t desired,
+               bool async_op, const GivenHints &hints, const GivenTimeout &timeout) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return self.compare_swap_into(result, rank, offset, expected, desired, given);
+            },
+            py::arg("result"), py::arg("rank"), py::arg("offset"), py::arg("expected"), py::arg("desired"),
+            py::arg("async_op"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+            "compare_swap that writes what was there into `result`, one int64 where the window is.");
 }
 
 static void define_one_sided(WindowClass &window)
@@ -62,15 +137,9 @@ static void define_one_sided(WindowClass &window)
                 "Writes the tensor into the part of dst_rank.");
     define_move(window, "get", &Window::get, "src_rank", "source_offset_nelems",
                 "Reads the part of src_rank into the tensor.");
-    define_move(window, "put_signal", &Window::put_signal, "dst_rank", "target_offset_nelems",
-                "put, then signal: who has waited for the signal sees the data.");
-    define_signal(window, "signal", &Window::signal, "Tells peer_rank, after all that was put there before.");
-    define_signal(window, "wait_signal", &Window::wait_signal, "Waits for one signal of peer_rank, and takes it.");
+    define_signals(window);
+    define_atomics(window);
     window
-        .def("fetch_add", &Window::fetch_add, py::arg("rank"), py::arg("offset"), py::arg("value"), Release(),
-             "Adds to a 64-bit integer (the offset counts those) in the part of the rank, and returns what was there.")
-        .def("compare_swap", &Window::compare_swap, py::arg("rank"), py::arg("offset"), py::arg("expected"),
-             py::arg("desired"), Release(), "Writes `desired` where `expected` is, and returns what was there.")
         .def(
             "flush",
             [](Window &self, std::optional<int> rank, bool async_op, const GivenHints &hints,
@@ -83,6 +152,32 @@ static void define_one_sided(WindowClass &window)
             py::arg("timeout") = py::none(),
             "Until all that was called before has taken effect there; None: everywhere.")
         .def("fence", &Window::fence, Release(), "Puts and gets before it take effect before those after it.");
+}
+
+static void define_for_kernels(WindowClass &window)
+{
+    window
+        .def("get_device_window", &Window::device_window, py::arg("signal_count") = -1, py::arg("counter_count") = -1,
+             py::arg("barrier_count") = 1, Release(),
+             "Address on the device of a tutti_device_window (tutti/device.cuh), for kernels. Signals that have an "
+             "index are those from get_size() of the communicator on.")
+        .def("register_local_buffer", &Window::register_local_buffer, py::arg("tensor"), Release(),
+             "Keeps a tensor that kernels put from; its address is the handle.")
+        .def("deregister_local_buffer", &Window::deregister_local_buffer, py::arg("handle"), Release());
+}
+
+static void define_words_of_signals(py::module_ &module)
+{
+    py::enum_<tutti_signal_op>(module, "SignalOp", "What a signal does to its number.")
+        .value("SET", TUTTI_SIGNAL_SET)
+        .value("ADD", TUTTI_SIGNAL_ADD);
+    py::enum_<tutti_compare>(module, "SignalCompare", "How a signal is compared: signal GE value.")
+        .value("EQ", TUTTI_COMPARE_EQ)
+        .value("NE", TUTTI_COMPARE_NE)
+        .value("LT", TUTTI_COMPARE_LT)
+        .value("LE", TUTTI_COMPARE_LE)
+        .value("GT", TUTTI_COMPARE_GT)
+        .value("GE", TUTTI_COMPARE_GE);
 }
 
 void define_comms_windows(py::module_ &module, CommClass &comm)
@@ -98,7 +193,9 @@ void define_comms_windows(py::module_ &module, CommClass &comm)
         .def(py::init<>())
         .def_readwrite("access_type", &Attributes::access_type);
     WindowClass window(module, "TorchCommWindow", py::dynamic_attr(), "Tensors that other ranks write and read.");
+    define_words_of_signals(module);
     define_one_sided(window);
+    define_for_kernels(window);
     window
         .def("tensor_register", &Window::tensor_register, py::arg("tensor"), py::arg("owning") = true, Release(),
              "Collective: shows the tensor to the others.")
@@ -119,10 +216,18 @@ void define_comms_windows(py::module_ &module, CommClass &comm)
         .def_property_readonly("device", &Window::device);
     comm.def(
         "new_window",
-        [](const std::shared_ptr<TorchComm> &self, const std::optional<Tensor> &tensor) {
-            return Window::create(self, tensor);
+        [](const std::shared_ptr<TorchComm> &self, const std::optional<Tensor> &tensor, uint32_t n_signals) {
+            return Window::create(self, tensor, n_signals);
         },
-        py::arg("tensor") = py::none(), Release(), "A window; with a tensor, which is registered: collective.");
+        py::arg("tensor") = py::none(), py::arg("n_signals") = Window::few_signals, Release(),
+        "A window; with a tensor, which is registered: collective. n_signals: of those that have an index.");
+    comm.def(
+        "get_device_transport",
+        [](const TorchComm &self) -> int64_t {
+            TORCH_CHECK(false, "tutti: get_device_transport on ", self.described(),
+                        ": kernels communicate through windows: new_window(tensor).get_device_window()");
+        },
+        Release(), "An error: kernels use windows.");
 }
 
 /* ---- persistent calls ---- */
@@ -160,13 +265,14 @@ static void define_all_gather(CommClass &comm)
 {
     comm.def(
         "all_gather_p_init",
-        [](const std::shared_ptr<TorchComm> &self, const Tensor &output, const GivenHints &hints,
+        [](const std::shared_ptr<TorchComm> &self, const std::variant<Tensor, Tensors> &output, const GivenHints &hints,
            const GivenTimeout &timeout) {
-            return std::make_shared<AllGatherP>(self, output, hints.value_or(Hints()),
-                                                timeout.value_or(milliseconds(0)));
+            const Tensor *one = std::get_if<Tensor>(&output);
+            return std::make_shared<AllGatherP>(self, one ? Tensors{*one} : std::get<Tensors>(output), !one,
+                                                hints.value_or(Hints()), timeout.value_or(milliseconds(0)));
         },
         py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-        "all_gather_single into this output, to be started again and again.");
+        "all_gather_single into this output, or all_gather into this list, to be started again and again.");
     comm.def(
         "all_gather_p_exec",
         [](TorchComm &, AllGatherP &handle, const Tensor &input, bool async_op, const GivenHints &,
@@ -188,6 +294,17 @@ void define_comms_persistent(py::module_ &module, CommClass &comm)
     Recorded<const Tensor &, int>::define(comm, "broadcast", requests::broadcast, "tensor", "root");
     Recorded<const Tensor &, const ReduceOp &>::define(comm, "all_reduce", requests::all_reduce, "tensor", "op");
     Recorded<const Tensor &, int, const ReduceOp &>::define(comm, "reduce", requests::reduce, "tensor", "root", "op");
+    Recorded<Tensors, const Tensor &>::define(comm, "all_gather_v", requests::all_gather_v, "tensor_list", "tensor");
+    Recorded<const Tensor &, Tensors, const ReduceOp &>::define(comm, "reduce_scatter", requests::reduce_scatter,
+                                                                "output", "input_list", "op");
+    Recorded<const Tensor &, Tensors, const ReduceOp &>::define(comm, "reduce_scatter_v", requests::reduce_scatter_v,
+                                                                "output", "input_list", "op");
+    Recorded<Tensors, Tensors>::define(comm, "all_to_all", requests::all_to_all, "output_tensor_list",
+                                       "input_tensor_list");
+    Recorded<const Tensor &, Tensors, int>::define(comm, "scatter", requests::scatter, "output_tensor",
+                                                   "input_tensor_list", "root");
+    Recorded<Tensors, const Tensor &, int>::define(comm, "gather", requests::gather, "output_tensor_list",
+                                                   "input_tensor", "root");
     Recorded<const Tensor &, const Tensor &>::define(comm, "all_gather_single", requests::all_gather_single, "output",
                                                      "input");
     Recorded<const Tensor &, const Tensor &, const ReduceOp &>::define(

@@ -241,10 +241,15 @@ template <typename Function> static void each_block(const Tensor &flat, const Te
     }
 }
 
+void refill(const Tensor &flat, const Tensors &list)
+{
+    if (!flat.is_alias_of(list[0])) each_block(flat, list, [](Tensor block, const Tensor &t) { block.copy_(t); });
+}
+
 Tensor flatten(const Tensors &list)
 {
     Tensor flat = flat_for(list);
-    if (!flat.is_alias_of(list[0])) each_block(flat, list, [](Tensor block, const Tensor &t) { block.copy_(t); });
+    refill(flat, list);
     return flat;
 }
 

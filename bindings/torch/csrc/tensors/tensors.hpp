@@ -53,6 +53,8 @@ Tensor packed(const Tensor &tensor);
 Tensor flat_alias(const Tensors &list);
 /* A flat tensor with the list's elements in order: the alias, or a copy. */
 Tensor flatten(const Tensors &list);
+/* The list's elements as they are now, unless `flat` is the alias. */
+void refill(const Tensor &flat, const Tensors &list);
 /* The alias, or new memory of that size, to be scattered to the list by unflatten. */
 Tensor flat_for(const Tensors &list);
 void unflatten(const Tensor &flat, const Tensors &list);

@@ -28,6 +28,7 @@ class Work : public c10d::Work
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return here().future(false); }
     c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return here().future(true); }
     float getDuration() const override;
+    float duration_ms() const { return operation_->duration_ms(); } /* 0: it has not ended, or nobody knows */
     uint64_t getSequencenumber() const override { return operation_->seq; }
     void blockCurrentStream() { wait(kNoTimeout); }                      /* not in every version */
     milliseconds getTimeout() const { return operation_->call.timeout; } /* not in every version */
