@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 1200
-# short: On2Ranks.test_results_and_gradients On2Ranks.test_numbers On2Ranks.test_methods_compiled
-# short: On2Ranks.test_gradients_compiled On2Ranks.test_methods_with_grad On4Ranks.test_results_and_gradients
+# short: On2Ranks.test_results_and_gradients On2Ranks.test_numbers On2Ranks.test_methods_with_grad
+# short: On2Ranks.test_methods_of_a_root_with_grad On4Ranks.test_results_and_gradients
 """tutti_torch.comms.functional: results and gradients of every collective on 2 and 4 ranks, against one process that
 computes all ranks' outputs and lets autograd find the gradient of the sum of their losses, and against differences of
-that loss; the same compiled as one graph; the methods of TorchComm, compiled; and what is said of what can not be."""
+that loss; the same of the methods of TorchComm; and what is said of what can not be."""
 
 from __future__ import annotations
 
 import sys
 import unittest
-from datetime import timedelta
 from typing import Any, Callable, List, NamedTuple
 
 import torch
 from torch import Tensor
 
-from comms_support import COLLECTIVES, Case, check, new_comm
+from comms_support import new_comm
 from ranks import cases, on, raises
 from tutti_torch.comms import ReduceOp, RedOpType, functional
 
 Tensors = List[Tensor]
 FACTOR = 0.75
-COMPILING = timedelta(seconds=400)  # one rank may be done long before another
 
 
 class Collective(NamedTuple):
@@ -298,135 +296,6 @@ def gradients_of_gradients(rank: int, n: int, store: Any) -> None:
     comm.finalize()
 
 
-# ---- compiled ----
-
-
-def compiled(function: Callable, backend: str = "aot_eager") -> Callable:
-    torch._dynamo.reset()
-    return torch.compile(function, fullgraph=True, backend=backend)
-
-
-def compare_compiled(comm: Any, collectives: List[Collective], rank: int, n: int, backend: str) -> None:
-    """All in one graph, so that compiling is done once."""
-    places, inputs = [], []
-    for what in collectives:
-        mine = given(what, rank, n)
-        places.append(slice(len(inputs), len(inputs) + len(mine)))
-        inputs += mine
-
-    def run(*x: Tensor) -> List[Tensors]:
-        return [what.call(comm, list(x[place])) for what, place in zip(collectives, places)]
-
-    got = compiled(run, backend)(*inputs)
-    loss = sum(loss_of(y, rank) for y in got)
-    loss.backward()
-    for what, place, outputs in zip(collectives, places, got):
-        want, grads = alone(what, n)
-        same([y.detach() for y in outputs], [y.detach() for y in want[rank]], f"compiled {what.name}")
-        same([x.grad for x in inputs[place]], grads[rank], f"compiled gradient of {what.name}")
-
-
-SOME = PLAIN + of_op("SUM") + of_op("PREMUL_SUM")[:2] + of_op("MAX")[:1] + of_op("PRODUCT")[4:]
-
-
-@on(2)
-def gradients_compiled(rank: int, n: int, store: Any) -> None:
-    functional.enable()  # get_size of all_gather_v's sizes is a method
-    comm = new_comm(rank, n, store, "gradients_compiled", timeout=COMPILING)
-    compare_compiled(comm, SOME, rank, n, "aot_eager")
-    comm.finalize()
-
-
-def all_methods(comm: Any, rank: int, n: int, async_op: bool, backend: str) -> None:
-    made = [(make.__name__, *make(Case(rank, n, 5, torch.float32, torch.device("cpu")))) for make in COLLECTIVES]
-
-    def run() -> None:
-        works = [getattr(comm, name)(*arguments, async_op=async_op) for name, arguments, _ in made]
-        if async_op:
-            for work in works:
-                work.wait()
-
-    compiled(run, backend)()
-    for name, _, pairs in made:
-        check(pairs, f"compiled {name}, async_op={async_op}")
-
-
-@on(2)
-def methods_compiled(rank: int, n: int, store: Any) -> None:
-    functional.enable()
-    comm = new_comm(rank, n, store, "methods_compiled", timeout=COMPILING)
-    for async_op in (False, True):
-        all_methods(comm, rank, n, async_op, "aot_eager")
-    comm.finalize()
-
-
-@on(2)
-def messages_compiled(rank: int, n: int, store: Any) -> None:
-    """Their order is kept, also where nobody uses what came; hints and timeouts pass; two communicators in turns."""
-    functional.enable()
-    comm = new_comm(rank, n, store, "messages_compiled", timeout=COMPILING)
-    other = new_comm(rank, n, store, "messages_compiled_2", timeout=COMPILING)
-    peer, timeout = 1 - rank, timedelta(seconds=30)
-
-    def run(comm: Any, x: Tensor) -> Tensor:
-        ignored, got = torch.empty_like(x), torch.empty_like(x)
-        for tensor, buffer in ((x, ignored), (x + 1, got)):
-            if comm.get_rank() == 0:
-                comm.send(tensor, peer, async_op=False, timeout=timeout)
-                comm.recv(buffer, peer, async_op=False)
-            else:
-                comm.recv(buffer, peer, async_op=False)
-                comm.send(tensor, peer, False, {"tag": "0"})
-        (crossed,) = functional.batch_send_recv(comm, [(x * 10, peer)], [(x, peer)])
-        functional.barrier(comm)
-        return got * comm.get_size() + crossed
-
-    step = compiled(run)
-    for each in (comm, other, comm):
-        x = torch.arange(4.0) + rank
-        got = step(each, x)
-        want = torch.arange(4.0) + peer
-        assert torch.equal(got, (want + 1) * 2 + want * 10), got
-    for each in (comm, other):
-        each.finalize()
-
-
-@on(2)
-def order_in_inductor(rank: int, n: int, store: Any) -> None:
-    """Ranks whose graphs differ, and calls that share no data: the default backend keeps the order of all."""
-    functional.enable()
-    comm = new_comm(rank, n, store, "order_in_inductor", timeout=COMPILING)
-
-    def run(x: Tensor, y: Tensor, z: Tensor) -> Tensors:
-        parts = functional.gather(comm, z, 1)  # whose results only rank 1 uses
-        got = torch.empty(3)
-        if rank == 0:
-            comm.send(z, 1, async_op=False)
-        else:
-            comm.recv(got, 0, async_op=False)
-        work = comm.all_reduce(y, ReduceOp.MAX, async_op=True)
-        alone = functional.all_reduce(comm, x, ReduceOp.SUM)
-        after = functional.all_gather_single(comm, alone)
-        comm.barrier(async_op=False)
-        work.wait()
-        root = functional.broadcast(comm, z, 0)
-        return [after, alone] if rank == 0 else [root, after, got, *parts]
-
-    step = compiled(run, "inductor")
-    for turn in range(2):
-        x = torch.full((2,), float(rank + turn), requires_grad=True)
-        y, z = torch.full((5,), float(rank)), torch.full((3,), 10.0 * rank + turn)
-        results = step(x, y, z)
-        alone = torch.full((2,), 1.0 + 2 * turn)
-        sent = torch.full((3,), float(turn))
-        want = [alone.repeat(n), alone] if rank == 0 else [sent, alone.repeat(n), sent, sent, z]
-        same([result.detach() for result in results], want, "inductor")
-        assert torch.equal(y, torch.ones(5)), y
-        results[rank].sum().backward()  # of the all_gather_single on both
-        assert torch.equal(x.grad, torch.full((2,), float(n * n))), x.grad
-    comm.finalize()
-
-
 @on(2)
 def methods_with_grad(rank: int, n: int, store: Any) -> None:
     """Eager: tensors that require grad pass through; what is returned are the results, and a handle."""
@@ -443,6 +312,57 @@ def methods_with_grad(rank: int, n: int, store: Any) -> None:
     with torch.no_grad():
         work = comm.all_reduce(x, ReduceOp.SUM, async_op=False)
     assert work.is_completed() and not isinstance(work, Tensor)
+    leaf = torch.ones(4, requires_grad=True)  # is written, and has a gradient of its own
+    y = comm.all_reduce(leaf, ReduceOp.SUM, async_op=False)
+    y.sum().backward()
+    assert torch.equal(leaf, torch.full((4,), float(n))) and torch.equal(leaf.grad, torch.full((4,), float(n)))
+    comm.finalize()
+
+
+def weights(rank: int) -> Tensor:
+    return torch.tensor([1.0, 2.0, 3.0]) * (rank + 1)
+
+
+def to_and_from_a_root(comm: Any, rank: int, n: int, root: int) -> None:
+    """Losses of the ranks are sums of weights(rank) * what they got; others than the root get empty tensors."""
+    x = torch.full((3,), rank + 1.0, requires_grad=True)
+    outputs = [torch.zeros(3) for _ in range(n)] if rank == root else []
+    got = comm.gather(outputs, x * 2, root, async_op=False)
+    got = got if isinstance(got, list) else [got]
+    sum((weights(r) * y).sum() if rank == root else y.sum() for r, y in enumerate(got)).backward()
+    same([x.grad], [2 * weights(rank)], "gather")
+    if rank == root:
+        same([y.detach() for y in outputs], [torch.full((3,), 2.0 * (r + 1)) for r in range(n)], "gathered")
+
+    x = torch.full((3,), rank + 1.0, requires_grad=True)
+    output = torch.zeros(3 * n if rank == root else 0)
+    got = comm.gather_single(output, x * 2, root, async_op=False)
+    ((torch.cat([weights(r) for r in range(n)]) * got).sum() if rank == root else got.sum()).backward()
+    same([x.grad], [2 * weights(rank)], "gather_single")
+
+    parts = [torch.full((3,), r + 1.0, requires_grad=True) for r in range(n)]
+    output = torch.zeros(3, requires_grad=rank != root)
+    got = comm.scatter(output, [2 * part for part in parts] if rank == root else [], root, async_op=False)
+    (weights(rank) * got).sum().backward()
+    assert torch.equal(got.detach(), torch.full((3,), 2.0 * (rank + 1))) and torch.equal(output.detach(), got.detach())
+    if rank == root:
+        same([part.grad for part in parts], [2 * weights(r) for r in range(n)], "scatter")
+    else:
+        same([output.grad], [torch.zeros(3)], "scatter")
+
+    x = torch.full((3,), rank + 1.0, requires_grad=True)
+    got = comm.reduce(x * 2, root, ReduceOp.SUM, async_op=False)
+    (weights(rank) * got).sum().backward()
+    own = torch.zeros(3) if rank == root else 2 * weights(rank)  # the others keep what they had
+    same([x.grad], [2 * weights(root) + own], "reduce")
+
+
+@on(2, 4)
+def methods_of_a_root_with_grad(rank: int, n: int, store: Any) -> None:
+    functional.enable()
+    comm = new_comm(rank, n, store, "methods_of_a_root_with_grad")
+    for root in range(n):
+        to_and_from_a_root(comm, rank, n, root)
     comm.finalize()
 
 

@@ -86,6 +86,8 @@ def __getattr__(name: str):
 new_comm = _known.noting(new_comm)  # noqa: F821
 TorchComm.split = _known.noting(TorchComm.split)  # noqa: F821
 TorchComm.reconfigure = _known.changing(TorchComm.reconfigure)  # noqa: F821
+TorchComm.new_window = _known.noting_window(TorchComm.new_window, True)  # noqa: F821
+TorchCommWindow.tensor_register = _known.noting_window(TorchCommWindow.tensor_register, False)  # noqa: F821
 _known.note_reductions(ReduceOp)  # noqa: F821
 if os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1":
     __getattr__("functional").enable()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a compiler may know of communicators and reductions: constants, which lie beside them as attributes, since it
-can not look into objects of C++. Its operators know a communicator by a word, and find it here."""
+"""What a compiler may know of communicators, windows and reductions: constants, which lie beside them as attributes,
+since it can not look into objects of C++. Its operators know a communicator or a window by a word, and find it here."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
 
 if TYPE_CHECKING:
-    from . import ReduceOp, TorchComm
+    from . import ReduceOp, TorchComm, TorchCommWindow
 
 
 class Facts(NamedTuple):
@@ -22,6 +22,15 @@ class Facts(NamedTuple):
     name: str
     rank: int
     size: int
+    device: torch.device
+
+
+class WindowFacts(NamedTuple):
+    """Of a window that has a tensor: this rank's part."""
+
+    key: str
+    shape: Tuple[int, ...]
+    dtype: torch.dtype
     device: torch.device
 
 
@@ -43,10 +52,20 @@ def know(comm: TorchComm) -> TorchComm:
     key = before.key if before else name
     if not before and _by_key.get(key, lambda: None)() is not None:
         key = f"{name}#{next(_numbers)}"
-    _by_key[key] = weakref.ref(comm)
-    weakref.finalize(comm, forget, key, _by_key[key])
+    remember(key, comm)
     comm._traced = Facts(key, name, comm.get_rank(), comm.get_size(), comm.get_device())
     return comm
+
+
+def know_window(window: TorchCommWindow) -> None:
+    key = f"window {next(_numbers)}"
+    remember(key, window)
+    window._traced = WindowFacts(key, tuple(window.shape), window.dtype, window.device)
+
+
+def remember(key: str, one: Any) -> None:
+    _by_key[key] = weakref.ref(one)
+    weakref.finalize(one, forget, key, _by_key[key])
 
 
 def forget(key: str, reference: Callable[[], Any]) -> None:
@@ -55,10 +74,18 @@ def forget(key: str, reference: Callable[[], Any]) -> None:
 
 
 def comm_of(key: str) -> Any:
+    """The communicator, or the window."""
     comm = _by_key.get(key, lambda: None)()
     if comm is None:
         raise RuntimeError(f"tutti: there is no communicator {key!r} in this process any more")
     return comm
+
+
+def window_facts(window: TorchCommWindow) -> WindowFacts:
+    noted: Optional[WindowFacts] = getattr(window, "_traced", None)
+    if noted is None:
+        raise RuntimeError("tutti: a window is given its tensor before it is compiled")
+    return noted
 
 
 def facts(comm: TorchComm) -> Facts:
@@ -106,6 +133,20 @@ def changing(method: Callable) -> Callable:
         return method(self, *given, **named)
 
     return changed
+
+
+def noting_window(method: Callable, made: bool) -> Callable:
+    """Of what gives a window, or gives one a tensor."""
+
+    @functools.wraps(method)
+    def noted(self: Any, *given: Any, **named: Any) -> Any:
+        result = method(self, *given, **named)
+        window = result if made else self
+        if window.get_size() > 0:
+            know_window(window)
+        return result
+
+    return noted
 
 
 def noting_factor(premul_sum: Callable) -> Callable:

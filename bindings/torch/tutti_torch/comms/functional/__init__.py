@@ -22,6 +22,10 @@ from .calls import (
     broadcast,
     gather,
     gather_single,
+    get,
+    map_remote_tensor,
+    put,
+    put_signal,
     recv,
     reduce,
     reduce_scatter,
@@ -29,8 +33,9 @@ from .calls import (
     reduce_scatter_v,
     scatter,
     send,
+    signal,
+    wait_signal,
 )
-from .dynamo import know_reductions
 from .methods import enable
 from .ops import is_torch_compile_supported
 
@@ -48,6 +53,10 @@ __all__ = [
     "enable",
     "gather",
     "gather_single",
+    "get",
+    "map_remote_tensor",
+    "put",
+    "put_signal",
     "is_torch_compile_supported",
     "is_torch_compile_supported_and_enabled",
     "recv",
@@ -57,6 +66,8 @@ __all__ = [
     "reduce_scatter_v",
     "scatter",
     "send",
+    "signal",
+    "wait_signal",
 ]
 
 
@@ -64,4 +75,3 @@ def is_torch_compile_supported_and_enabled() -> bool:
     return is_torch_compile_supported() and os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"
 
 
-know_reductions()

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 import torch
 from torch import Tensor
 
-from ..known import facts, reduction
+from ..known import facts, reduction, window_facts
 from . import ops
 
 if TYPE_CHECKING:
-    from .. import ReduceOp, TorchComm
+    from .. import ReduceOp, TorchComm, TorchCommWindow
 
 Hints = Optional[Dict[str, str]]
 
@@ -240,3 +240,53 @@ def batch_send_recv(
     like = inputs[0] if inputs else recvs[0][0]
     shapes = [tensor.shape for tensor, _ in recvs]
     return plan(comm, "batch", inputs, shapes or [(0,)], like=like, splits=peers).run()[: len(shapes)]
+
+
+# ---- on windows; without gradient ----
+
+
+def window_plan(
+    window: TorchCommWindow,
+    name: str,
+    inputs: List[Tensor],
+    shape: Sequence[int] = (0,),
+    peer: int = -1,
+    offset: int = 0,
+    hints: Hints = None,
+    timeout: Optional[timedelta] = None,
+) -> Plan:
+    known = window_facts(window)
+    flat = [word for pair in (hints or {}).items() for word in pair]
+    device = inputs[0].device if inputs else known.device
+    args = ops.Args(
+        [numel(shape)], known.dtype, device, known.key, "SUM", peer, [offset], flat, milliseconds(timeout)
+    )
+    return Plan(name, [tensor.detach() for tensor in inputs], [tuple(shape)], args)
+
+
+def put(window: TorchCommWindow, tensor: Tensor, dst_rank: int, target_offset_nelems: int, **how: Any) -> None:
+    window_plan(window, "put", [tensor], peer=dst_rank, offset=target_offset_nelems, **how).run()
+
+
+def put_signal(window: TorchCommWindow, tensor: Tensor, dst_rank: int, target_offset_nelems: int, **how: Any) -> None:
+    window_plan(window, "put_signal", [tensor], peer=dst_rank, offset=target_offset_nelems, **how).run()
+
+
+def get(
+    window: TorchCommWindow, shape: Sequence[int], src_rank: int, source_offset_nelems: int, **how: Any
+) -> Tensor:
+    """A tensor of this shape: what is in the part of src_rank now, which may be this rank."""
+    return window_plan(window, "get", [], shape, peer=src_rank, offset=source_offset_nelems, **how).run()[0]
+
+
+def signal(window: TorchCommWindow, peer_rank: int, **how: Any) -> None:
+    window_plan(window, "signal", [], peer=peer_rank, **how).run()
+
+
+def wait_signal(window: TorchCommWindow, peer_rank: int, **how: Any) -> None:
+    window_plan(window, "wait_signal", [], peer=peer_rank, **how).run()
+
+
+def map_remote_tensor(window: TorchCommWindow, rank: int) -> Tensor:
+    """A copy of the rank's part as it is now."""
+    return window_plan(window, "map_remote_tensor", [], window_facts(window).shape, peer=rank).run()[0]

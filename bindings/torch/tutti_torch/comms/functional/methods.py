@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The methods of TorchComm where torch.compile traces them, or where a tensor requires grad: the same calls by the
-operators, whose results are then copied to the tensors that the caller gave. All other calls go where they went."""
+operators, whose results are then copied to the tensors that the caller gave. All other calls go where they went. The
+methods of windows in the same way, when they are traced."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from ..known import facts
 from . import calls
-from .calls import Plan, plan, reducing, rows
+from .calls import Plan, plan, reducing, rows, window_plan
 
 Tensors = List[Tensor]
 
@@ -39,9 +40,19 @@ class Finished:
         self.wait()
 
 
-def deliver(asked: Asked, results: Tensors) -> None:
-    for output, result in zip(asked.outputs, results):
-        output.copy_(result.view(output.shape))
+def deliver(asked: Asked, results: Tensors) -> Tensors:
+    """What gradients come through: the tensors that were written, and the results where none were."""
+    return [deliver_one(output, result.view(output.shape)) for output, result in zip(asked.outputs, results)] or [
+        result for result in results if result.requires_grad
+    ]
+
+
+def deliver_one(output: Tensor, result: Tensor) -> Tensor:
+    """A leaf that requires grad has its own gradient: it is written, and the result stands for itself."""
+    if output.requires_grad and output.is_leaf:
+        output.detach().copy_(result.detach())
+        return result
+    return output.copy_(result)
 
 
 # ---- the calls, by the arguments of the methods ----
@@ -88,21 +99,21 @@ def ask_all_to_all_v(comm: Any, output: Tensor, input: Tensor, out: List[int], s
 
 
 def ask_scatter(comm: Any, output: Tensor, inputs: Tensors, root: int, **how: Any) -> Asked:
-    """Without gradient: the other ranks would not know of it."""
-    given = [tensor.detach() for tensor in inputs] if facts(comm).rank == root else [output.detach()]
+    """On the other ranks an output that requires grad says that the root's tensors do."""
+    given = list(inputs) if facts(comm).rank == root else [output]
     return Asked(plan(comm, "scatter", given, [output.shape], peer=root, **how), [output])
 
 
 def ask_gather(comm: Any, outputs: Tensors, input: Tensor, root: int, **how: Any) -> Asked:
     own = outputs if facts(comm).rank == root else []
     shapes = [output.shape for output in own] or [(0,)] * facts(comm).size
-    return Asked(plan(comm, "gather", [input.detach()], shapes, peer=root, **how), own)
+    return Asked(plan(comm, "gather", [input], shapes, peer=root, **how), own)
 
 
 def ask_gather_single(comm: Any, output: Tensor, input: Tensor, root: int, **how: Any) -> Asked:
     own = [output] if facts(comm).rank == root else []
     shape = output.shape if own else rows(input.shape, 0)
-    return Asked(plan(comm, "gather_single", [input.detach()], [shape], peer=root, **how), own)
+    return Asked(plan(comm, "gather_single", [input], [shape], peer=root, **how), own)
 
 
 def ask_barrier(comm: Any, **how: Any) -> Asked:
@@ -138,6 +149,33 @@ ASK: Dict[str, Callable[..., Asked]] = {
     "gather_single": ask_gather_single,
 }
 
+
+def ask_put(name: str) -> Callable[..., Asked]:
+    def ask(window: Any, tensor: Tensor, dst: int, offset: int, **how: Any) -> Asked:
+        return Asked(window_plan(window, name, [tensor], peer=dst, offset=offset, **how), [])
+
+    return ask
+
+
+def ask_get(window: Any, tensor: Tensor, src: int, offset: int, **how: Any) -> Asked:
+    return Asked(window_plan(window, "get", [], tensor.shape, peer=src, offset=offset, **how), [tensor])
+
+
+def ask_signal(name: str) -> Callable[..., Asked]:
+    def ask(window: Any, peer: int, **how: Any) -> Asked:
+        return Asked(window_plan(window, name, [], peer=peer, **how), [])
+
+    return ask
+
+
+ASK_OF_WINDOWS: Dict[str, Callable[..., Asked]] = {
+    "put": ask_put("put"),
+    "put_signal": ask_put("put_signal"),
+    "get": ask_get,
+    "signal": ask_signal("signal"),
+    "wait_signal": ask_signal("wait_signal"),
+}
+
 # The names of the arguments before async_op, as TorchComm has them.
 NAMES = {
     "send": ("tensor", "dst"),
@@ -158,6 +196,11 @@ NAMES = {
     "scatter": ("output_tensor", "input_tensor_list", "root"),
     "gather": ("output_tensor_list", "input_tensor", "root"),
     "gather_single": ("output", "input", "root"),
+    "put": ("tensor", "dst_rank", "target_offset_nelems"),
+    "put_signal": ("tensor", "dst_rank", "target_offset_nelems"),
+    "get": ("tensor", "src_rank", "source_offset_nelems"),
+    "signal": ("peer_rank",),
+    "wait_signal": ("peer_rank",),
 }
 
 
@@ -175,13 +218,17 @@ def arguments_of(name: str, given: Any, named: Dict[str, Any]) -> List[Any]:
         if each not in named and each not in ("hints", "timeout"):
             raise TypeError(f"{name}() misses the argument '{each}'")
         values.append(named.get(each))
+    more = [each for each in named if each not in names]
+    if more or len(values) > len(names):
+        raise TypeError(f"{name}() takes {', '.join(names)} in compiled programs, and no more: {more}")
     return values
 
 
 def method(name: str, original: Callable) -> Callable:
     def run(self: Any, *given: Any, **named: Any) -> Any:
         compiling = torch.compiler.is_compiling()
-        if not compiling and not (torch.is_grad_enabled() and wants_grad([*given, *named.values()])):
+        with_grad = torch.is_grad_enabled() and wants_grad([*given, *named.values()])
+        if not compiling and not with_grad:
             return original(self, *given, **named)
         values = arguments_of(name, given, named)
         async_op, hints, timeout = values[-3:]
@@ -190,11 +237,39 @@ def method(name: str, original: Callable) -> Callable:
             return eager(asked)
         if async_op:
             return Finished(asked, asked.plan.begin())
+        results = deliver(asked, asked.plan.run())
+        if not with_grad:
+            return None
+        return results[0] if len(results) == 1 else results
+
+    run.__name__, run.__doc__ = name, original.__doc__
+    return run
+
+
+def method_of_windows(name: str, original: Callable) -> Callable:
+    def run(self: Any, *given: Any, **named: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return original(self, *given, **named)
+        values = arguments_of(name, given, named)
+        async_op, hints, timeout = values[-3:]
+        asked = ASK_OF_WINDOWS[name](self, *values[:-3], hints=hints, timeout=timeout)
+        if async_op:
+            return Finished(asked, asked.plan.begin())
         deliver(asked, asked.plan.run())
         return None
 
     run.__name__, run.__doc__ = name, original.__doc__
     return run
+
+
+def mapping(original: Callable) -> Callable:
+    def map_remote_tensor(self: Any, rank: int) -> Tensor:
+        if torch.compiler.is_compiling():
+            return calls.map_remote_tensor(self, rank)
+        return original(self, rank)
+
+    map_remote_tensor.__doc__ = original.__doc__
+    return map_remote_tensor
 
 
 class Handle:
@@ -222,10 +297,10 @@ class Results(Handle, list):
 
 def eager(asked: Asked) -> Any:
     """A tensor that requires grad: the call is over when this returns, and the results are what it returns."""
-    deliver(asked, asked.plan.run())
-    if len(asked.outputs) == 1:
-        return asked.outputs[0].as_subclass(Result)
-    return Results(asked.outputs)
+    results = deliver(asked, asked.plan.run())
+    if len(results) == 1:
+        return results[0].as_subclass(Result)
+    return Results(results)
 
 
 # ---- what a compiler may ask a communicator ----
@@ -247,9 +322,13 @@ _enabled: List[type] = []
 
 
 def enable(cls: Optional[type] = None) -> None:
-    """From now on torch.compile traces the methods of TorchComm, and tensors that require grad pass through them."""
+    """From now on torch.compile traces the methods of TorchComm and TorchCommWindow, and tensors that require grad
+    pass through those of TorchComm."""
     if cls is None:
         from .. import TorchComm as cls
+        from .. import TorchCommWindow
+
+        enable_windows(TorchCommWindow)
     if cls in _enabled:
         return
     _enabled.append(cls)
@@ -257,3 +336,12 @@ def enable(cls: Optional[type] = None) -> None:
         setattr(cls, name, method(name, getattr(cls, name)))
     for name in ("get_rank", "get_size", "get_name", "get_device"):
         setattr(cls, name, constant(name, getattr(cls, name)))
+
+
+def enable_windows(cls: type) -> None:
+    if cls in _enabled:
+        return
+    _enabled.append(cls)
+    for name in ASK_OF_WINDOWS:
+        setattr(cls, name, method_of_windows(name, getattr(cls, name)))
+    cls.map_remote_tensor = mapping(cls.map_remote_tensor)

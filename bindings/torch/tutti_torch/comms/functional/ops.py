@@ -36,7 +36,8 @@ class Args(NamedTuple):
     comm: str
     op: str = "SUM"
     peer: int = -1  # root, dst, src
-    splits: List[int] = []  # all_to_all_v_single: elements for each rank, then from each; batch: dsts, then srcs
+    splits: List[int] = []  # all_to_all_v_single: elements for each rank, then from each; batch: dsts, then srcs;
+    # calls on windows, whose key is in the place of the communicator's: the offset
     hints: List[str] = []  # name, value, name, value
     timeout_ms: int = 0  # 0: the communicator's
 
@@ -100,6 +101,16 @@ def run_gather(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any)
     return comm.gather(o if comm.get_rank() == a.peer else [], i[0], a.peer, **how)
 
 
+def run_map_remote_tensor(window: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> None:
+    part = window.map_remote_tensor(a.peer)
+    if part.numel() != o[0].numel():
+        raise RuntimeError(
+            f"tutti: map_remote_tensor: the part of rank {a.peer} has {part.numel()} elements, that of this rank "
+            f"{o[0].numel()}: compiled programs know only this rank's"
+        )
+    o[0].copy_(part.view(-1))
+
+
 def split_at(a: Args, n: int) -> Tuple[List[int], List[int]]:
     return list(a.splits[:n]), list(a.splits[n:])
 
@@ -126,6 +137,12 @@ RUN: Dict[str, Callable] = {
     "send": lambda c, i, o, a, **how: c.send(i[0], a.peer, **how),
     "recv": lambda c, i, o, a, **how: c.recv(o[0], a.peer, **how),
     "batch": run_batch,
+    "put": lambda w, i, o, a, **how: w.put(i[0], a.peer, a.splits[0], **how),
+    "get": lambda w, i, o, a, **how: w.get(o[0], a.peer, a.splits[0], **how),
+    "put_signal": lambda w, i, o, a, **how: w.put_signal(i[0], a.peer, a.splits[0], **how),
+    "signal": lambda w, i, o, a, **how: w.signal(a.peer, **how),
+    "wait_signal": lambda w, i, o, a, **how: w.wait_signal(a.peer, **how),
+    "map_remote_tensor": run_map_remote_tensor,
 }
 
 
