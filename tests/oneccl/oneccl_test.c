@@ -325,7 +325,7 @@ static void stdout_is_the_users(void **state)
     assert_true((got[0] == 'a' && got[1] == 'b') || (got[0] == 'b' && got[1] == 'a'));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call),          cmocka_unit_test(named),
@@ -334,6 +334,7 @@ int main(void)
         cmocka_unit_test(stdout_is_the_users),
     };
     if (!ranks_can_fork()) return 0;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     if (getenv("TUTTI_TEST_ONECCL")) library = getenv("TUTTI_TEST_ONECCL"), real = true;
     return cmocka_run_group_tests_name("oneccl", tests, NULL, NULL);
 }

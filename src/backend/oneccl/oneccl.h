@@ -85,8 +85,9 @@ struct oneccl_job {
     uint64_t said[4]; /* between hosts: what all must agree on */
 };
 enum { ONECCL_SAID = 4 };
-/* The carrier rests until it is asked to carry out its job; then it rests again, unless it was left meanwhile. */
-enum { ONECCL_RESTS, ONECCL_ASKED, ONECCL_LEFT, ONECCL_ENDS, ONECCL_OVER };
+/* The carrier rests until it is asked to carry out its job; then it rests again, unless it was left meanwhile: for
+ * then it stays for ever. ENDS: it destroys the communicator, and is OVER. */
+enum { ONECCL_RESTS, ONECCL_ASKED, ONECCL_LEFT, ONECCL_ENDS, ONECCL_OVER, ONECCL_QUITS };
 struct oneccl_carrier {
     const struct oneccl_library *library;
     struct oneccl_id id;
@@ -103,6 +104,7 @@ struct oneccl_carrier {
     char text[200];     /* oneCCL's words */
     uint32_t differs;   /* whoever said something else, n: nobody */
     pthread_t thread;
+    uintptr_t stack[2]; /* what oneCCL uses of it, from and to; 0: not known */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* who waits for a change sleeps on it, */
     _Atomic uint32_t caller_sleeps, carrier_sleeps;    /* and says so */
 };
@@ -110,12 +112,20 @@ enum tutti_status oneccl_carrier_start(struct oneccl_carrier **out, const struct
 /* Memory for a job, kept for the next one. MEMORY. The carrier rests. */
 enum tutti_status oneccl_carrier_room(struct oneccl_carrier *carrier, size_t bytes);
 void oneccl_carrier_ask(struct oneccl_carrier *carrier);
-/* Ends it: the communicator is destroyed if all is well, and it rests; else left. It may be within oneCCL for ever, and
- * keeps what it works on. */
+/* Ends it: the communicator is destroyed if all is well, and it rests; else not. A thread that is within oneCCL is left
+ * there, with what it works on. */
 void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well);
 /* One was left within oneCCL: this process has no oneCCL any more. */
 #define ONECCL_IS_LOST "a call of this process was left behind within oneCCL, which serves it no more"
 bool oneccl_is_lost(void);
+
+/* ---- oneccl_freeze.c ---- */
+void oneccl_stack_find(struct oneccl_carrier *carrier); /* by the carrier itself */
+void oneccl_stack_below(struct oneccl_carrier *carrier, void (*function)(struct oneccl_carrier *carrier));
+/* Stops a carrier that does not rest, soon, and until it is thawed; its thread must not end meanwhile. -1: this kernel
+ * can not. */
+int oneccl_freeze(const struct oneccl_carrier *carrier);
+void oneccl_thaw(int frozen);
 
 /* ---- an instance ---- */
 struct oneccl_post {

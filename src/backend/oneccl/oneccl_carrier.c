@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* The thread that is within oneCCL. Its caller hands it one job after the other, and can leave it at any time: then it
- * stays where it is, with all that it works on, at a priority that takes nothing from anybody. */
+ * stays where it is, with all that it works on. */
 
 #include "backend/oneccl/oneccl.h"
 
@@ -85,30 +85,40 @@ static uint32_t rest(struct oneccl_carrier *c)
     return state;
 }
 
+static void destroy(struct oneccl_carrier *c)
+{
+    if (!c->comm) return;
+    const bool held = oneccl_lock();
+    c->library->comm_destroy(c->comm);
+    oneccl_unlock(held);
+}
+
+static void stay(struct oneccl_carrier *c)
+{
+    for (;;) tutti_futex_wait(&c->state, ONECCL_LEFT, TUTTI_NEVER);
+}
+
 static void *carrier_run(void *arg)
 {
     struct oneccl_carrier *c = arg;
-    uint32_t asked = ONECCL_ASKED;
-    while (rest(c) == ONECCL_ASKED) {
-        job_run(c);
-        asked = ONECCL_ASKED;
-        if (!atomic_compare_exchange_strong(&c->state, &asked, ONECCL_RESTS)) break;
+    uint32_t state, was = ONECCL_ASKED;
+    oneccl_stack_find(c);
+    while ((state = rest(c)) == ONECCL_ASKED) {
+        oneccl_stack_below(c, job_run);
+        was = ONECCL_ASKED;
+        if (!atomic_compare_exchange_strong(&c->state, &was, ONECCL_RESTS)) stay(c);
         if (atomic_load(&c->caller_sleeps)) tutti_futex_wake(&c->state, INT32_MAX);
     }
-    if (atomic_load(&c->state) == ONECCL_ENDS) {
-        if (c->comm) {
-            const bool held = oneccl_lock();
-            c->library->comm_destroy(c->comm);
-            oneccl_unlock(held);
-        }
-        asked = ONECCL_ENDS;
-        if (atomic_compare_exchange_strong(&c->state, &asked, ONECCL_OVER)) {
-            tutti_futex_wake(&c->state, INT32_MAX);
-            return NULL; /* whoever waits for this frees */
-        }
+    if (state == ONECCL_LEFT) stay(c);
+    if (state == ONECCL_QUITS) {
+        carrier_free(c);
+        return NULL;
     }
-    carrier_free(c);
-    return NULL;
+    oneccl_stack_below(c, destroy);
+    was = ONECCL_ENDS;
+    if (!atomic_compare_exchange_strong(&c->state, &was, ONECCL_OVER)) stay(c);
+    tutti_futex_wake(&c->state, INT32_MAX);
+    return NULL; /* whoever waits for this frees */
 }
 
 /* ---- its caller ---- */
@@ -150,41 +160,46 @@ void oneccl_carrier_ask(struct oneccl_carrier *c)
     if (atomic_load(&c->carrier_sleeps)) tutti_futex_wake(&c->state, INT32_MAX);
 }
 
-/* From the exchange on the thread frees what is its, unless it is over already. */
+static void join(struct oneccl_carrier *c)
+{
+    pthread_join(c->thread, NULL);
+    carrier_free(c);
+}
+
+/* It does not rest: its thread is stopped, or goes on at a priority that takes nothing from anybody. */
 static void leave(struct oneccl_carrier *c)
 {
     const struct sched_param none = {0};
-    const pthread_t thread = c->thread;
-    const uint32_t was = atomic_exchange(&c->state, ONECCL_LEFT);
-    if (was == ONECCL_OVER) {
-        pthread_join(thread, NULL);
-        carrier_free(c);
+    const int frozen = oneccl_freeze(c);
+    if (atomic_exchange(&c->state, ONECCL_LEFT) == ONECCL_OVER) {
+        oneccl_thaw(frozen);
+        join(c);
         return;
     }
-    if (was == ONECCL_RESTS) tutti_futex_wake(&c->state, INT32_MAX);
-    if (was != ONECCL_RESTS) {
-        atomic_store(&lost, true);
-        (void)pthread_setschedparam(thread, SCHED_IDLE, &none); /* it may spin for ever */
-        tutti_log(TUTTI_LOG_INFO, "a thread is left behind within oneCCL");
-    }
-    pthread_detach(thread);
+    atomic_store(&lost, true);
+    (void)pthread_setschedparam(c->thread, SCHED_IDLE, &none);
+    pthread_detach(c->thread);
+    tutti_log(TUTTI_LOG_INFO, "a thread is left within oneCCL, %s", frozen >= 0 ? "stopped" : "where it may spin");
 }
 
 void oneccl_carrier_end(struct oneccl_carrier *c, bool well)
 {
     const uint64_t until = tutti_deadline_ns(ENDING_NS);
+    const pthread_t thread = c->thread;
     uint32_t state = ONECCL_RESTS;
-    if (!well || !atomic_compare_exchange_strong(&c->state, &state, ONECCL_ENDS)) {
+    if (!atomic_compare_exchange_strong(&c->state, &state, well ? ONECCL_ENDS : ONECCL_QUITS)) {
         leave(c);
         return;
     }
     tutti_futex_wake(&c->state, INT32_MAX);
-    while ((state = atomic_load(&c->state)) == ONECCL_ENDS && tutti_now_ns() < until)
-        tutti_futex_wait(&c->state, ONECCL_ENDS, until);
-    if (state != ONECCL_OVER) {
-        leave(c);
+    if (!well) {
+        pthread_detach(thread); /* it frees what is its */
         return;
     }
-    pthread_join(c->thread, NULL);
-    carrier_free(c);
+    while ((state = atomic_load(&c->state)) == ONECCL_ENDS && tutti_now_ns() < until)
+        tutti_futex_wait(&c->state, ONECCL_ENDS, until);
+    if (state == ONECCL_OVER)
+        join(c);
+    else
+        leave(c);
 }
