@@ -104,7 +104,7 @@ struct oneccl_carrier {
     char text[200];     /* oneCCL's words */
     uint32_t differs;   /* whoever said something else, n: nobody */
     pthread_t thread;
-    uintptr_t stack[2]; /* what oneCCL uses of it, from and to; 0: not known */
+    uintptr_t stack[2];                                /* what oneCCL uses of it, from and to; 0: not known */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* who waits for a change sleeps on it, */
     _Atomic uint32_t caller_sleeps, carrier_sleeps;    /* and says so */
 };
@@ -159,7 +159,6 @@ struct oneccl_backend {
     struct oneccl_carrier like;     /* what a carrier begins with */
     bool lost;                      /* a call has failed */
     uint64_t number;                /* of the last call */
-    bool asks_briefly;              /* callers may spin */
 };
 static inline struct oneccl_backend *oneccl_of(const struct tutti_backend *backend)
 {

@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SPINS 4000 /* while it rests, where there are CPUs to spare; */
-#define TURNS 20   /* and turns that it gives up where there are none */
+#define SPINS 4000 /* while it rests, where there are CPUs to spare */
 #define ENDING_NS (2 * TUTTI_NS_PER_S)
 
 /* A thread of this process is within oneCCL for ever, and moves what other calls begin: nobody else may go in. */
@@ -71,8 +70,7 @@ static void carrier_free(struct oneccl_carrier *c)
 static uint32_t rest(struct oneccl_carrier *c)
 {
     uint32_t state = atomic_load(&c->state);
-    for (uint32_t i = 0; state == ONECCL_RESTS && i < (c->spins ? SPINS : TURNS); i++) {
-        if (!c->spins) sched_yield();
+    for (uint32_t i = 0; c->spins && state == ONECCL_RESTS && i < SPINS; i++) {
         tutti_cpu_relax();
         state = atomic_load(&c->state);
     }

@@ -256,7 +256,7 @@ enum tutti_status oneccl_begin(struct tutti_backend *backend, struct tutti_backe
     return TUTTI_OK;
 }
 
-/* Waits a little for the carrier, and for nobody else. */
+/* Sleeps at once, for a thread that gives up turns is not always followed by the one that it waits for. */
 static void nap(const struct oneccl_op *op)
 {
     struct oneccl_carrier *c = op->inst->carrier;
