@@ -146,8 +146,9 @@ check() {
   local long=0
   case ${1:-} in
     --long) long=1 ;;
+    --xpu) . tests/house/xpu.sh && check_xpu; return ;;
     '') ;;
-    *) say "check: unknown option '$1'; there is only --long"; return 2 ;;
+    *) say "check: unknown option '$1'; there are --long and --xpu"; return 2 ;;
   esac
   step "test (release)" test_verb
   step "debug, without cmocka and OpenSSL" preset_step bare

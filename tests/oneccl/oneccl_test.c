@@ -328,10 +328,10 @@ static void stdout_is_the_users(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call),          cmocka_unit_test(named),
-        cmocka_unit_test(two_of_one_process),  cmocka_unit_test(split),
-        cmocka_unit_test(sentences),           cmocka_unit_test(killed),
-        cmocka_unit_test(stdout_is_the_users),
+        cmocka_unit_test(every_call),         cmocka_unit_test(named),  cmocka_unit_test(split),
+        cmocka_unit_test(sentences),          cmocka_unit_test(killed), cmocka_unit_test(stdout_is_the_users),
+        cmocka_unit_test(two_of_one_process), /* last: on several hosts this process has oneCCL then, and forks no more
+                                               */
     };
     if (!ranks_can_fork()) return 0;
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -8,6 +8,7 @@
 
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What a process of its own finds, since the library is opened once: 0, or the step that went otherwise. */
@@ -139,6 +140,72 @@ static void test_words_tell_of_all(void **state)
     assert_non_null(strstr(text, "bool: it has no such type\n"));
 }
 
+/* ---- the carrier, within a library that never returns ---- */
+
+static _Atomic bool is_within;
+
+static int init(void **comm, size_t n, struct oneccl_id id, int rank)
+{
+    (void)n, (void)id, (void)rank;
+    *comm = &is_within;
+    return ONECCL_OK;
+}
+
+__attribute__((noinline)) static uint64_t deeper(volatile uint64_t *turn)
+{
+    return ++*turn;
+}
+
+static int spin(void *in, void *out, size_t count, int type, int op, void *comm, void *stream)
+{
+    volatile uint64_t turn = 0;
+    (void)in, (void)out, (void)count, (void)type, (void)op, (void)comm, (void)stream;
+    atomic_store(&is_within, true);
+    while (deeper(&turn)) {
+    }
+    return ONECCL_OK;
+}
+
+static const char *no_error(void *comm)
+{
+    (void)comm;
+    return "";
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * TUTTI_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Its caller has its thread back, and the one that is left takes no time. */
+static void test_who_is_left_is_stopped(void **state)
+{
+    static const struct oneccl_library library = {.comm_init = init, .all_reduce = spin, .last_error = no_error};
+    const struct oneccl_carrier like = {.library = &library, .n = 2};
+    const struct tutti_backend_call call = {.info = {.kind = TUTTI_ALL_REDUCE, .dtype = TUTTI_INT32, .op = TUTTI_SUM},
+                                            .bind = {.count = 10, .dtype = TUTTI_INT32}};
+    struct oneccl_carrier *carrier = NULL;
+    (void)state;
+    assert_false(oneccl_is_lost());
+    assert_int_equal(oneccl_carrier_start(&carrier, &like), TUTTI_OK);
+    assert_int_equal(oneccl_carrier_room(carrier, 40), TUTTI_OK);
+    oneccl_job_of(&call, &carrier->job);
+    carrier->job.in = carrier->job.out = carrier->memory;
+    oneccl_carrier_ask(carrier);
+    while (!atomic_load(&is_within)) usleep(1000);
+    const int frozen = oneccl_freeze(carrier);
+    oneccl_thaw(frozen);
+    oneccl_carrier_end(carrier, true);
+    assert_true(oneccl_is_lost());
+    if (frozen < 0) skip(); /* this kernel has no userfaultfd for it */
+    usleep(1000);
+    const uint64_t before = cpu_ns();
+    usleep(200000);
+    assert_true(cpu_ns() - before < 50 * TUTTI_NS_PER_MS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_reductions_mean_the_same_or_are_refused),
         cmocka_unit_test(test_what_it_lacks_is_refused),
         cmocka_unit_test(test_words_tell_of_all),
+        cmocka_unit_test(test_who_is_left_is_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

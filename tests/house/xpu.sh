@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# `./dev check --xpu`: what can be proved of Intel's libraries without a GPU; read by ./dev, whose functions it uses. It
+# gets what it needs from PyPI, by name, into build/xpu: 100 MB.
+oneccl_version=2022.2.0
+
+xpu_pip() { build/xpu/python/bin/python -m pip --disable-pip-version-check --retries 1 "$@" >>build/xpu/pip.log 2>&1; }
+
+# The C interface, the part of it for CPUs, and the C++ library below, in the one folder where they find one another.
+oneccl_get() {
+  local to=build/xpu/oneccl wheels=build/xpu/wheels
+  [ ! -f $to/ccl/cpu/lib/libccl.so.1 ] || return 0
+  mkdir -p $wheels
+  [ -x build/xpu/python/bin/python ] || python3 -m venv build/xpu/python >>build/xpu/pip.log 2>&1 || return 1
+  xpu_pip download --no-deps -d $wheels "oneccl==$oneccl_version" "oneccl-cpu==$oneccl_version" || return 1
+  python3 - $wheels $to <<'END'
+import pathlib, sys, zipfile
+wheels, to = map(pathlib.Path, sys.argv[1:])
+wanted = {"oneccl-": {"libccl.so.2": "", "libccl_legacy_cpu.so": ""}, "oneccl_cpu-": {"libccl.so.1": "ccl/cpu/lib"}}
+for wheel in wheels.glob("*.whl"):
+    names = next(names for start, names in wanted.items() if wheel.name.startswith(start))
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.namelist():
+            name = entry.rpartition("/")[2]
+            if "/data/lib/" in entry and name in names:
+                folder = to / names[name]
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(archive.read(entry))
+    wheel.unlink()
+END
+}
+
+oneccl_step() {
+  needs python3
+  ldconfig -p | grep -q 'libfabric\.so\.1 ' || { say "libfabric.so.1 is missing"; exit 77; }
+  oneccl_get || { say "oneCCL $oneccl_version is not to be had here; see build/xpu/pip.log"; exit 77; }
+  build release -DTUTTI_TEST_ONECCL="$PWD/build/xpu/oneccl/libccl.so.2" && run_ctest release -R '^oneccl\.real'
+}
+
+check_xpu() {
+  step "oneCCL on host memory" oneccl_step
+  say "check --xpu:"
+  steps_tell
+}
