@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 1200
 # short: On2Ranks.test_methods_compiled On2Ranks.test_gradients_compiled
-"""tutti_torch.comms in torch.compile(fullgraph=True): results and gradients of every collective, as one graph; the methods
-of TorchComm and of windows; and that all calls keep their order, by the default backend, Inductor, too."""
+"""tutti_torch.comms in torch.compile(fullgraph=True): results and gradients of every collective, as one graph; the
+methods of TorchComm and of windows; and that all calls keep their order, by the default backend, Inductor, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: gpu
 """tutti_torch.comms on CUDA: all calls against references, ranks of the host beside ranks on GPUs, tensors of both in
-one communicator, windows (also for kernels), memory for pools, recorded calls, hooks, and the ways that can be forced."""
+one communicator, windows (for kernels, too), memory for pools, recorded calls, hooks, and ways that can be forced."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from typing import Dict, Optional
 
 import tutti_torch.comms as tc
 
-STUB = os.path.join(os.path.dirname(tc.__file__), "__init__.pyi")
+FOLDER = os.path.dirname(tc.__file__)
+STUBS = ("__init__.pyi", "_hook_args.pyi")
 WITH_CALL = "async_op hints= timeout="
 
 # torchcomms' methods, with the arguments behind self; "=" behind those that have a default.
@@ -117,10 +118,12 @@ def of_object(function: object, name: str) -> str:
 class Stubs(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        with open(STUB) as file:
-            cls.tree = ast.parse(file.read())
-        cls.classes = {node.name: node for node in cls.tree.body if isinstance(node, ast.ClassDef)}
-        cls.functions = {node.name: of_node(node) for node in cls.tree.body if isinstance(node, ast.FunctionDef)}
+        nodes = []
+        for stub in STUBS:
+            with open(os.path.join(FOLDER, stub)) as file:
+                nodes += ast.parse(file.read()).body
+        cls.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+        cls.functions = {node.name: of_node(node) for node in nodes if isinstance(node, ast.FunctionDef)}
 
     def methods(self, name: str) -> Dict[str, str]:
         body = self.classes[name].body

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Callable, Dict, Generic, List, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Type, Union
 
 import torch
 from torch import Tensor, device, dtype
 from torch.distributed import Store
+
+from ._hook_args import *  # classes of what hooks are told
 
 InitHandle = str
 _Hints = Optional[Dict[str, str]]
@@ -155,114 +157,6 @@ class BatchSendRecv:
 
 class RemovableHandle:
     def remove(self) -> None: ...
-
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
-
-class _Message:
-    tensor: Tensor
-    peer: int
-    async_op: bool
-
-class _Between(Generic[_In, _Out]):
-    input: _In
-    output: _Out
-    async_op: bool
-
-class SendPreHookArgs(_Message): ...
-class RecvPreHookArgs(_Message): ...
-
-class BroadcastPreHookArgs:
-    tensor: Tensor
-    root: int
-    async_op: bool
-
-class AllReducePreHookArgs:
-    tensor: Tensor
-    op: ReduceOp
-    async_op: bool
-
-class ReducePreHookArgs:
-    tensor: Tensor
-    root: int
-    op: ReduceOp
-    async_op: bool
-
-class AllGatherPreHookArgs(_Between[Tensor, List[Tensor]]): ...
-class AllGatherVPreHookArgs(_Between[Tensor, List[Tensor]]): ...
-class AllGatherSinglePreHookArgs(_Between[Tensor, Tensor]): ...
-
-class ReduceScatterPreHookArgs(_Between[List[Tensor], Tensor]):
-    op: ReduceOp
-
-class ReduceScatterVPreHookArgs(_Between[List[Tensor], Tensor]):
-    op: ReduceOp
-
-class ReduceScatterSinglePreHookArgs(_Between[Tensor, Tensor]):
-    op: ReduceOp
-
-class AllToAllSinglePreHookArgs(_Between[Tensor, Tensor]): ...
-
-class AllToAllVSinglePreHookArgs(_Between[Tensor, Tensor]):
-    input_split_sizes: List[int]
-    output_split_sizes: List[int]
-
-class AllToAllPreHookArgs(_Between[List[Tensor], List[Tensor]]): ...
-
-class BarrierPreHookArgs:
-    async_op: bool
-
-class ScatterPreHookArgs(_Between[List[Tensor], Tensor]):
-    root: int
-
-class GatherPreHookArgs(_Between[Tensor, List[Tensor]]):
-    root: int
-
-class GatherSinglePreHookArgs(_Between[Tensor, Tensor]):
-    root: int
-
-class SplitPreHookArgs:
-    ranks: List[int]
-    name: str
-
-class NewWindowPreHookArgs: ...
-
-class BatchOpIssuePreHookArgs:
-    num_ops: int
-    async_op: bool
-
-class FinalizePreHookArgs: ...
-
-class CollectivePostHookArgs:
-    work: Optional[TorchWork]
-
-class SendPostHookArgs(CollectivePostHookArgs): ...
-class RecvPostHookArgs(CollectivePostHookArgs): ...
-class BroadcastPostHookArgs(CollectivePostHookArgs): ...
-class AllReducePostHookArgs(CollectivePostHookArgs): ...
-class ReducePostHookArgs(CollectivePostHookArgs): ...
-class AllGatherPostHookArgs(CollectivePostHookArgs): ...
-class AllGatherVPostHookArgs(CollectivePostHookArgs): ...
-class AllGatherSinglePostHookArgs(CollectivePostHookArgs): ...
-class ReduceScatterPostHookArgs(CollectivePostHookArgs): ...
-class ReduceScatterVPostHookArgs(CollectivePostHookArgs): ...
-class ReduceScatterSinglePostHookArgs(CollectivePostHookArgs): ...
-class AllToAllSinglePostHookArgs(CollectivePostHookArgs): ...
-class AllToAllVSinglePostHookArgs(CollectivePostHookArgs): ...
-class AllToAllPostHookArgs(CollectivePostHookArgs): ...
-class BarrierPostHookArgs(CollectivePostHookArgs): ...
-class ScatterPostHookArgs(CollectivePostHookArgs): ...
-class GatherPostHookArgs(CollectivePostHookArgs): ...
-class GatherSinglePostHookArgs(CollectivePostHookArgs): ...
-class BatchOpIssuePostHookArgs(CollectivePostHookArgs): ...
-
-class SplitPostHookArgs:
-    new_comm: Optional[TorchComm]
-
-class NewWindowPostHookArgs:
-    new_window: Optional[TorchCommWindow]
-
-class FinalizePostHookArgs: ...
 
 # ---- windows ----
 
