@@ -34,7 +34,7 @@ from .coordination import ManagerClient, ManagerServer
 from .futures import future_timeout
 from .managed_work import _ManagedFuture, _ManagedWork  # noqa: F401  torchft's module has these names, too
 from .meeting import ReconfigureOptions
-from .process_group import ProcessGroup, ProcessGroupTutti
+from .process_group import MINUTE, ProcessGroup, ProcessGroupTutti
 from .recovery import Recovery
 from .timeouts import Timeouts
 from .user_state import UserState
@@ -180,7 +180,7 @@ class Manager(UserState):
     ) -> None:
         host, store_port = store_addr or os.environ["MASTER_ADDR"], store_port or int(os.environ["MASTER_PORT"])
         self._store = TCPStore(host_name=host, port=store_port, is_master=False, wait_for_workers=False,
-                               timeout=self._timeouts.connect)
+                               timeout=max(MINUTE, self._timeouts.connect))  # other ranks may be starting
         self._manager: Optional[ManagerServer] = None
         if self._group_rank == 0:
             own = str(uuid.uuid4())  # a group that was restarted is another one
