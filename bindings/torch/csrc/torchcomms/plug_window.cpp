@@ -100,7 +100,7 @@ std::shared_ptr<torch::comms::TorchCommWindow> PluggedBackend::new_window(const 
 
 PluggedBackend::AllGatherPHandle PluggedBackend::all_gather_p_init(Tensor &output, const Options &options)
 {
-    return new AllGatherP(comm_, output, options.hints, options.timeout);
+    return new AllGatherP(comm_, {output}, false, options.hints, options.timeout);
 }
 
 PluggedBackend::WorkThere PluggedBackend::all_gather_p_exec(AllGatherPHandle handle, const Tensor &input, bool async,
