@@ -290,6 +290,7 @@ static struct tutti_serve *serve_one_of_three(uint32_t number)
 {
     char bind_at[32], state[64];
     const struct tutti_serve_config config = {.bind = bind_at,
+                                              .secret = tutti_tls_available() ? SECRET : NULL,
                                               .peers = peers,
                                               .number = number,
                                               .state = state,
@@ -312,7 +313,7 @@ static void test_three(void **state)
     choose_ports();
     assert_non_null(mkdtemp(folder));
     for (uint32_t i = 0; i < 3; i++) served[i] = serve_one_of_three(i);
-    struct tutti_rpc_channel *channel = dial(ports[1], NULL);
+    struct tutti_rpc_channel *channel = dial(ports[1], tutti_tls_available() ? SECRET : NULL);
     assert_int_equal(ask(channel, "a", "").id, 1);
     for (uint32_t i = 0; i < 3; i += 2) {
         tutti_serve_close(served[i]);
