@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fault-tolerant training with tutti's parts beside torchft's, on this machine: two groups of one rank that `tutti chaos`
-kills. Told are goodput (committed steps a second under blows, over those without), the stall of the survivors after a
-blow, and what the control plane costs a step (quorum and commit of two groups, without training).
+"""Fault-tolerant training with tutti's parts beside torchft's, on this machine: two groups of one rank that
+`tutti chaos` kills. Told are goodput (committed steps a second under blows, over those without), the stall of the
+survivors after a blow, and what the control plane costs a step (quorum and commit of two groups, without training).
 
     bench/ft_peers.py                          ddp and diloco, some eight minutes
     bench/ft_peers.py --quick                  ddp alone, shorter, two minutes
@@ -91,7 +91,9 @@ def control_plane(parts: str, chosen: argparse.Namespace) -> float:
     """Milliseconds of a quorum and a commit, in the median, of two groups that do nothing else."""
     with lighthouse(parts, chosen.tutti) as address:
         words = [sys.executable, str(HERE / "peers" / "ft_control.py"), parts, address]
-        groups = [subprocess.Popen([*words, str(i)], stdout=subprocess.PIPE, text=True, env=environment()) for i in (0, 1)]
+        groups = [
+            subprocess.Popen([*words, str(i)], stdout=subprocess.PIPE, text=True, env=environment()) for i in (0, 1)
+        ]
         said = [group.communicate(timeout=120)[0] for group in groups]
         if any(group.returncode for group in groups):
             raise RuntimeError(f"control plane of {parts}: {said}")
@@ -102,8 +104,8 @@ def table(results: "dict[str, dict[str, dict[str, float]]]", control: "dict[str,
     print("| | parts | steps/s | under kills | goodput | stall, median | worst |\n|---|---|---|---|---|---|---|")
     for way, by_parts in results.items():
         for parts, r in by_parts.items():
-            print(f"| {way} | {parts} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.2f} | "
-                  f"{r['stall_median_s']:.2f} s | {r['stall_worst_s']:.2f} s |")
+            rates = f"{r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.2f}"
+            print(f"| {way} | {parts} | {rates} | {r['stall_median_s']:.2f} s | {r['stall_worst_s']:.2f} s |")
     for parts, ms in control.items():
         print(f"control plane of {parts}: {ms:.3f} ms a step")
 

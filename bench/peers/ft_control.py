@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One group of the measurement of the control plane: ft_control.py PARTS LIGHTHOUSE NUMBER. Prints the milliseconds that a
-quorum and a commit take, in the median."""
+"""One group of the measurement of the control plane: ft_control.py PARTS LIGHTHOUSE NUMBER. Prints the milliseconds
+that a quorum and a commit take, in the median."""
 
 from __future__ import annotations
 

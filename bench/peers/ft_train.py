@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One replica group of a job that ft_peers.py disturbs: ft_train.py PARTS WAY. PARTS: "tutti" or "torchft", whose packages
-have the same names; WAY: "ddp" or "diloco". The group is a rank of its own and trains until it is killed."""
+"""One replica group of a job that ft_peers.py disturbs: ft_train.py PARTS WAY. PARTS: "tutti" or "torchft", whose
+packages have the same names; WAY: "ddp" or "diloco". The group is a rank of its own and trains until it is killed."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@
     tutti chaos -g 3 --every 3s --for 60s -- python examples/torchft/train_ft.py
 
 Each group is one process that holds the whole model. A step counts when it is committed; who comes back receives the
-state of the others, and all go on together. At the end each group tells the accuracy on images that were held out. The
-API is torchft's: with `from torchft import ...` in place of tutti_torch.ft, and ProcessGroupGloo, the same runs there."""
+state of the others, and all go on together. At the end each group tells the accuracy on images that were held out.
+The API is torchft's: with `from torchft import ...` in place of tutti_torch.ft, and ProcessGroupGloo, the same runs
+there."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
         rank=0,
         world_size=1,
     )
-    parallel, optimizer, stream = DistributedDataParallel(manager, net), Optimizer(manager, sgd), Stream(images, group, groups)
+    parallel, optimizer = DistributedDataParallel(manager, net), Optimizer(manager, sgd)
+    stream = Stream(images, group, groups)
     while manager.current_step() < options.steps:
         pixels, labels = stream.batch(manager.current_step())
         optimizer.zero_grad()  # asks who takes part
