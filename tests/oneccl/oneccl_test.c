@@ -276,22 +276,55 @@ static void *kill_soon(void *arg)
 static void killed_at_work(struct rank *rank)
 {
     static unsigned wait_us = 150000;
+    const int32_t victim = *(const int32_t *)rank->arg;
+    char said[16];
     uint64_t words[WORDS];
     pthread_t killer;
     RANK_CHECK_OK(rank, sum_by(rank, NULL, 0, words));
-    if (rank->index == 1) RANK_CHECK(rank, pthread_create(&killer, NULL, kill_soon, &wait_us) == 0);
+    snprintf(said, sizeof said, "rank %d", (int)victim);
+    if (rank->index == victim) RANK_CHECK(rank, pthread_create(&killer, NULL, kill_soon, &wait_us) == 0);
     enum tutti_status status = TUTTI_OK;
     for (uint64_t begin = now_ns(); status == TUTTI_OK && now_ns() - begin < 20 * SECOND;)
         status = sum_by(rank, NULL, 0, words);
-    if (rank->index == 1) return;
-    RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, "rank 1"));
+    if (rank->index == victim) return;
+    RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, said));
     go_on(rank);
 }
 
 static void killed(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 4; n++) assert_int_equal(run("oneccl,flat", n, killed_at_work, NULL, 2), 0);
+    for (uint32_t n = 2; n <= 4; n++) {
+        int32_t victim = (int32_t)n - 2; /* rank 0 has what oneCCL's ranks meet by */
+        assert_int_equal(run("oneccl,flat", n, killed_at_work, &victim, UINT64_C(1) << victim), 0);
+    }
+}
+
+/* Rank 0, in whose process oneCCL's ranks have met, goes while nothing is called; the others end well. */
+static void killed_at_rest(struct rank *rank)
+{
+    uint64_t words[WORDS];
+    RANK_CHECK_OK(rank, sum_by(rank, NULL, 0, words));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == 0) raise(SIGKILL);
+    usleep(300000);
+    RANK_CHECK(rank, !oneccl_is_lost());
+}
+
+/* It ends long before the others. */
+static void ends_early(struct rank *rank)
+{
+    uint64_t words[WORDS];
+    RANK_CHECK_OK(rank, sum_by(rank, NULL, 0, words));
+    RANK_CHECK(rank, is_sum(words, (uint64_t)rank->n));
+    if (rank->index > 0) usleep(1200000);
+}
+
+static void left_alone(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 3; n++) assert_int_equal(run("oneccl,flat", n, killed_at_rest, NULL, 1), 0);
+    assert_int_equal(run("oneccl,flat", 3, ends_early, NULL, 0), 0);
 }
 
 /* ---- the process ---- */
@@ -328,8 +361,13 @@ static void stdout_is_the_users(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call),         cmocka_unit_test(named),  cmocka_unit_test(split),
-        cmocka_unit_test(sentences),          cmocka_unit_test(killed), cmocka_unit_test(stdout_is_the_users),
+        cmocka_unit_test(every_call),
+        cmocka_unit_test(named),
+        cmocka_unit_test(split),
+        cmocka_unit_test(sentences),
+        cmocka_unit_test(killed),
+        cmocka_unit_test(left_alone),
+        cmocka_unit_test(stdout_is_the_users),
         cmocka_unit_test(two_of_one_process), /* last: on several hosts this process has oneCCL then, and forks no more
                                                */
     };

@@ -141,6 +141,7 @@ struct oneccl_board {
 };
 struct oneccl_boards {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t users;
+    _Atomic uint32_t ended; /* members that have come to the end; the highest bit: one did not wait for all */
     struct oneccl_board of[];
 };
 struct oneccl_backend {

@@ -12,7 +12,10 @@
 #include <unistd.h>
 
 #define CARD_VERSION 1
-#define CARD_ID_BYTES 256 /* the id is an address as text, and zeros */
+#define CARD_ID_BYTES 256          /* the id is an address as text, and zeros */
+#define FAREWELL_NS TUTTI_NS_PER_S /* for the others to come to the end, too */
+#define NAP_NS UINT64_C(50000)
+#define GIVEN_UP (UINT32_C(1) << 31)
 
 struct oneccl_card {
     uint32_t version, oneccl;
@@ -173,11 +176,43 @@ static enum tutti_status oneccl_connect(struct tutti_backend *backend, const voi
     return TUTTI_OK;
 }
 
+static bool all_live(const struct oneccl_backend *b)
+{
+    for (uint32_t r = 0; r < b->n; r++)
+        if (r != b->me && b->control->ops->life(b->control, b->members[r]) == TUTTI_LIFE_DEAD) return false;
+    return true;
+}
+
+/* Whether all members have come to the end before one gave up waiting; equal on all who live. */
+static bool all_end(struct oneccl_backend *b)
+{
+    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    uint32_t ended = atomic_load(&b->boards->ended);
+    while (!(ended & GIVEN_UP) && !atomic_compare_exchange_weak(&b->boards->ended, &ended, ended + 1)) {
+    }
+    if (ended & GIVEN_UP) return false;
+    while ((ended = atomic_load(&b->boards->ended)) < b->n && tutti_now_ns() < until && all_live(b))
+        tutti_sleep_ns(NAP_NS);
+    if (ended < b->n) ended = atomic_fetch_or(&b->boards->ended, GIVEN_UP);
+    return (ended & ~GIVEN_UP) == b->n;
+}
+
+/* oneCCL destroys a communicator together: rank 0 waits for the others, and these end their process where rank 0's is
+ * gone. So all do it at once, or nobody does: then it stays until the process ends, as it does between hosts. */
+static bool may_destroy(struct oneccl_backend *b)
+{
+    if (!b->boards) return false;
+    if (!b->lost) return all_end(b);
+    atomic_fetch_or(&b->boards->ended, GIVEN_UP);
+    return false;
+}
+
 static void oneccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct oneccl_backend *b = oneccl_of(backend);
     (void)deadline_ns;
-    if (b->carrier) oneccl_carrier_end(b->carrier, !b->lost);
+    const bool together = (b->carrier || b->lost) && may_destroy(b);
+    if (b->carrier) oneccl_carrier_end(b->carrier, together);
     boards_leave(b);
     discard(b);
 }
