@@ -4,6 +4,7 @@
 #include "tools/tutti/json.h"
 #include "tools/tutti/run/run.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -26,6 +27,7 @@ struct chaos {
     uint32_t n;
     char addresses[CHAOS_ADDRESSES]; /* of the lighthouses */
     char self[4096];
+    char state[32]; /* what lighthouses keep; "": there is one, which keeps nothing */
     struct chaos_record record;
     uint64_t begin_ns;                   /* of the run */
     unsigned counts[CHAOS_KINDS], ended; /* ended: groups that failed by themselves */
@@ -107,7 +109,7 @@ static bool make_lighthouse(struct chaos *c, uint32_t i, bool net)
 
     name_member(c, m, "lighthouse", i, net);
     words[3] = net ? text("%s:29510", m->address) : text("localhost:%u", free_port());
-    m->argv = calloc(n + o->lighthouse_options.n + 1, sizeof *m->argv);
+    m->argv = calloc(n + o->lighthouse_options.n + 7, sizeof *m->argv); /* 6 of introduce() */
     m->environment = environment(NULL, 0);
     if (!words[3] || !m->argv || !m->environment) return false;
     memcpy(m->argv, words, sizeof words);
@@ -117,8 +119,43 @@ static bool make_lighthouse(struct chaos *c, uint32_t i, bool net)
     return true;
 }
 
-/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but one secret is all groups' and the
- * lighthouses'. */
+/* Several stand for one another. */
+static bool introduce(struct chaos *c)
+{
+    const uint32_t lighthouses = c->n;
+
+    if (lighthouses < 2) return true;
+    snprintf(c->state, sizeof c->state, "/tmp/tutti_chaos_XXXXXX");
+    if (!mkdtemp(c->state)) return c->state[0] = '\0', false;
+    for (uint32_t i = 0; i < lighthouses; i++) {
+        char *words[] = {(char *)"--peers", c->addresses,      (char *)"--number",
+                         text("%u", i),     (char *)"--state", text("%s/%u", c->state, i)};
+        char **end = c->members[i].argv;
+        while (*end) end++;
+        if (!words[3] || !words[5]) return false;
+        memcpy(end, words, sizeof words);
+    }
+    return true;
+}
+
+/* The folder has folders of files. */
+static void forget_state(const char *path)
+{
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    char inner[512];
+
+    while (folder && (entry = readdir(folder))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
+        if (unlink(inner) < 0) forget_state(inner);
+    }
+    if (folder) closedir(folder);
+    rmdir(path);
+}
+
+/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but one secret is all groups' and
+ * the lighthouses'. */
 static bool make_group(struct chaos *c, uint32_t i, bool net)
 {
     struct chaos_member *m = &c->members[c->n++];
@@ -126,14 +163,10 @@ static bool make_group(struct chaos *c, uint32_t i, bool net)
     const char *secret = getenv("TUTTI_SECRET"), *file = getenv("TUTTI_SECRET_FILE");
     char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
                     text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
-    char *words[] = {c->self,
-                     (char *)"run",
-                     (char *)"-n",
-                     text("%u", o->n_ranks),
-                     (char *)"--env",
-                     text("TUTTI_SECRET=%s", secret ? secret : ""),
-                     (char *)"--env",
-                     text("TUTTI_SECRET_FILE=%s", file ? file : ""),
+    char *words[] = {c->self,         (char *)"run",
+                     (char *)"-n",    text("%u", o->n_ranks),
+                     (char *)"--env", text("TUTTI_SECRET=%s", secret ? secret : ""),
+                     (char *)"--env", text("TUTTI_SECRET_FILE=%s", file ? file : ""),
                      (char *)"--"};
     size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
 
@@ -159,6 +192,7 @@ static bool make_members(struct chaos *c)
     if (o->lighthouse) snprintf(c->addresses, sizeof c->addresses, "%s", o->lighthouse);
     for (uint32_t i = 0; i < o->n_lighthouses; i++)
         if (!make_lighthouse(c, i, net)) return false;
+    if (!introduce(c)) return false;
     for (uint32_t i = 0; i < o->n_groups; i++)
         if (!make_group(c, i, net)) return false;
     for (uint32_t i = 0; i < c->n; i++)
@@ -315,6 +349,7 @@ int chaos_run(const struct chaos_options *options)
     sigaction(SIGINT, &end, NULL), sigaction(SIGTERM, &end, NULL);
     status = run(c);
     chaos_end_all(c->members, c->n);
+    if (c->state[0]) forget_state(c->state);
     free(c->record.samples);
     tutti_free(c);
     return status;
