@@ -136,6 +136,7 @@ class Manager(UserState):
         self._errored: Optional[ExceptionWithTraceback] = None
         self._round = 0  # of start_quorum: a late error of a call of an older one voids nothing
         self._n_calls = 0
+        self._told_of_quantization = False
         self._left_round = 0  # the last one that this rank left early
         self._lock = threading.Lock()
         self._works: List[_ManagedWork] = []  # of this step
@@ -320,7 +321,10 @@ class Manager(UserState):
     ) -> Work:
         """Reduces over the groups that take part; the average is over those that contribute. A group that does not (it
         is behind, or a spare) gives zeros. Never raises for what happens to others: after an error the tensor is
-        undefined, and so is the step."""
+        undefined, and so is the step. `should_quantize` has no effect yet, which is logged once."""
+        if should_quantize and not self._told_of_quantization:
+            self._told_of_quantization = True
+            self._logger.warning("should_quantize: reductions are in full precision, quantised ones are not there yet")
         if self.errored():
             self._leave_step()
             return _DummyWork(tensor)
