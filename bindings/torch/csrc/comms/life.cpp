@@ -33,21 +33,25 @@ namespace
 struct Way {
     const char *name, *option, *value;
     bool of_devices;
-    std::initializer_list<const char *> libraries; /* without which it is not there */
+    std::initializer_list<const char *> libraries; /* without which it is not there; of the last one */
+    const char *file;                              /* ... this variable may name another file */
 };
 
 const Way ways[] = {
-    {"flat", "backends", "flat", false, {}},
-    {"engine", "backends", "off", false, {}},
-    {"host", "gpu", "host", false, {}},
-    {"cuda", "gpu", "cuda", true, {"libcuda.so.1"}},
-    {"nccl", "gpu", "nccl", true, {"libcuda.so.1", "libnccl.so.2"}},
+    {"flat", "backends", "flat", false, {}, nullptr},
+    {"engine", "backends", "off", false, {}, nullptr},
+    {"oneccl", "backends", "oneccl,flat", false, {"libccl.so.2"}, "TUTTI_ONECCL_LIBRARY"},
+    {"host", "gpu", "host", false, {}, nullptr},
+    {"cuda", "gpu", "cuda", true, {"libcuda.so.1"}, nullptr},
+    {"nccl", "gpu", "nccl", true, {"libcuda.so.1", "libnccl.so.2"}, "TUTTI_NCCL_LIBRARY"},
 };
 
 bool is_here(const Way &way)
 {
     for (const char *library : way.libraries) {
-        void *opened = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+        const bool last = library == way.libraries.end()[-1];
+        const char *named = last && way.file ? std::getenv(way.file) : nullptr;
+        void *opened = dlopen(named && *named ? named : library, RTLD_LAZY | RTLD_LOCAL);
         if (!opened) return false;
         dlclose(opened);
     }
