@@ -116,6 +116,27 @@ class Train(unittest.TestCase):
 
                     alike(on_threads(3, body))
 
+    def test_quantised(self) -> None:
+        """The average in fewer bits: near it, but not it; integers travel whole."""
+        values = torch.linspace(-1, 1, 1000)
+        with lighthouse(2) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                group = Group(rank, address, min_replica_size=2, init_sync=False)
+                group.manager.start_quorum()
+                tensor, whole = values * (rank + 1), torch.arange(10)
+                group.manager.allreduce(tensor, should_quantize=True).wait()
+                group.manager.allreduce(whole, should_quantize=True, reduce_op=dist.ReduceOp.SUM).wait()
+                assert group.manager.should_commit()
+                assert torch.equal(whole, 2 * torch.arange(10)), whole
+                group.end()
+                return tensor
+
+            first, second = on_threads(2, body)
+        self.assertTrue(torch.equal(first, second))
+        self.assertLess((first - 1.5 * values).abs().max().item(), 0.2)
+        self.assertFalse(torch.equal(first, 1.5 * values))
+
     def test_one_leaves_and_comes_back(self) -> None:
         """What the others did meanwhile it takes over."""
         back, steps = threading.Event(), {}

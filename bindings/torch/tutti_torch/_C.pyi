@@ -6,6 +6,13 @@ import torch.distributed as dist
 
 from . import comms as comms
 
+class Quantised:
+    """Reductions that this thread calls within travel in fewer bits: docs/quantized.md."""
+
+    def __init__(self, wire: str, block: int = 0, seed: int = 0) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
 class Backend(dist.Backend):
     class Options(dist.Backend.Options):
         seat: int

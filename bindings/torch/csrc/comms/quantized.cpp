@@ -11,7 +11,7 @@
 namespace tutti_torch
 {
 
-static tutti_wire wire_named(const char *call, const std::string &name)
+tutti_wire wire_named(const char *call, const char *argument, const std::string &name)
 {
     std::string all;
     for (int wire = TUTTI_WIRE_NONE; wire < TUTTI_N_WIRES; wire++) {
@@ -19,7 +19,7 @@ static tutti_wire wire_named(const char *call, const std::string &name)
         if (name == known) return tutti_wire(wire);
         all += (wire ? ", " : "") + known;
     }
-    TORCH_CHECK(false, "tutti: ", call, ": hint 'wire' is '", name, "'; it is one of ", all);
+    TORCH_CHECK(false, "tutti: ", call, ": ", argument, " is '", name, "'; it is one of ", all);
 }
 
 Quantised quantised_for(const Request &request)
@@ -28,7 +28,7 @@ Quantised quantised_for(const Request &request)
     if (C10_LIKELY(request.hints.empty())) return found;
     const char *call = text_of(request.name);
     const std::string wire = hint_of(request.hints, "wire");
-    if (!wire.empty()) found.wire = wire_named(call, wire);
+    if (!wire.empty()) found.wire = wire_named(call, "hint 'wire'", wire);
     found.block = uint32_t(number_hint(call, request.hints, "wire_block", 0, 1024, found.block));
     found.seed = uint64_t(number_hint(call, request.hints, "wire_seed", 0, INT64_MAX, int64_t(found.seed)));
     return found;

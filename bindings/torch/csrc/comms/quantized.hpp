@@ -8,6 +8,8 @@
 namespace tutti_torch
 {
 
+/* Throws, with the names that there are, when none is this one. */
+tutti_wire wire_named(const char *call, const char *argument, const std::string &name);
 /* What the request and its hints say. */
 Quantised quantised_for(const Request &request);
 

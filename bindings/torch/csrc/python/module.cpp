@@ -6,6 +6,7 @@
 
 #include "backend/backend.hpp"
 #include "comm/own_store.hpp"
+#include "comms/quantized.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
@@ -68,6 +69,35 @@ static void define_backend(py::module_ &module)
             "perform_nocolor_split", [](Backend &, const py::object &) {}, py::arg("device"));
 }
 
+/* `with Quantised("int8", block, seed):` the reductions that this thread calls within travel so. */
+class QuantisedCalls
+{
+  public:
+    QuantisedCalls(const std::string &wire, uint32_t block, uint64_t seed)
+        : how_{tutti_torch::wire_named("Quantised", "wire", wire), block, seed, {}}
+    {
+    }
+    void enter()
+    {
+        TORCH_CHECK(!within_, "tutti: Quantised: it is entered already");
+        within_.emplace(how_);
+    }
+    void leave(const py::args &) { within_.reset(); }
+
+  private:
+    tutti_torch::Quantised how_;
+    std::optional<tutti_torch::WithQuantised> within_;
+};
+
+static void define_quantised(py::module_ &module)
+{
+    py::class_<QuantisedCalls>(module, "Quantised")
+        .def(py::init<const std::string &, uint32_t, uint64_t>(), py::arg("wire"), py::arg("block") = 0,
+             py::arg("seed") = 0)
+        .def("__enter__", &QuantisedCalls::enter)
+        .def("__exit__", &QuantisedCalls::leave);
+}
+
 static void define_stores(py::module_ &module)
 {
     using tutti_torch::OwnStore;
@@ -107,6 +137,7 @@ PYBIND11_MODULE(_C, module)
     define_allocator(module);
     define_backend(module);
     define_stores(module);
+    define_quantised(module);
     module.def("tutti_version", &tutti_version_text);
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());

@@ -30,6 +30,7 @@ from torch.distributed.distributed_c10d import AllreduceOptions, Work
 
 from .checkpointing.http_transport import HTTPTransport
 from .checkpointing.transport import CheckpointTransport
+from .collectives import allreduce_quantized, can_quantize
 from .coordination import ManagerClient, ManagerServer
 from .futures import future_timeout
 from .managed_work import _ManagedFuture, _ManagedWork  # noqa: F401  torchft's module has these names, too
@@ -321,10 +322,8 @@ class Manager(UserState):
     ) -> Work:
         """Reduces over the groups that take part; the average is over those that contribute. A group that does not (it
         is behind, or a spare) gives zeros. Never raises for what happens to others: after an error the tensor is
-        undefined, and so is the step. `should_quantize` has no effect yet, which is logged once."""
-        if should_quantize and not self._told_of_quantization:
-            self._told_of_quantization = True
-            self._logger.warning("should_quantize: reductions are in full precision, quantised ones are not there yet")
+        undefined, and so is the step. `should_quantize`: floating-point numbers travel in fewer bits
+        (collectives.py), where the process group is one of tutti."""
         if self.errored():
             self._leave_step()
             return _DummyWork(tensor)
@@ -339,7 +338,9 @@ class Manager(UserState):
         try:
             opts = AllreduceOptions()
             opts.reduceOp = op
-            work = _ManagedWork(self, self._pg.allreduce([tensor], opts), tensor,
+            quantize = should_quantize and self._quantizes(tensor)
+            call = partial(allreduce_quantized, process_group=self._pg) if quantize else self._pg.allreduce
+            work = _ManagedWork(self, call([tensor], opts), tensor,
                                 partial(self._report_of_round, self._round), finish)
         except Exception as error:
             self.report_error(error)
@@ -347,6 +348,13 @@ class Manager(UserState):
         self._works.append(work)
         self._n_calls += 1
         return work
+
+    def _quantizes(self, tensor: torch.Tensor) -> bool:
+        can = can_quantize(self._pg)
+        if not can and not self._told_of_quantization:
+            self._told_of_quantization = True
+            self._logger.warning("should_quantize: the process group is not tutti's: all bits travel")
+        return can and tensor.is_floating_point()
 
     def _leave_step(self) -> None:
         """This rank will not make the calls that the others wait for: they are told, once a step, and do not wait."""
