@@ -332,7 +332,7 @@ void tutti_council_received(struct tutti_council *c, const struct tutti_council_
 
     if (m->from >= c->options.n || m->from == c->options.me || (unsigned)m->kind >= TUTTI_COUNCIL_N_KINDS) return;
     const bool asks = m->kind != TUTTI_COUNCIL_PROMISE && m->kind != TUTTI_COUNCIL_ACCEPTED;
-    if (asks && (m->ballot & 0xff) != m->from) return; /* a ballot that it can not have made */
+    if (asks && ((m->ballot & 0xff) != m->from || m->ballot >= UINT64_MAX >> 1)) return; /* it can not have made it */
     takes[m->kind](c, m, now);
 }
 

@@ -112,7 +112,7 @@ void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *
 
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
 {
-    if (call->malformed || call->ended) return;
+    if (call->malformed || call->ended || call->conn->stranger || !call->method) return; /* refused whatever it says */
     const char *why = rpc_bytes_add(&call->request, bytes, n, call->conn->server->config.max_message + RPC_PREFIX);
     if (why) malformed(call, why);
 }
@@ -135,7 +135,7 @@ void rpc_call_run(struct tutti_rpc_call *call)
     const uint8_t *message;
     size_t n;
 
-    rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
+    if (!call->conn->link.tls) rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
     if (call->conn->stranger) {
         tutti_rpc_fail(call, TUTTI_RPC_UNAUTHENTICATED,
                        "this server believes who knows its job's secret (TUTTI_SECRET), over TLS");

@@ -113,6 +113,7 @@ static bool rests(struct rpc_conn *conn, uint32_t events)
     const uint64_t now = tutti_now_ns();
     const bool gone = events & (EPOLLHUP | EPOLLERR);
 
+    if (conn->link.tls && !conn->stranger) return false; /* it knows the secret, and may speak for many */
     const uint64_t wait = rpc_limit_take(&conn->server->limit, conn->address, 1, now);
     if (wait == 0) return false;
     if (conn->stranger || gone) {

@@ -118,7 +118,7 @@ static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
     const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step->replica_id) : NULL;
 
     if (!job) return;
-    if (step) tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) + 1);
+    if (step) tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) % INT64_MAX + 1);
     if (!step)
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
     else if (step->member.len == 0 && !was)

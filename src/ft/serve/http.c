@@ -178,7 +178,7 @@ static void on_killed(void *arg, const char *why)
 
     http->kill.done = true;
     snprintf(http->kill.why, sizeof http->kill.why, "%s%.480s\n", why[0] ? "Something went wrong: " : "Killed.", why);
-    MHD_resume_connection(http->kill.waits);
+    if (http->kill.waits) MHD_resume_connection(http->kill.waits);
     run(http);
 }
 
@@ -249,6 +249,7 @@ static void on_visit(void *arg, struct MHD_Connection *c, void **context, enum M
         http->n++;
         return;
     }
+    if (http->kill.waits == c) http->kill.waits = NULL; /* it is gone before its answer */
     while (*link != visitor) link = &(*link)->next;
     *link = visitor->next;
     http->n--;

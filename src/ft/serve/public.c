@@ -36,6 +36,7 @@ enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_conf
     enum tutti_status status = tutti_message_secret(config->secret, lighthouse->secret);
     const struct tutti_serve_config serve = {.bind = config->bind,
                                              .secret = lighthouse->secret[0] ? lighthouse->secret : NULL,
+                                             .rate = TUTTI_SERVE_RATE,
                                              .options = {.min_replicas = config->min_replicas,
                                                          .join_timeout_ns = config->join_timeout_ns,
                                                          .heartbeat_timeout_ns = config->heartbeat_timeout_ns,

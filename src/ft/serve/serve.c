@@ -7,6 +7,7 @@
 
 #define MAX_CONNECTIONS 65536
 #define MAX_CALLS 256                 /* of a connection */
+#define PEER_CALLS 65536              /* ... of another lighthouse, which passes on those of all its groups */
 #define MAX_MESSAGE ((size_t)1 << 20) /* of a request */
 
 const char *tutti_serve_missing(void)
@@ -31,14 +32,23 @@ static void open_page(void *arg)
     if (serve_http_open(serve, &serve->http) < 0) tutti_log(TUTTI_LOG_WARN, "no page: %s", tutti_last_error()->text);
 }
 
+/* "127.0.0.1:29510", "localhost:29510", "[::1]:29510": no other host gets there. */
+static bool is_here(const char *address)
+{
+    return (strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == strcspn(address, ":")) ||
+           strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]:", 6) == 0;
+}
+
 /* Who speaks for others is known by the secret; without one they are on this host. */
 static enum tutti_status check(const struct tutti_serve_config *config)
 {
     if (!config->peers) return TUTTI_OK;
     if (!config->state) return tutti_fail(TUTTI_ERR_ARGUMENT, "peers need state: a folder for what each of them keeps");
+    if (!config->secret && !is_here(config->bind))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "peers without a secret listen on this host alone: bind is %s",
+                          config->bind);
     for (const char *at = config->peers + strspn(config->peers, ", "); *at && !config->secret;) {
-        const char *host = strncmp(at, "http://", 7) == 0 ? at + 7 : at;
-        if (strncmp(host, "127.", 4) != 0 && strncmp(host, "localhost:", 10) != 0 && strncmp(host, "[::1]", 5) != 0)
+        if (!is_here(strncmp(at, "http://", 7) == 0 ? at + 7 : at))
             return tutti_fail(TUTTI_ERR_ARGUMENT, "peers on other hosts need a secret: set TUTTI_SECRET_FILE");
         at += strcspn(at, ", ");
         at += strspn(at, ", ");
@@ -67,7 +77,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .gone = serve_gone,
                                                 .http = serve_http_take,
                                                 .max_connections = MAX_CONNECTIONS,
-                                                .max_calls = MAX_CALLS,
+                                                .max_calls = serve->config.peers ? PEER_CALLS : MAX_CALLS,
                                                 .max_message = serve->config.peers ? SERVE_PEER_BYTES : MAX_MESSAGE,
                                                 .secret = serve->config.secret,
                                                 .rate = serve->config.rate};

@@ -15,6 +15,7 @@ struct tutti_serve;
 struct tutti_serve_word {
     const char *name, *value;
 };
+#define TUTTI_SERVE_RATE 10000u
 struct tutti_serve_config {
     const char *bind; /* "host:port" */
     struct tutti_lighthouse_options options;
@@ -27,7 +28,7 @@ struct tutti_serve_config {
      * each; NULL: it is alone. Which of them this one is. */
     const char *peers;
     uint32_t number;
-    uint32_t rate; /* what one address may ask for in a second (rpc.h); 0: anything */
+    uint32_t rate; /* TUTTI_SERVE_RATE is usual: what one address may ask for in a second (rpc.h); 0: anything */
 };
 /* What a kill takes, and who reads the page from another host: made of the secret, so that it is told without it. */
 #define TUTTI_SERVE_TOKEN 33

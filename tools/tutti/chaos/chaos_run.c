@@ -5,6 +5,8 @@
 #include "tools/tutti/run/run.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -27,6 +29,8 @@ struct chaos {
     uint32_t n;
     char addresses[CHAOS_ADDRESSES]; /* of the lighthouses */
     char self[4096];
+    char secret_file[4096]; /* "": the job has none */
+    bool made_file;
     char state[32]; /* what lighthouses keep; "": there is one, which keeps nothing */
     struct chaos_record record;
     uint64_t begin_ns;                   /* of the run */
@@ -154,20 +158,37 @@ static void forget_state(const char *path)
     rmdir(path);
 }
 
+/* The secret that all members share stands in a file: command lines can be read by everybody. */
+static bool share_secret(struct chaos *c)
+{
+    const char *secret = getenv("TUTTI_SECRET"), *file = getenv("TUTTI_SECRET_FILE"), *folder = getenv("TMPDIR");
+
+    if (!secret || !secret[0]) {
+        snprintf(c->secret_file, sizeof c->secret_file, "%s", file ? file : "");
+        return true;
+    }
+    snprintf(c->secret_file, sizeof c->secret_file, "%s/tutti-chaos-XXXXXX", folder ? folder : "/tmp");
+    const int fd = mkostemp(c->secret_file, O_CLOEXEC); /* mode 0600 */
+    const size_t n = strlen(secret);
+    c->made_file = fd >= 0;
+    const bool well = fd >= 0 && write(fd, secret, n) == (ssize_t)n;
+    if (fd >= 0) close(fd);
+    if (!well) chaos_say("the secret can not be kept in %s: %s", c->secret_file, strerror(errno));
+    return well;
+}
+
 /* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but one secret is all groups' and
  * the lighthouses'. */
 static bool make_group(struct chaos *c, uint32_t i, bool net)
 {
     struct chaos_member *m = &c->members[c->n++];
     const struct chaos_options *o = c->options;
-    const char *secret = getenv("TUTTI_SECRET"), *file = getenv("TUTTI_SECRET_FILE");
     char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
                     text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
-    char *words[] = {c->self,         (char *)"run",
-                     (char *)"-n",    text("%u", o->n_ranks),
-                     (char *)"--env", text("TUTTI_SECRET=%s", secret ? secret : ""),
-                     (char *)"--env", text("TUTTI_SECRET_FILE=%s", file ? file : ""),
-                     (char *)"--"};
+    char *words[] = {
+        c->self,         (char *)"run",           (char *)"-n",    text("%u", o->n_ranks),
+        (char *)"--env", (char *)"TUTTI_SECRET=", (char *)"--env", text("TUTTI_SECRET_FILE=%s", c->secret_file),
+        (char *)"--"};
     size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
 
     name_member(c, m, "group", i, net);
@@ -188,7 +209,7 @@ static bool make_members(struct chaos *c)
     const struct chaos_options *o = c->options;
     const bool net = needs_net(o);
 
-    if (net && !chaos_net_open()) return false;
+    if (!share_secret(c) || (net && !chaos_net_open())) return false;
     if (o->lighthouse) snprintf(c->addresses, sizeof c->addresses, "%s", o->lighthouse);
     for (uint32_t i = 0; i < o->n_lighthouses; i++)
         if (!make_lighthouse(c, i, net)) return false;
@@ -349,6 +370,7 @@ int chaos_run(const struct chaos_options *options)
     sigaction(SIGINT, &end, NULL), sigaction(SIGTERM, &end, NULL);
     status = run(c);
     chaos_end_all(c->members, c->n);
+    if (c->made_file) unlink(c->secret_file);
     if (c->state[0]) forget_state(c->state);
     free(c->record.samples);
     tutti_free(c);

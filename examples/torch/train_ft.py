@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Digits, learned by replica groups that may be killed at any time and come back:
 
-    tutti chaos -g 3 --every 3s --for 60s -- python examples/torchft/train_ft.py
+    tutti chaos -g 3 --every 3s --for 60s -- python examples/torch/train_ft.py
 
 Each group is one process that holds the whole model. A step counts when it is committed; who comes back receives the
 state of the others, and all go on together. At the end each group tells the accuracy on images that were held out.
@@ -14,17 +14,14 @@ import argparse
 import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+import digits
 from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "torch"))
-import digits  # noqa: E402
 
 BATCH = 64  # of each group
 
