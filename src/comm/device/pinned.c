@@ -65,6 +65,25 @@ void tutti_pinned_give(struct tutti_pinned_pool *pool, struct tutti_pinned *pinn
     pthread_mutex_unlock(&pool->lock);
 }
 
+enum tutti_status tutti_pinned_reserve(struct tutti_pinned_pool *pool, uint32_t n, size_t bytes)
+{
+    struct tutti_pinned *all = NULL;
+    enum tutti_status status = TUTTI_OK;
+
+    while (n > 0 && status >= 0) { /* taken, so that the next one is another */
+        struct tutti_pinned *one;
+        status = tutti_pinned_take(pool, bytes, &one);
+        if (status < 0) break;
+        one->next = all, all = one, n--;
+    }
+    while (all) {
+        struct tutti_pinned *next = all->next;
+        tutti_pinned_give(pool, all);
+        all = next;
+    }
+    return status;
+}
+
 size_t tutti_pinned_used(struct tutti_pinned_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);

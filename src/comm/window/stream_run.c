@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define LARGE_PIECES 4 /* of gpu_piece bytes that can be under way from the start */
+
 #define CLOSE_NS (10 * TUTTI_NS_PER_S) /* for streams that go on after a failure */
 
 /* ---- who waits for one that is over ---- */
@@ -225,6 +227,7 @@ static void streams_free(struct tutti_streams *streams)
     tutti_free(streams);
 }
 
+/* Memory is pinned now and not when calls come: streams may wait for signals then, and the driver for the streams. */
 enum tutti_status tutti_streams_open(struct tutti_comm *comm, struct tutti_window *window, struct tutti_streams **out)
 {
     const size_t bytes = TUTTI_STREAMED_MOST * sizeof(struct tutti_streamed_word);
@@ -236,7 +239,9 @@ enum tutti_status tutti_streams_open(struct tutti_comm *comm, struct tutti_windo
     streams->piece_bytes = (size_t)comm->context->config.number[TUTTI_OPT_gpu_piece];
     pthread_mutex_init(&streams->lock, NULL);
     streams->pool = tutti_pinned_hold(comm->device->pinned);
-    if (tutti_pinned_take(streams->pool, bytes, &streams->words) < 0) {
+    if (tutti_pinned_reserve(streams->pool, TUTTI_STREAMED_MOST, 1) < 0 ||
+        tutti_pinned_reserve(streams->pool, LARGE_PIECES, streams->piece_bytes) < 0 ||
+        tutti_pinned_take(streams->pool, bytes, &streams->words) < 0) {
         streams_free(streams);
         return tutti_last_error()->status;
     }
