@@ -15,7 +15,9 @@
 #include "comm/window/window.h"
 #include "engine/onesided/onesided.h"
 
-#define TUTTI_STREAMED_MOST 128
+/* Of a window. A driver's stream holds some hundred host functions and waits; who enqueues more is kept within the
+ * driver, and with him the mover, for whose signals the stream may be waiting (seen at 128 on an H200). */
+#define TUTTI_STREAMED_MOST 32
 
 /* Pinned, a line for each that is under way. */
 struct tutti_streamed_word {
