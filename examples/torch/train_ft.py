@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -73,6 +74,7 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
     stream = Stream(images, group, groups)
     while manager.current_step() < options.steps:
         pixels, labels = stream.batch(manager.current_step())
+        time.sleep(options.pace)
         optimizer.zero_grad()  # asks who takes part
         cross_entropy(parallel(pixels), labels).backward()
         optimizer.step()  # if all groups could
@@ -85,6 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds that each step takes longer")
     options = parser.parse_args()
     images, held_out = digits.load()
     net = train(options, images)

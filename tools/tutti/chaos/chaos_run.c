@@ -31,6 +31,7 @@ struct chaos {
     char self[4096];
     char secret_file[4096]; /* "": the job has none */
     bool made_file;
+    bool over;      /* a group is through: nobody is struck or started again */
     char state[32]; /* what lighthouses keep; "": there is one, which keeps nothing */
     struct chaos_record record;
     uint64_t begin_ns;                   /* of the run */
@@ -232,13 +233,14 @@ static bool look_after(struct chaos *c)
         struct chaos_member *m = &c->members[i];
         int status;
         if (chaos_ended(m, &status)) {
-            m->done = m->is_group && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+            m->done = m->is_group && (c->over || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
+            c->over |= m->done;
             if (!m->done && m->again_ns == 0) {
                 chaos_say("%.1f s: %s ended by itself with status %d", since(c), m->name, status);
                 m->again_ns = now + c->options->pause_ns, c->ended++;
             }
         }
-        if (m->again_ns > 0 && now >= m->again_ns && !m->done) {
+        if (m->again_ns > 0 && now >= m->again_ns && !m->done && (m->pid > 0 || !m->is_group || !c->over)) {
             if (m->stopped) chaos_signal(m, SIGCONT);
             if (m->cut) chaos_net_cut(m->address, false);
             if (m->pid == 0) chaos_start(m);
@@ -246,7 +248,7 @@ static bool look_after(struct chaos *c)
             m->again_ns = 0;
             chaos_say("%.1f s: %s again", since(c), m->name);
         }
-        any |= m->is_group && !m->done;
+        any |= m->is_group && (c->over ? m->pid > 0 : !m->done);
     }
     return any;
 }
@@ -297,7 +299,7 @@ static void go(struct chaos *c)
 
     c->record.begin_ns = tutti_now_ns();
     while (tutti_now_ns() < c->record.begin_ns + o->chaos_ns && look(c)) {
-        if (tutti_now_ns() < c->record.begin_ns + blow.at_ns) continue;
+        if (c->over || tutti_now_ns() < c->record.begin_ns + blow.at_ns) continue;
         strike(c, &blow);
         blow = chaos_next(o, &state, &blow, ++number);
     }

@@ -337,6 +337,8 @@ Call TorchComm::call_of(Request &request)
     complete_hints(request);
     const std::string algorithm = algorithm_for(request);
     const WithAlgorithm with(algorithm);
+    const Quantised quantised = quantised_for(request);
+    const WithQuantised quantising(quantised);
     return take_call(request, *backend());
 }
 

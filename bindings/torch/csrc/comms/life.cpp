@@ -35,12 +35,13 @@ struct Way {
     bool of_devices;
     std::initializer_list<const char *> libraries; /* without which it is not there; of the last one */
     const char *file;                              /* ... this variable may name another file */
+    const char *root = nullptr;                    /* ... or the folder above lib */
 };
 
 const Way ways[] = {
     {"flat", "backends", "flat", false, {}, nullptr},
     {"engine", "backends", "off", false, {}, nullptr},
-    {"oneccl", "backends", "oneccl,flat", false, {"libccl.so.2"}, "TUTTI_ONECCL_LIBRARY"},
+    {"oneccl", "backends", "oneccl,flat", false, {"libccl.so.2"}, "TUTTI_ONECCL_LIBRARY", "CCL_ROOT"},
     {"host", "gpu", "host", false, {}, nullptr},
     {"cuda", "gpu", "cuda", true, {"libcuda.so.1"}, nullptr},
     {"nccl", "gpu", "nccl", true, {"libcuda.so.1", "libnccl.so.2"}, "TUTTI_NCCL_LIBRARY"},
@@ -51,7 +52,9 @@ bool is_here(const Way &way)
     for (const char *library : way.libraries) {
         const bool last = library == way.libraries.end()[-1];
         const char *named = last && way.file ? std::getenv(way.file) : nullptr;
+        const char *root = last && way.root ? std::getenv(way.root) : nullptr;
         void *opened = dlopen(named && *named ? named : library, RTLD_LAZY | RTLD_LOCAL);
+        if (!opened && root) opened = dlopen((std::string(root) + "/lib/" + library).c_str(), RTLD_LAZY | RTLD_LOCAL);
         if (!opened) return false;
         dlclose(opened);
     }

@@ -68,12 +68,14 @@ void TorchCommWindow::tensor_deregister()
     const WithoutGil without_gil;
     comm_->in_words("tensor_deregister", [&] {
         const std::shared_ptr<Shown> last = shown("tensor_deregister");
-        if (!last->device.is_cpu()) /* what is on any stream has started: it waits for that */
-            check(tutti_barrier(last->comm->handle(), nullptr, nullptr));
-        check(tutti_flush(TUTTI_ALL_PEERS, last->window, nullptr, nullptr));
-        check(tutti_barrier(last->comm->handle(), nullptr, nullptr));
+        tutti_comm *comm = last->comm->handle();
+        /* What is on any stream has started: a barrier waits for that. Failed or not, another tensor may be next. */
+        tutti_status status = last->device.is_cpu() ? TUTTI_OK : tutti_barrier(comm, nullptr, nullptr);
+        if (status == TUTTI_OK) status = tutti_flush(TUTTI_ALL_PEERS, last->window, nullptr, nullptr);
+        if (status == TUTTI_OK) status = tutti_barrier(comm, nullptr, nullptr);
         std::lock_guard<std::mutex> guard(mutex_);
         shown_.reset();
+        check(status);
     });
 }
 
@@ -124,10 +126,16 @@ TorchCommWindow::WorkPtr TorchCommWindow::move(const char *call, const Tensor &t
                   way == Way::to_peer ? Tensors() : one);
 }
 
+/* An offset of elements in bytes; one that no part can have stays too large for all of them. */
+static size_t in_bytes(size_t offset, size_t element)
+{
+    return element > 0 && offset > SIZE_MAX / element ? SIZE_MAX : offset * element;
+}
+
 TorchCommWindow::WorkPtr TorchCommWindow::put(const Tensor &tensor, int dst_rank, size_t offset, const How &how)
 {
     const std::shared_ptr<Shown> to = shown("put");
-    const size_t at = offset * tensor.element_size(), bytes = tensor.nbytes();
+    const size_t at = in_bytes(offset, tensor.element_size()), bytes = tensor.nbytes();
     return move("put", tensor, Way::to_peer, dst_rank, how,
                 [=](const Start &s) { return tutti_put(s.in[0], bytes, dst_rank, at, to->window, s.options, s.work); });
 }
@@ -135,7 +143,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::put(const Tensor &tensor, int dst_rank
 TorchCommWindow::WorkPtr TorchCommWindow::get(const Tensor &tensor, int src_rank, size_t offset, const How &how)
 {
     const std::shared_ptr<Shown> from = shown("get");
-    const size_t at = offset * tensor.element_size(), bytes = tensor.nbytes();
+    const size_t at = in_bytes(offset, tensor.element_size()), bytes = tensor.nbytes();
     return move("get", tensor, Way::from_peer, src_rank, how, [=](const Start &s) {
         return tutti_get(s.out[0], bytes, src_rank, at, from->window, s.options, s.work);
     });
@@ -162,7 +170,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::put_signal(const Tensor &tensor, int d
                                                      const Signal &signal)
 {
     const std::shared_ptr<Shown> to = shown("put_signal");
-    const size_t at = offset * tensor.element_size(), bytes = tensor.nbytes();
+    const size_t at = in_bytes(offset, tensor.element_size()), bytes = tensor.nbytes();
     const tutti_signal_info info = info_of("put_signal", signal);
     return move("put_signal", tensor, Way::to_peer, dst_rank, how, [=](const Start &s) {
         return tutti_put_signal(s.in[0], bytes, dst_rank, at, &info, to->window, s.options, s.work);
@@ -231,8 +239,8 @@ TorchCommWindow::WorkPtr TorchCommWindow::fetch_add_into(const Tensor &result, i
     const std::shared_ptr<Shown> on = shown("fetch_add_into");
     check_result("fetch_add_into", *on, result);
     auto launch = [=](const Start &s) {
-        return tutti_fetch_add(uint64_t(value), static_cast<uint64_t *>(s.out[0]), rank, offset * 8, on->window,
-                               s.options, s.work);
+        return tutti_fetch_add(uint64_t(value), static_cast<uint64_t *>(s.out[0]), rank, in_bytes(offset, 8),
+                               on->window, s.options, s.work);
     };
     return submit("fetch_add", on, how, launch, {}, {result});
 }
@@ -244,7 +252,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::compare_swap_into(const Tensor &result
     check_result("compare_swap_into", *on, result);
     auto launch = [=](const Start &s) {
         return tutti_compare_swap(uint64_t(expected), uint64_t(desired), static_cast<uint64_t *>(s.out[0]), rank,
-                                  offset * 8, on->window, s.options, s.work);
+                                  in_bytes(offset, 8), on->window, s.options, s.work);
     };
     return submit("compare_swap", on, how, launch, {}, {result});
 }
@@ -254,7 +262,7 @@ int64_t TorchCommWindow::fetch_add(int rank, size_t offset, int64_t value)
     const std::shared_ptr<Shown> on = shown("fetch_add");
     auto before = std::make_shared<uint64_t>(0);
     submit("fetch_add", on, {}, [=](const Start &s) {
-        return tutti_fetch_add(uint64_t(value), before.get(), rank, offset * 8, on->window, s.options, s.work);
+        return tutti_fetch_add(uint64_t(value), before.get(), rank, in_bytes(offset, 8), on->window, s.options, s.work);
     })->wait_blocking();
     return int64_t(*before);
 }
@@ -264,8 +272,8 @@ int64_t TorchCommWindow::compare_swap(int rank, size_t offset, int64_t expected,
     const std::shared_ptr<Shown> on = shown("compare_swap");
     auto before = std::make_shared<uint64_t>(0);
     submit("compare_swap", on, {}, [=](const Start &s) {
-        return tutti_compare_swap(uint64_t(expected), uint64_t(desired), before.get(), rank, offset * 8, on->window,
-                                  s.options, s.work);
+        return tutti_compare_swap(uint64_t(expected), uint64_t(desired), before.get(), rank, in_bytes(offset, 8),
+                                  on->window, s.options, s.work);
     })->wait_blocking();
     return int64_t(*before);
 }

@@ -10,6 +10,8 @@
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
+#include <thread>
+
 namespace py = pybind11;
 using tutti_torch::Backend;
 using tutti_torch::Release;
@@ -80,13 +82,19 @@ class QuantisedCalls
     void enter()
     {
         TORCH_CHECK(!within_, "tutti: Quantised: it is entered already");
+        thread_ = std::this_thread::get_id();
         within_.emplace(how_);
     }
-    void leave(const py::args &) { within_.reset(); }
+    void leave(const py::args &)
+    {
+        TORCH_CHECK(thread_ == std::this_thread::get_id(), "tutti: Quantised: it was entered by another thread");
+        within_.reset();
+    }
 
   private:
     tutti_torch::Quantised how_;
     std::optional<tutti_torch::WithQuantised> within_;
+    std::thread::id thread_;
 };
 
 static void define_quantised(py::module_ &module)
