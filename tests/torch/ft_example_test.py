@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: long
 # timeout: 900
-"""Digits, learned by three groups through 20 kills (examples/torch/train_ft.py): to the accuracy that is had without."""
+"""Digits, learned by three groups through 20 kills (examples/torch/train_ft.py): to the accuracy without them."""
 
 from __future__ import annotations
 

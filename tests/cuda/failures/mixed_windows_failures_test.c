@@ -214,6 +214,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(threads)};
     gpu_ranks_need_device();
-    setenv("TUTTI_GPU_PIECE", "16384", 1); /* large calls are many pieces */
+    setenv("TUTTI_GPU_PIECE", "32768", 1); /* large calls are eight pieces */
     return cmocka_run_group_tests_name("failures of windows of devices and hosts", tests, NULL, NULL);
 }
