@@ -30,6 +30,7 @@ from torch.distributed.distributed_c10d import (
 
 import ranks
 from comms_support import Process, on_threads
+from tutti_torch.ft import meeting
 from tutti_torch.ft import process_group as pgs
 from tutti_torch.ft.process_group import ProcessGroup, ProcessGroupBabyTutti, ProcessGroupTutti
 from tutti_torch.ft.work import _DummyWork
@@ -120,6 +121,16 @@ class Threads(unittest.TestCase):
                 pg.shutdown()
 
             on_threads(3, body)
+
+    def test_the_secret_may_be_a_file(self) -> None:
+        """The store where members meet believes who knows it."""
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("sesame\n")
+            file.flush()
+            with mock.patch.dict(os.environ, {"TUTTI_SECRET": "", "TUTTI_SECRET_FILE": file.name}):
+                self.assertEqual(meeting.secret(), "sesame")
+            with mock.patch.dict(os.environ, {"TUTTI_SECRET": "other", "TUTTI_SECRET_FILE": file.name}):
+                self.assertEqual(meeting.secret(), "other")
 
     def test_a_baby_counts_what_is_held(self) -> None:
         pg = ProcessGroupBabyTutti(timeout=LONG)

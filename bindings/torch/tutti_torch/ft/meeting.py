@@ -78,7 +78,12 @@ _served: Dict[int, _C.StoreServer] = {}  # by process; a forked one keeps its pa
 
 
 def secret() -> str:
-    return os.environ.get("TUTTI_SECRET", "")
+    """The job's, by TUTTI_SECRET or the file TUTTI_SECRET_FILE; "": there is none."""
+    given, path = os.environ.get("TUTTI_SECRET", ""), os.environ.get("TUTTI_SECRET_FILE", "")
+    if given or not path:
+        return given
+    with open(path, encoding="utf-8") as file:
+        return file.read().rstrip("\r\n")
 
 
 def served_port() -> int:
