@@ -5,105 +5,34 @@
 #include "base/base.h"
 #include "base/config.h"
 #include "ft/serve/serve.h"
+#include "tools/tutti/http.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-#define PATIENCE_S 10
-#define MOST_BYTES ((size_t)64 << 20)
-
-/* ---- the text ---- */
-static int dial(const char *host, const char *port)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    const struct timeval most = {PATIENCE_S, 0};
-    struct addrinfo *all = NULL;
-    int fd = -1;
-
-    if (getaddrinfo(host, port, &hints, &all) != 0) return -1;
-    for (struct addrinfo *one = all; one && fd < 0; one = one->ai_next) {
-        fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd < 0) continue;
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-        if (connect(fd, one->ai_addr, one->ai_addrlen) == 0) continue;
-        close(fd);
-        fd = -1;
-    }
-    freeaddrinfo(all);
-    return fd;
-}
-
-/* All that comes until the other end closes; NULL: it does not come whole. */
-static char *read_all(int fd)
-{
-    size_t n = 0, room = 1 << 16;
-    char *text = malloc(room + 1);
-    ssize_t got = 0;
-
-    while (text && (got = recv(fd, text + n, room - n, 0)) > 0) {
-        n += (size_t)got;
-        if (n < room) continue;
-        char *more = room < MOST_BYTES ? realloc(text, 2 * room + 1) : NULL;
-        if (!more) break;
-        text = more, room *= 2;
-    }
-    if (!text || got != 0) {
-        free(text);
-        return NULL;
-    }
-    text[n] = '\0';
-    return text;
-}
-
-/* "http://JOB@host:port", as clients have it. */
-struct where {
-    char host[256], port[6], job[65];
-};
-static bool read_address(const char *text, struct where *where)
-{
-    const char *at = strncmp(text, "http://", 7) == 0 ? text + 7 : text, *job = strchr(at, '@');
-    const char *end = at + strcspn(at, "/,"), *host = job && job < end ? job + 1 : at, *colon = end;
-
-    *where = (struct where){.job = "default"};
-    if (host > at) snprintf(where->job, sizeof where->job, "%.*s", (int)(host - 1 - at), at);
-    while (colon > host && *colon != ':') colon--;
-    if (colon == host || end - colon < 2 || end - colon > 6 || colon - host >= (ptrdiff_t)sizeof where->host)
-        return false;
-    memcpy(where->port, colon + 1, (size_t)(end - colon - 1));
-    const bool brackets = host[0] == '[' && colon[-1] == ']';
-    memcpy(where->host, host + brackets, (size_t)(colon - host) - (size_t)(2 * brackets));
-    return true;
-}
+#define PATIENCE_MS 10000
 
 /* The body; NULL: a sentence was printed. */
 static char *fetch(const char *address, const char *token)
 {
-    struct where where;
-    char request[1024];
+    struct tutti_http_where where;
+    char path[128];
 
-    if (!read_address(address, &where)) {
+    if (!tutti_http_where(address, &where)) {
         fprintf(stderr, "tutti ft status: \"%s\" is no address: write http://HOST:PORT\n", address);
         return NULL;
     }
-    const int fd = dial(where.host, where.port);
-    snprintf(request, sizeof request, "GET /status.json?job=%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s%s%s\r\n",
-             where.job, where.host, token[0] ? "Authorization: Bearer " : "", token, token[0] ? "\r\n" : "");
-    const bool sent = fd >= 0 && send(fd, request, strlen(request), MSG_NOSIGNAL) == (ssize_t)strlen(request);
-    char *text = sent ? read_all(fd) : NULL, *body = text ? strstr(text, "\r\n\r\n") : NULL;
-    if (fd >= 0) close(fd);
+    snprintf(path, sizeof path, "/status.json?job=%s", where.job);
+    char *answer = tutti_http_get(&where, path, token, PATIENCE_MS);
+    const char *body = answer ? tutti_http_body(answer) : NULL;
     if (!body)
         fprintf(stderr, "tutti ft status: no answer from %s port %s: %s\n", where.host, where.port, strerror(errno));
-    else if (strncmp(text, "HTTP/1.1 200", 12) != 0)
-        fprintf(stderr, "tutti ft status: %s", body + 4), body = NULL;
-    char *copy = body ? strdup(body + 4) : NULL;
-    free(text);
+    else if (!tutti_http_is_ok(answer))
+        fprintf(stderr, "tutti ft status: %s", body), body = NULL;
+    char *copy = body ? strdup(body) : NULL;
+    free(answer);
     return copy;
 }
 
