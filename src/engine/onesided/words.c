@@ -65,7 +65,7 @@ void tutti_access_timeout(struct tutti_team *team, const struct tutti_one_access
 void tutti_access_lost(struct tutti_team *team, const struct tutti_one_access *access, uint32_t peer,
                        enum tutti_life life)
 {
-    char call[TUTTI_CALL_TEXT] = "an access to its memory", text[TUTTI_ERROR_TEXT] = "";
+    char call[TUTTI_CALL_TEXT] = "an answer to its access", text[TUTTI_ERROR_TEXT] = "";
 
     if (access) tutti_say_access(access, call, sizeof(call));
     tutti_say_lost(team, peer, life, call, text, sizeof(text));

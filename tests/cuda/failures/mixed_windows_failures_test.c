@@ -173,7 +173,7 @@ static void death_in_put(struct rank *rank)
     RANK_CHECK_STATUS(rank, TUTTI_ERR_PEER_DEAD, ending(rank, &error));
     RANK_CHECK(rank, is_lost(&error, " died "));
     RANK_CHECK(rank, strstr(error.text, "put_signal") || strstr(error.text, "flush") ||
-                         strstr(error.text, "an access to its memory"));
+                         strstr(error.text, "an answer to its access"));
     RANK_CHECK(rank, still_usable(&s, TUTTI_ERR_PEER_DEAD));
     side_close(&s);
 }
