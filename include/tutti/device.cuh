@@ -27,8 +27,8 @@
  * one. A wait ends after timeout_ns, or when the communicator fails (a peer died, another deadline passed, abort). It
  * then returns -1, as does from then on what would have to wait: leave the kernel; the host has the sentence
  * (tutti_comm_state).
- * Calls return 0, or -1 too where a peer, an offset or an index is out of range: nothing was done
- * (fetch_add, compare_swap, read_signal and reset_signal check nothing). */
+ * Calls return 0, or -1 too where a peer, an offset or an index is out of range: nothing was done. fetch_add,
+ * compare_swap and read_signal then return all ones. */
 
 #include <tutti/device.h>
 
@@ -367,17 +367,23 @@ class device_window : public tutti_device_window
         const bool met = inside::place(s) != 0 || inside::wait(&signals[me][index], alarm, want);
         return inside::any(s, !met) ? -1 : 0;
     }
-    TUTTI_DEVICE_MEMBER uint64_t read_signal(uint32_t index) const { return machine::acquire(&signals[me][index]); }
-    /* To 0; no peer may change it at that time. */
-    TUTTI_DEVICE_MEMBER void reset_signal(uint32_t index, scope s = scope::thread) const
+    TUTTI_DEVICE_MEMBER uint64_t read_signal(uint32_t index) const
     {
+        return index < n_signals ? machine::acquire(&signals[me][index]) : ~UINT64_C(0);
+    }
+    /* To 0; no peer may change it at that time. */
+    TUTTI_DEVICE_MEMBER int reset_signal(uint32_t index, scope s = scope::thread) const
+    {
+        if (index >= n_signals) return -1;
         inside::sync(s);
         if (inside::place(s) == 0) machine::store(&signals[me][index], (uint64_t)0);
+        return 0;
     }
 
     /* ---- atomic, of one thread: 64-bit words in a part, at a multiple of 8; what was there before ---- */
     TUTTI_DEVICE_MEMBER uint64_t fetch_add(uint64_t value, int32_t rank, size_t offset) const
     {
+        if (!has_word(rank, offset)) return ~UINT64_C(0);
         machine::fence();
         const uint64_t before = machine::add(word_at(rank, offset), value);
         machine::fence();
@@ -385,6 +391,7 @@ class device_window : public tutti_device_window
     }
     TUTTI_DEVICE_MEMBER uint64_t compare_swap(uint64_t expected, uint64_t desired, int32_t rank, size_t offset) const
     {
+        if (!has_word(rank, offset)) return ~UINT64_C(0);
         machine::fence();
         const uint64_t before = machine::swap_if(word_at(rank, offset), expected, desired);
         machine::fence();
@@ -426,6 +433,10 @@ class device_window : public tutti_device_window
     TUTTI_DEVICE_MEMBER bool holds(int32_t rank, size_t offset, size_t length) const
     {
         return is_rank(rank) && offset <= bytes[rank] && length <= bytes[rank] - offset;
+    }
+    TUTTI_DEVICE_MEMBER bool has_word(int32_t rank, size_t offset) const
+    {
+        return holds(rank, offset, sizeof(uint64_t)) && (uintptr_t)word_at(rank, offset) % sizeof(uint64_t) == 0;
     }
     TUTTI_DEVICE_MEMBER uint64_t *word_at(int32_t rank, size_t offset) const
     {

@@ -112,9 +112,9 @@ enum tutti_status oneccl_carrier_start(struct oneccl_carrier **out, const struct
 /* Memory for a job, kept for the next one. MEMORY. The carrier rests. */
 enum tutti_status oneccl_carrier_room(struct oneccl_carrier *carrier, size_t bytes);
 void oneccl_carrier_ask(struct oneccl_carrier *carrier);
-/* Ends it: the communicator is destroyed if all is well, and it rests; else not. A thread that is within oneCCL is left
- * there, with what it works on. */
-void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well);
+/* Ends it, by the deadline: the communicator is destroyed if all is well, and it rests; else not. A thread that is
+ * within oneCCL is left there, with what it works on. */
+void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well, uint64_t deadline_ns);
 /* One was left within oneCCL: this process has no oneCCL any more. */
 #define ONECCL_IS_LOST "a call of this process was left behind within oneCCL, which serves it no more"
 bool oneccl_is_lost(void);

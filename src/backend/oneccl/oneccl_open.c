@@ -184,9 +184,10 @@ static bool all_live(const struct oneccl_backend *b)
 }
 
 /* Whether all members have come to the end before one gave up waiting; equal on all who live. */
-static bool all_end(struct oneccl_backend *b)
+static bool all_end(struct oneccl_backend *b, uint64_t deadline_ns)
 {
-    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    const uint64_t farewell_ns = tutti_deadline_ns(FAREWELL_NS);
+    const uint64_t until = farewell_ns < deadline_ns ? farewell_ns : deadline_ns;
     uint32_t ended = atomic_load(&b->boards->ended);
     while (!(ended & GIVEN_UP) && !atomic_compare_exchange_weak(&b->boards->ended, &ended, ended + 1)) {
     }
@@ -199,10 +200,10 @@ static bool all_end(struct oneccl_backend *b)
 
 /* oneCCL destroys a communicator together: rank 0 waits for the others, and these end their process where rank 0's is
  * gone. So all do it at once, or nobody does: then it stays until the process ends, as it does between hosts. */
-static bool may_destroy(struct oneccl_backend *b)
+static bool may_destroy(struct oneccl_backend *b, uint64_t deadline_ns)
 {
     if (!b->boards) return false;
-    if (!b->lost) return all_end(b);
+    if (!b->lost) return all_end(b, deadline_ns);
     atomic_fetch_or(&b->boards->ended, GIVEN_UP);
     return false;
 }
@@ -210,9 +211,8 @@ static bool may_destroy(struct oneccl_backend *b)
 static void oneccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct oneccl_backend *b = oneccl_of(backend);
-    (void)deadline_ns;
-    const bool together = (b->carrier || b->lost) && may_destroy(b);
-    if (b->carrier) oneccl_carrier_end(b->carrier, together);
+    const bool together = (b->carrier || b->lost) && may_destroy(b, deadline_ns);
+    if (b->carrier) oneccl_carrier_end(b->carrier, together, deadline_ns);
     boards_leave(b);
     discard(b);
 }

@@ -55,7 +55,8 @@ static struct tutti_move *take(struct tutti_mover *mover)
     return move;
 }
 
-/* Until what is on the stream is over. After a failure streams go on, so this ends unless the device is stuck. */
+/* Until what is on the stream is over. Whoever asked for the move has a deadline; when that passes, the communicator
+ * fails, here too. After a failure streams go on, so this ends unless the device is stuck. */
 static enum tutti_status await(struct tutti_mover *mover)
 {
     const struct tutti_device_ops *ops = mover->device->ops;

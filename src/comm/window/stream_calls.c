@@ -56,14 +56,18 @@ static enum tutti_status await(const struct streaming *call, const struct tutti_
     return call->device->ops->stream_wait_word(call->device, call->stream, go, turn);
 }
 
-/* ... and copies what it brought; streamed is held for that. */
+/* ... and copies what it brought; streamed is held for that. On failure as begin. */
 static enum tutti_status bring(const struct streaming *call, struct tutti_streamed *streamed, void *to,
                                const void *from, size_t bytes)
 {
     const struct tutti_device_ops *ops = call->device->ops;
-    TUTTI_TRY(await(call, streamed, streamed->turn));
-    TUTTI_TRY(ops->copy(call->device, to, from, bytes, call->stream));
-    return ops->host_call(call->device, call->stream, tutti_streamed_passed, streamed);
+    enum tutti_status status = await(call, streamed, streamed->turn);
+    if (status >= 0) status = ops->copy(call->device, to, from, bytes, call->stream);
+    if (status >= 0) status = ops->host_call(call->device, call->stream, tutti_streamed_passed, streamed);
+    if (status >= 0) return status;
+    streamed->pinned = NULL;
+    tutti_streamed_drop(streamed);
+    return status;
 }
 
 /* A whole call, for which the stream waits or does not. */
@@ -142,22 +146,21 @@ static enum tutti_status get(struct streaming *call)
     const size_t piece = call->streams->piece_bytes;
     struct tutti_streamed *asked[AHEAD];
     size_t first = 0, next = 0; /* bytes */
+    enum tutti_status status = TUTTI_OK;
     if (a->bytes == 0) return TUTTI_OK;
     if (!is_on_device(a->dest)) return pass(call, true);
-    while (first < a->bytes) {
+    while (first < a->bytes && status >= 0) {
         const bool any = next > first, may = next < a->bytes && (next - first) / piece < AHEAD;
-        const enum tutti_status status = may ? get_begin(call, next, any, &asked[next / piece % AHEAD]) : TUTTI_PENDING;
-        if (status < 0) return status;
-        if (status == TUTTI_OK) {
-            next += piece_of(call, next);
-            continue;
-        }
+        status = may ? get_begin(call, next, any, &asked[next / piece % AHEAD]) : TUTTI_PENDING;
+        if (status == TUTTI_OK) next += piece_of(call, next);
+        if (status != TUTTI_PENDING) continue;
         struct tutti_streamed *streamed = asked[first / piece % AHEAD];
-        const size_t bytes = piece_of(call, first);
-        TUTTI_TRY(bring(call, streamed, (char *)a->dest + first, streamed->pinned->at, bytes));
-        first += bytes;
+        const size_t at = first;
+        first += piece_of(call, at);
+        status = bring(call, streamed, (char *)a->dest + at, streamed->pinned->at, first - at);
     }
-    return TUTTI_OK;
+    for (; first < next; first += piece_of(call, first)) tutti_streamed_drop(asked[first / piece % AHEAD]);
+    return status < 0 ? status : TUTTI_OK;
 }
 
 static enum tutti_status change(struct streaming *call)

@@ -145,6 +145,9 @@ CUDA_KERNEL(case_refused, struct window_case, x, 32)
     wrong += x.w.wait_signal(x.w.n_signals, TUTTI_COMPARE_EQ, 0) == 0;
     wrong += x.w.barrier(TUTTI_DEVICE_BARRIERS) == 0;
     wrong += x.w.peer(none) != nullptr;
+    wrong += x.w.fetch_add(1, none, 0) != ~UINT64_C(0) || x.w.fetch_add(1, me, size - 4) != ~UINT64_C(0);
+    wrong += x.w.compare_swap(0, 1, -1, 0) != ~UINT64_C(0) || x.w.compare_swap(0, 1, me, 4) != ~UINT64_C(0);
+    wrong += x.w.read_signal(x.w.n_signals) != ~UINT64_C(0) || x.w.reset_signal(x.w.n_signals) != -1;
     if (cuda_thread() != 0) return;
     for (uint32_t compare = TUTTI_COMPARE_EQ; compare <= TUTTI_COMPARE_GE; compare++) { /* of a signal that is 5 */
         const uint64_t values[] = {5, 4, 6, 5, 4, 5};

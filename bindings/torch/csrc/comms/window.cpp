@@ -55,7 +55,7 @@ void TorchCommWindow::tensor_register(const Tensor &tensor, bool owning)
         made->bytes = tensor.nbytes();
         made->taken.resize(size_t(comm_->size()));
         tutti_window_config config = TUTTI_WINDOW_CONFIG_INIT;
-        config.n_signals = uint32_t(comm_->size()) + n_signals_;
+        config.n_signals = uint32_t(std::min<uint64_t>(uint64_t(comm_->size()) + n_signals_, UINT32_MAX));
         check(tutti_window_create(made->comm->handle(), tensor.data_ptr(), made->bytes, &config, &made->window));
         std::lock_guard<std::mutex> guard(mutex_);
         shown_ = std::move(made);
