@@ -168,7 +168,10 @@ struct tutti_ft_place {
     bool heal;                          /* this rank takes the state of a peer first ... */
     uint32_t source_rank;               /* ... this one; UINT32_MAX: none */
     const char *source_manager_address; /* "" if none */
-    uint32_t n_targets;                 /* groups that take the state from this rank */
+    uint32_t n_sources;         /* groups that have this very state: that one and, at most three, others; 0 ... */
+    const char *const *sources; /* ... where the manager does not tell them; addresses of their managers */
+    bool offers;                /* this rank is among such sources of a peer, whether or not the next two name it */
+    uint32_t n_targets;         /* groups that take the state from this rank */
     const uint32_t *targets;
     uint32_t n_replicas; /* = replica_world_size; 0 where the manager does not tell the names */
     const char *const *replica_ids;

@@ -86,7 +86,8 @@ static bool is_sound(const Torchft__ManagerQuorumResponse *r)
         return false;
     if ((has_source && !is_rank(r->recover_src_replica_rank, n)) || (has_max && !is_rank(r->max_replica_rank, n)))
         return false;
-    if (r->n_recover_dst_replica_ranks > (size_t)n || (r->n_replica_ids > 0 && r->n_replica_ids != (size_t)n))
+    if (r->n_recover_dst_replica_ranks > (size_t)n || r->n_source_addresses > (size_t)n ||
+        (r->n_replica_ids > 0 && r->n_replica_ids != (size_t)n))
         return false;
     for (size_t i = 0; i < r->n_recover_dst_replica_ranks; i++)
         if (!is_rank(r->recover_dst_replica_ranks[i], n)) return false;
@@ -114,6 +115,9 @@ static void fill(struct given *given)
         .heal = r->heal,
         .source_rank = has_source ? (uint32_t)r->recover_src_replica_rank : UINT32_MAX,
         .source_manager_address = r->recover_src_manager_address,
+        .n_sources = (uint32_t)r->n_source_addresses,
+        .sources = (const char *const *)r->source_addresses,
+        .offers = r->offers,
         .n_targets = (uint32_t)r->n_recover_dst_replica_ranks,
         .targets = given->targets,
         .n_replicas = (uint32_t)r->n_replica_ids,

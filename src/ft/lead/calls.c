@@ -26,10 +26,11 @@ static char *text_of(const char *text)
     return (char *)(uintptr_t)text; /* what is packed is not changed */
 }
 
-/* The three lists of an answer. */
+/* The lists of an answer. */
 struct lists {
     int64_t *targets;
     char **ids, **handles;
+    char *sources[TUTTI_SOURCES];
 };
 
 static bool lists_make(struct lists *lists, uint32_t group_rank, const struct tutti_quorum *quorum,
@@ -40,6 +41,8 @@ static bool lists_make(struct lists *lists, uint32_t group_rank, const struct tu
                             .handles = tutti_alloc_array(quorum->n, sizeof(lists->handles[0]))};
     if (!lists->targets || !lists->ids || !lists->handles) return false;
     for (uint32_t i = 0; i < place->n_targets; i++) lists->targets[i] = place->targets[i];
+    for (uint32_t i = 0; i < place->n_sources; i++)
+        lists->sources[i] = text_of(quorum->members[place->sources[i]]->address);
     for (uint32_t i = 0; i < quorum->n; i++) {
         const struct tutti_replica *member = quorum->members[i];
         lists->ids[i] = text_of(member->replica_id);
@@ -90,6 +93,8 @@ void lead_placed(void *arg, uint64_t request, uint32_t group_rank, const struct 
     r.store_address = text_of(place->store_address);
     r.commit_failures = place->commit_failures;
     r.n_recover_dst_replica_ranks = place->n_targets, r.recover_dst_replica_ranks = lists.targets;
+    r.n_source_addresses = place->n_sources, r.source_addresses = lists.sources;
+    r.offers = place->offers;
     r.n_replica_ids = quorum->n, r.replica_ids = lists.ids;
     r.n_reconfigure_handles = have_handles(quorum, group_rank) ? quorum->n : 0;
     r.reconfigure_handles = lists.handles;

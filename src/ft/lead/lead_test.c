@@ -148,6 +148,9 @@ static void test_two_groups_of_two(void **state)
         assert_string_equal(p->source_manager_address, i < 2 ? "" : tutti_ft_manager_address(a));
         assert_int_equal(p->n_targets, i < 2);
         if (i < 2) assert_int_equal(p->targets[0], 1);
+        assert_int_equal(p->offers, i < 2);
+        assert_int_equal(p->n_sources, i >= 2);
+        if (i >= 2) assert_string_equal(p->sources[0], tutti_ft_manager_address(a));
         assert_int_equal(p->n_replicas, 2);
         assert_string_equal(p->replica_ids[1], "b");
         assert_non_null(p->handles);

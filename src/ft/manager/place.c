@@ -40,29 +40,37 @@ static struct view view_of(const struct tutti_quorum *quorum, uint32_t group_ran
     return view;
 }
 
-/* The k-th of those that do not recover. */
-static uint32_t source_of(const struct view *view, uint32_t k)
+/* The sources of one member that recovers, of n that are up to date: the first and the next. */
+static void give_sources(const uint32_t *up, uint32_t n, uint64_t first, uint32_t member, struct tutti_place *out)
 {
-    for (uint32_t i = 0; i < view->quorum->n; i++)
-        if (!recovers(view, i) && k-- == 0) return i;
-    return TUTTI_NOBODY;
+    for (uint32_t j = 0; j < n && j < TUTTI_SOURCES; j++) {
+        const uint32_t source = up[(first + j) % n];
+        if (member == out->rank) out->sources[out->n_sources++] = source;
+        if (source != out->rank) continue;
+        out->offers = true;
+        if (j == 0) out->targets[out->n_targets++] = member;
+    }
 }
 
 /* Who recovers, in order, gets the sources in order, shifted by group_rank. */
 static enum tutti_status pair(const struct view *view, uint32_t group_rank, struct tutti_place *out)
 {
     const uint32_t n = view->quorum->n;
-    uint32_t n_sources = 0, k = 0;
+    uint32_t *up = tutti_alloc_array(n, sizeof(up[0]));
+    uint32_t n_up = 0, k = 0;
 
-    for (uint32_t i = 0; i < n; i++) n_sources += !recovers(view, i);
     out->targets = tutti_alloc_array(n, sizeof(out->targets[0]));
-    if (!out->targets) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a quorum's place");
-    for (uint32_t i = 0; i < n; i++) {
-        if (!recovers(view, i)) continue;
-        const uint32_t source = source_of(view, (uint32_t)(((uint64_t)k++ + group_rank) % n_sources));
-        if (i == out->rank) out->source = source;
-        if (source == out->rank) out->targets[out->n_targets++] = i;
+    if (!up || !out->targets) {
+        tutti_free(up);
+        tutti_place_fini(out);
+        return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a quorum's place");
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (!recovers(view, i)) up[n_up++] = i;
+    for (uint32_t i = 0; i < n; i++)
+        if (recovers(view, i)) give_sources(up, n_up, (uint64_t)k++ + group_rank, i, out);
+    tutti_free(up);
+    if (out->n_sources > 0) out->source = out->sources[0];
     return TUTTI_OK;
 }
 

@@ -8,13 +8,15 @@
  *
  * Members that are at the greatest step are up to date; the others recover from them. At step 0 of all, with init_sync,
  * all but one take their state from that one, since nobody's is the right one. Each rank of a group has its own sources
- * and its own store, shifted by its number, so that the load is shared.
+ * and its own store, shifted by its number, so that the load is shared. Behind torchft's one source come the next ones
+ * that are up to date: who can read from several does, and these offer their state, too.
  *
  * Thread: any. Ownership: the strings are the quorum's. */
 
 #include "ft/lighthouse/lighthouse.h"
 
 #define TUTTI_NOBODY UINT32_MAX
+#define TUTTI_SOURCES 4 /* members that one recovers from at most */
 
 struct tutti_place {
     uint32_t rank, size;         /* among the members, in the order of their names */
@@ -25,8 +27,11 @@ struct tutti_place {
     bool heals;
     uint32_t source;            /* the member that it recovers from, TUTTI_NOBODY if it does not */
     const char *source_address; /* of its manager, "" if it does not */
-    uint32_t n_targets;         /* members that recover from this one ... */
-    uint32_t *targets;          /* ... freed by tutti_place_fini */
+    uint32_t n_sources;         /* that one and the next: 0 if it does not recover */
+    uint32_t sources[TUTTI_SOURCES];
+    bool offers;        /* it is one of somebody's sources */
+    uint32_t n_targets; /* members that recover from this one ... */
+    uint32_t *targets;  /* ... freed by tutti_place_fini */
 };
 /* group_rank: the caller's rank in its group. ARGUMENT: the group is no member, whose ids the text names. MEMORY. */
 enum tutti_status tutti_place_find(const struct tutti_quorum *quorum, const char *replica_id, uint32_t group_rank,

@@ -78,6 +78,7 @@ static void test_recovery(void **state)
 {
     const int64_t steps[] = {0, 1, 0, 1, 0};
     struct sample s;
+    struct tutti_place place;
 
     (void)state;
     sample_make(&s, 5, steps);
@@ -86,6 +87,11 @@ static void test_recovery(void **state)
     check_targets(&s, "r1", 1, true, "2");
     check_targets(&s, "r3", 1, true, "0 4");
     check_targets(&s, "r0", 0, true, "");
+    assert_int_equal(tutti_place_find(&s.quorum, "r0", 0, true, &place), TUTTI_OK);
+    assert_int_equal(place.n_sources, 2); /* all that are up to date, the one that torchft would name first */
+    assert_int_equal(place.sources[0], 1);
+    assert_int_equal(place.sources[1], 3);
+    tutti_place_fini(&place);
 }
 
 /* All members' places together: who heals has one source, which is up to date, does not heal itself and knows of it. */
@@ -118,7 +124,16 @@ static void test_all_places_fit(void **state)
                 assert_false(places[p->source].heals);
                 assert_int_equal(steps[p->source], p->max_step);
                 assert_int_equal(p->n_targets, 0);
+                assert_int_equal(p->sources[0], p->source);
             }
+            assert_int_equal(p->n_sources > 0, p->heals);
+            for (uint32_t k = 0; k < p->n_sources; k++) {
+                const uint32_t source = p->sources[k];
+                assert_true(places[source].offers && !places[source].heals);
+                assert_int_equal(steps[source], p->max_step);
+                for (uint32_t l = 0; l < k; l++) assert_int_not_equal(source, p->sources[l]);
+            }
+            assert_false(p->n_targets > 0 && !p->offers);
             for (uint32_t t = 0; t < p->n_targets; t++) {
                 assert_int_equal(places[p->targets[t]].source, i);
                 told[p->targets[t]]++;

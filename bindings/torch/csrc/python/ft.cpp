@@ -109,6 +109,8 @@ struct QuorumResult {
     bool heal = false;
     int64_t commit_failures = 0;
     Texts replica_ids, reconfigure_handles;
+    Texts recover_src_manager_addresses; /* this and the next are not torchft's */
+    bool offers = false;
 };
 
 void define_data(py::module_ &module)
@@ -157,7 +159,9 @@ void define_data(py::module_ &module)
         .def_readwrite("heal", &QuorumResult::heal)
         .def_readwrite("commit_failures", &QuorumResult::commit_failures)
         .def_readwrite("replica_ids", &QuorumResult::replica_ids)
-        .def_readwrite("reconfigure_handles", &QuorumResult::reconfigure_handles);
+        .def_readwrite("reconfigure_handles", &QuorumResult::reconfigure_handles)
+        .def_readwrite("recover_src_manager_addresses", &QuorumResult::recover_src_manager_addresses)
+        .def_readwrite("offers", &QuorumResult::offers);
 }
 
 /* ---- the lighthouse ---- */
@@ -317,6 +321,8 @@ QuorumResult result_of(const tutti_ft_place &place)
     result.heal = place.heal;
     result.commit_failures = place.commit_failures;
     result.replica_ids = Texts(place.replica_ids, place.replica_ids + place.n_replicas);
+    result.recover_src_manager_addresses = Texts(place.sources, place.sources + place.n_sources);
+    result.offers = place.offers;
     if (place.handles) result.reconfigure_handles = Texts(place.handles, place.handles + place.replica_world_size);
     return result;
 }

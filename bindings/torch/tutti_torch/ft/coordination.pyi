@@ -47,6 +47,8 @@ class QuorumResult:
     commit_failures: int
     replica_ids: List[str]
     reconfigure_handles: List[str]
+    recover_src_manager_addresses: List[str]
+    offers: bool
     def __init__(self) -> None: ...
 
 class LighthouseServer:
