@@ -81,11 +81,11 @@ class Replicas(unittest.TestCase):
             if lighthouse:
                 lighthouse.__exit__()
 
-    def start(self, i):
+    def start(self, i, heartbeat_timeout_ms=1500):
         peers = ",".join(f"http://127.0.0.1:{port}" for port in self.ports)
         state = os.path.join(self.folder.name, str(i))
         options = ["--peers", peers, "--number", str(i), "--state", state, "--min-replicas", "2"]
-        options += ["--heartbeat-timeout-ms", "1500"]
+        options += ["--heartbeat-timeout-ms", str(heartbeat_timeout_ms)]
         self.lighthouses[i] = Lighthouse(tutti, *options, bind=f"127.0.0.1:{self.ports[i]}")
 
     def kill(self, i):
@@ -172,7 +172,7 @@ class Replicas(unittest.TestCase):
 
     def test_a_death_is_known_through_another_lighthouse(self):
         for i in range(3):
-            self.start(i)
+            self.start(i, 60000)
         leader = self.wait_for_leader()
         client = Client(self.ports[(leader + 1) % 3])
         self.assertEqual(client.heartbeat(b"a"), b"")
@@ -180,8 +180,7 @@ class Replicas(unittest.TestCase):
         status = wait_for(
             lambda: (lambda text: text if '"state":"lost"' in text else "")(
                 self.lighthouses[leader].get("/status.json")[1]
-            ),
-            1.4,
+            )
         )
         self.assertEqual(json.loads(status)["groups"][0]["replica_id"], "a")
 

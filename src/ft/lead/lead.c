@@ -160,6 +160,7 @@ void tutti_ft_manager_close(struct tutti_ft_manager *manager)
     tutti_servers_close(manager->lighthouses);
     if (manager->loop) tutti_loop_close(manager->loop);
     tutti_manager_destroy(manager->machine);
+    tutti_known_forget(&manager->known);
     tutti_free(manager->replica_id);
     tutti_free(manager->ranks);
     tutti_free(manager);

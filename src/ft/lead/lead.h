@@ -6,6 +6,7 @@
  * calls, on a loop's thread. What the files of this room share; the calls themselves are <tutti/ft.h>'s. Begin with
  * lead.c. Of this room alone, on the loop's thread. */
 
+#include "ft/ask/known.h"
 #include "ft/ask/servers.h"
 #include "ft/manager/manager.h"
 #include "ft/message/message.h"
@@ -26,6 +27,8 @@ struct tutti_ft_manager {
     struct tutti_servers *lighthouses;
     struct tutti_manager *machine;
     struct tutti_asked quorum, beat, leave;
+    struct tutti_known known; /* the last quorum, as Step tells it */
+    uint64_t plain_until_ns;  /* the lighthouse does not know Step: so long it is asked by Quorum */
     struct lead_rank *ranks;
     uint32_t world_size;
     uint64_t connect_ns;

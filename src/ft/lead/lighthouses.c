@@ -2,11 +2,14 @@
 /* What the manager says to the lighthouse: for a quorum, that it lives and how far its ranks are, that it leaves. */
 #include "ft/lead/lead.h"
 
+#include <tutti.pb-c.h>
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#define BEAT_NS (5 * TUTTI_NS_PER_S) /* a lighthouse that does not answer a heartbeat for so long is lost */
+#define BEAT_NS (5 * TUTTI_NS_PER_S)   /* a lighthouse that does not answer a heartbeat for so long is lost */
+#define PLAIN_NS (10 * TUTTI_NS_PER_S) /* so long one that does not know Step is not asked by it */
 #define LEAVE_NS (300 * TUTTI_NS_PER_MS)
 
 static char *text_of(const char *text)
@@ -14,49 +17,108 @@ static char *text_of(const char *text)
     return (char *)(uintptr_t)text; /* what is packed is not changed */
 }
 
-/* ---- quorums ---- */
+/* ---- quorums: by Step; at a lighthouse that does not know it, as torchft's does not, by Quorum ---- */
+static void ask_again(struct tutti_ft_manager *lead)
+{
+    tutti_manager_repeat(lead->machine, tutti_now_ns());
+    lead_settle(lead);
+}
+
+static void unanswered(struct tutti_ft_manager *lead, enum tutti_rpc_status status, const char *message)
+{
+    char text[500];
+
+    snprintf(text, sizeof text, "the lighthouse at %s %s: %.300s", tutti_servers_authority(lead->lighthouses),
+             status == TUTTI_RPC_UNAVAILABLE ? "can not be reached" : "gives no quorum",
+             status == TUTTI_RPC_OK ? tutti_last_error()->text : message);
+    tutti_log(TUTTI_LOG_WARN, "%s: %s", lead->replica_id, text);
+    tutti_manager_unanswered(lead->machine, text, tutti_now_ns());
+    lead_settle(lead);
+}
+
 static void on_quorum(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
 {
     struct tutti_ft_manager *lead = arg;
     struct tutti_quorum *quorum;
-    char text[500];
 
-    if (status == TUTTI_RPC_OK && tutti_message_quorum(bytes, n, &quorum) >= 0) {
-        tutti_manager_answered(lead->machine, quorum);
-        tutti_quorum_give(quorum);
-    } else {
-        snprintf(text, sizeof text, "the lighthouse at %s %s: %.300s", tutti_servers_authority(lead->lighthouses),
-                 status == TUTTI_RPC_UNAVAILABLE ? "can not be reached" : "gives no quorum",
-                 status == TUTTI_RPC_OK ? tutti_last_error()->text : message);
-        tutti_log(TUTTI_LOG_WARN, "%s: %s", lead->replica_id, text);
-        tutti_manager_unanswered(lead->machine, text, tutti_now_ns());
+    if (status != TUTTI_RPC_OK || tutti_message_quorum(bytes, n, &quorum) < 0) {
+        unanswered(lead, status, message);
+        return;
     }
+    tutti_manager_answered(lead->machine, quorum);
+    tutti_quorum_give(quorum);
     lead_settle(lead);
+}
+
+/* What went wrong with what was known goes right without. */
+static void on_step(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct tutti_ft_manager *lead = arg;
+    const bool knew = lead->known.epoch != 0;
+
+    if (status == TUTTI_RPC_OK && tutti_known_take(&lead->known, bytes, n) >= 0) {
+        tutti_manager_answered(lead->machine, &lead->known.quorum);
+        lead_settle(lead);
+        return;
+    }
+    tutti_known_forget(&lead->known);
+    if (status == TUTTI_RPC_UNIMPLEMENTED) lead->plain_until_ns = tutti_deadline_ns(PLAIN_NS);
+    if (status == TUTTI_RPC_UNIMPLEMENTED || (knew && (status == TUTTI_RPC_NOT_FOUND || status == TUTTI_RPC_OK)))
+        ask_again(lead);
+    else
+        unanswered(lead, status, message);
+}
+
+static struct tutti_rpc_body *pack_quorum(Torchft__QuorumMember *member, const struct tutti_replica *group)
+{
+    Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
+
+    member->step = group->step;
+    member->commit_failures = group->commit_failures;
+    member->shrink_only = group->shrink_only;
+    request.requester = member;
+    return tutti_message_body(&request.base);
+}
+
+/* Where the quorum that is known has the group as it is, it need not be said again. */
+static struct tutti_rpc_body *pack_step(struct tutti_ft_manager *lead, const Torchft__QuorumMember *member,
+                                        const struct tutti_replica *group)
+{
+    struct tutti_rpc_body *is = tutti_message_body(&member->base), *body = NULL;
+    Tutti__StepRequest request = TUTTI__STEP_REQUEST__INIT;
+
+    if (!is) return NULL;
+    request.replica_id = member->replica_id;
+    request.step = group->step;
+    request.commit_failures = group->commit_failures;
+    request.shrink_only = group->shrink_only;
+    request.known_epoch = lead->known.epoch;
+    if (!tutti_known_has(&lead->known, group->replica_id, is)) request.member = (ProtobufCBinaryData){is->n, is->bytes};
+    body = tutti_message_body(&request.base);
+    tutti_rpc_body_give(is);
+    return body;
 }
 
 void lead_ask(void *arg, const struct tutti_replica *group, uint64_t deadline_ns)
 {
     struct tutti_ft_manager *lead = arg;
+    const bool plain = tutti_now_ns() < lead->plain_until_ns;
     Torchft__QuorumMember member = TORCHFT__QUORUM_MEMBER__INIT;
-    Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
 
     member.replica_id = text_of(group->replica_id);
     member.address = text_of(group->address);
     member.store_address = text_of(group->store_address);
     member.data = text_of(group->data);
-    member.step = group->step;
-    member.commit_failures = group->commit_failures;
     member.world_size = group->world_size;
-    member.shrink_only = group->shrink_only;
     member.n_reconfigure_handles = group->n_handles;
     member.reconfigure_handles = (char **)(uintptr_t)group->handles;
-    request.requester = &member;
-    lead->quorum = (struct tutti_asked){.path = "/torchft.LighthouseService/Quorum",
-                                        .body = tutti_message_body(&request.base),
-                                        .deadline_ns = deadline_ns,
-                                        .reach_ns = lead->connect_ns,
-                                        .done = on_quorum,
-                                        .arg = lead};
+    lead->quorum =
+        (struct tutti_asked){.path = plain ? "/torchft.LighthouseService/Quorum" : "/tutti.LighthouseService/Step",
+                             .body = plain ? pack_quorum(&member, group) : pack_step(lead, &member, group),
+                             .deadline_ns = deadline_ns,
+                             .reach_ns = lead->connect_ns,
+                             .done = plain ? on_quorum : on_step,
+                             .arg = lead};
     if (lead->quorum.body) tutti_servers_ask(lead->lighthouses, &lead->quorum); /* else the ranks' deadlines end it */
 }
 

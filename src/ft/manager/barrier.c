@@ -151,3 +151,10 @@ void tutti_manager_unanswered(struct tutti_manager *m, const char *why, uint64_t
     m->phase = PAUSES;
     m->again_ns = now + (share > PAUSE_NS ? share : PAUSE_NS);
 }
+
+void tutti_manager_repeat(struct tutti_manager *m, uint64_t now)
+{
+    if (m->phase != ASKS) return;
+    m->phase = PAUSES;
+    m->again_ns = now;
+}

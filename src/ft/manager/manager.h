@@ -82,6 +82,8 @@ void tutti_manager_cancel(struct tutti_manager *m, uint64_t request);
 /* What the lighthouse answered to the question that is open; without one it is ignored. */
 void tutti_manager_answered(struct tutti_manager *m, const struct tutti_quorum *quorum);
 void tutti_manager_unanswered(struct tutti_manager *m, const char *why, uint64_t now);
+/* The question is to be asked once more, at the next tick: it was not understood, and will be said in other words. */
+void tutti_manager_repeat(struct tutti_manager *m, uint64_t now);
 /* How far the rank is. False: the group has no such rank. */
 bool tutti_manager_progress(struct tutti_manager *m, uint32_t group_rank, int64_t step, uint64_t collective);
 /* The rank's process is gone; it comes back with its next request. */

@@ -33,22 +33,18 @@ static void unpacked_free(void *arg)
     tutti_free(unpacked);
 }
 
-static struct tutti_replica *replica_of(const Torchft__QuorumMember *m)
+void tutti_message_replica(const Torchft__QuorumMember *m, struct tutti_replica *out)
 {
-    struct tutti_replica *replica = tutti_alloc(sizeof(*replica));
-
-    if (!replica) return NULL;
-    *replica = (struct tutti_replica){.replica_id = m->replica_id,
-                                      .address = m->address,
-                                      .store_address = m->store_address,
-                                      .data = m->data,
-                                      .handles = (const char *const *)m->reconfigure_handles,
-                                      .n_handles = (uint32_t)m->n_reconfigure_handles,
-                                      .step = m->step,
-                                      .commit_failures = m->commit_failures,
-                                      .world_size = m->world_size,
-                                      .shrink_only = m->shrink_only};
-    return replica;
+    *out = (struct tutti_replica){.replica_id = m->replica_id,
+                                  .address = m->address,
+                                  .store_address = m->store_address,
+                                  .data = m->data,
+                                  .handles = (const char *const *)m->reconfigure_handles,
+                                  .n_handles = (uint32_t)m->n_reconfigure_handles,
+                                  .step = m->step,
+                                  .commit_failures = m->commit_failures,
+                                  .world_size = m->world_size,
+                                  .shrink_only = m->shrink_only};
 }
 
 static int by_name(const void *a, const void *b)
@@ -67,8 +63,9 @@ static enum tutti_status fill(struct tutti_quorum *quorum, struct unpacked *unpa
         const ProtobufCBinaryData *raw = &packed->participants[i];
         unpacked->members[i] = torchft__quorum_member__unpack(NULL, raw->len, raw->data);
         if (!unpacked->members[i]) return tutti_fail(TUTTI_ERR_PROTOCOL, "a quorum's member %u can not be read", i);
-        quorum->members[i] = replica_of(unpacked->members[i]);
+        quorum->members[i] = tutti_alloc(sizeof(*quorum->members[i]));
         if (!quorum->members[i]) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a quorum");
+        tutti_message_replica(unpacked->members[i], quorum->members[i]);
     }
     qsort(quorum->members, quorum->n, sizeof(quorum->members[0]), by_name);
     quorum->id = packed->quorum_id;

@@ -16,6 +16,8 @@
 
 struct tutti_rpc_body *tutti_message_body(const ProtobufCMessage *message); /* NULL: out of memory */
 
+/* What a message says of a group, whose strings are the message's. */
+void tutti_message_replica(const Torchft__QuorumMember *m, struct tutti_replica *out);
 /* A LighthouseQuorumResponse: members sorted by their names, each with its handles. PROTOCOL, MEMORY. */
 enum tutti_status tutti_message_quorum(const uint8_t *bytes, size_t n, struct tutti_quorum **out);
 

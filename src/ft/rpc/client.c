@@ -99,6 +99,7 @@ struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, cons
                                           .timer.due = too_late,
                                           .done = done,
                                           .arg = arg,
+                                          .as = TUTTI_RPC_INTERNAL,
                                           .status = -1};
     channel->requests = request;
     tutti_loop_at(channel->config.loop, &request->timer, deadline_ns);

@@ -23,8 +23,9 @@ struct tutti_rpc_request {
     void *arg;
     /* what came */
     struct rpc_bytes answer;
-    const char *wrong; /* NULL, or why it can not be an answer */
-    int status;        /* -1: no grpc-status yet */
+    const char *wrong; /* NULL, or why it can not be an answer ... */
+    enum tutti_rpc_status as;
+    int status; /* -1: no grpc-status yet */
     char message[RPC_SENTENCE];
 };
 

@@ -51,6 +51,22 @@ static void percent_decode(const char *text, size_t n, char out[RPC_SENTENCE])
     out[at] = '\0';
 }
 
+/* What stands for it where gRPC says nothing ("HTTP to gRPC Status Code Mapping"). */
+static enum tutti_rpc_status of_http(const char *text)
+{
+    static const struct {
+        const char *text;
+        enum tutti_rpc_status status;
+    } rows[] = {{"400", TUTTI_RPC_INTERNAL},          {"401", TUTTI_RPC_UNAUTHENTICATED},
+                {"403", TUTTI_RPC_PERMISSION_DENIED}, {"404", TUTTI_RPC_UNIMPLEMENTED},
+                {"429", TUTTI_RPC_UNAVAILABLE},       {"502", TUTTI_RPC_UNAVAILABLE},
+                {"503", TUTTI_RPC_UNAVAILABLE},       {"504", TUTTI_RPC_UNAVAILABLE}};
+
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++)
+        if (strcmp(rows[i].text, text) == 0) return rows[i].status;
+    return TUTTI_RPC_UNKNOWN;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t n_name,
                      const uint8_t *value, size_t n, uint8_t flags, void *arg)
 {
@@ -60,7 +76,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     (void)flags, (void)arg, (void)n_name;
     if (!request) return 0;
     if (strcmp((const char *)name, ":status") == 0 && strcmp(text, "200") != 0)
-        request->wrong = "HTTP's status is not 200";
+        request->wrong = "HTTP's status is not 200", request->as = of_http(text);
     if (strcmp((const char *)name, "grpc-message") == 0) percent_decode(text, n, request->message);
     if (strcmp((const char *)name, "grpc-status") == 0)
         request->status = n > 0 && n <= 2 && strspn(text, "0123456789") == n ? atoi(text) : TUTTI_RPC_UNKNOWN;
@@ -85,7 +101,7 @@ static int on_close(nghttp2_session *session, int32_t stream, uint32_t code, voi
     if (!request) return 0;
     request->stream = 0;
     if (request->wrong)
-        rpc_request_end(request, TUTTI_RPC_INTERNAL, request->wrong);
+        rpc_request_end(request, request->as, request->wrong);
     else if (request->status < 0)
         rpc_request_end(request, code == NGHTTP2_CANCEL ? TUTTI_RPC_CANCELLED : TUTTI_RPC_UNAVAILABLE,
                         "the server ended the call without an answer");

@@ -74,11 +74,12 @@ static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
 }
 
 /* ---- Step ---- */
-/* It is what it was, but for its step. NULL: nobody knows what it was. */
-static const struct tutti_replica *known(const struct serve_job *job, const char *replica_id)
+/* It is what it was in the quorum that it knows, but for its step. NULL: nobody knows what it was. */
+static const struct tutti_replica *known(const struct serve_job *job, const Tutti__StepRequest *step)
 {
     const struct tutti_quorum *last = tutti_lighthouse_last(job->machine);
-    const struct tutti_replica *replica = last ? tutti_quorum_find(last, replica_id) : NULL;
+    const bool knows = last && job->view.of == last && job->view.epoch == step->known_epoch;
+    const struct tutti_replica *replica = knows ? tutti_quorum_find(last, step->replica_id) : NULL;
 
     return replica && replica->n_raw > 0 ? replica : NULL;
 }
@@ -115,14 +116,14 @@ static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
 {
     struct serve_job *job = serve_job_of(arg, call, message, n);
     Tutti__StepRequest *step = job ? tutti__step_request__unpack(NULL, n, message) : NULL;
-    const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step->replica_id) : NULL;
+    const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step) : NULL;
 
     if (!job) return;
     if (step) tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) % INT64_MAX + 1);
     if (!step)
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
     else if (step->member.len == 0 && !was)
-        tutti_rpc_fail(call, TUTTI_RPC_NOT_FOUND, "this group was in no quorum here: say what it is");
+        tutti_rpc_fail(call, TUTTI_RPC_NOT_FOUND, "this group was not in the quorum of this epoch: say what it is");
     else if ((was ? ask_again(job, call, step, was) : ask_anew(job, call, step)) < 0)
         serve_refuse(call);
     if (step) tutti__step_request__free_unpacked(step, NULL);

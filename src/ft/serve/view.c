@@ -213,6 +213,9 @@ bool serve_view_follow(struct serve_view *view, struct tutti_quorum *quorum)
     quorum->refs++;
     if (delta.n == 0) return true;
     view->epoch++;
+    view->n_whole = 0;
+    for (uint32_t i = 0; i < quorum->n; i++)
+        view->n_whole += change_bytes(&(struct change){.member = quorum->members[i]});
     struct serve_delta *row = &view->deltas[view->epoch % VIEW_DELTAS];
     tutti_free(row->bytes);
     *row = delta;
@@ -226,7 +229,7 @@ static bool has_since(const struct serve_view *view, int64_t known, size_t *n)
     *n = 0;
     if (known > view->epoch || known + 1 < view->first) return false;
     for (int64_t epoch = known + 1; epoch <= view->epoch; epoch++) *n += view->deltas[epoch % VIEW_DELTAS].n;
-    return true;
+    return *n <= view->n_whole;
 }
 
 /* All that is not a change. */

@@ -19,6 +19,7 @@ struct serve_view {
         size_t n;
     } deltas[VIEW_DELTAS]; /* by epoch, modulo */
     int64_t first;         /* the first epoch whose changes are there */
+    size_t n_whole;        /* bytes of all members as changes */
 };
 void serve_view_init(struct serve_view *view, int64_t wall_ns);
 void serve_view_fini(struct serve_view *view);
