@@ -11,7 +11,13 @@
  *
  * It is good as long as the window is: kernels that use it are over before tutti_window_destroy. */
 
+#ifdef __OPENCL_C_VERSION__
+#include <tutti/types.h>
+#define TUTTI_DEVICE_POINTER(type) uint64_t /* OpenCL C has no pointers in parameters that are structs: addresses */
+#else
 #include <tutti/window.h>
+#define TUTTI_DEVICE_POINTER(type) type *
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,11 +35,11 @@ struct tutti_device_late {
 
 /* How waits of kernels hear that they are to end, and tell that they ran out of time. The library's. */
 struct tutti_device_alarm {
-    uint64_t *asked;   /* of this device: when a thread has last asked the host */
-    uint32_t *stopped; /* of this device: not 0: leave */
-    uint32_t *stop;    /* of the host, as all that follows */
-    uint64_t *report;
-    struct tutti_device_late *late;
+    TUTTI_DEVICE_POINTER(uint64_t) asked;   /* of this device: when a thread has last asked the host */
+    TUTTI_DEVICE_POINTER(uint32_t) stopped; /* of this device: not 0: leave */
+    TUTTI_DEVICE_POINTER(uint32_t) stop;    /* of the host, as all that follows */
+    TUTTI_DEVICE_POINTER(uint64_t) report;
+    TUTTI_DEVICE_POINTER(struct tutti_device_late) late;
     uint64_t code; /* of reports */
 };
 
@@ -41,10 +47,11 @@ struct tutti_device_window {
     size_t size;   /* sizeof(struct tutti_device_window) */
     int32_t me, n; /* this rank, ranks */
     uint32_t n_signals;
-    uint64_t timeout_ns;             /* of each wait; 0: none. The communicator's, and may be changed here */
-    char *parts[TUTTI_DEVICE_RANKS]; /* of each rank, as this device maps it; NULL: it has no bytes */
+    uint64_t timeout_ns; /* of each wait; 0: none. The communicator's, and may be changed here */
+    TUTTI_DEVICE_POINTER(char)
+    parts[TUTTI_DEVICE_RANKS]; /* of each rank, as this device maps it; NULL: it has no bytes */
     size_t bytes[TUTTI_DEVICE_RANKS];
-    uint64_t *signals[TUTTI_DEVICE_RANKS]; /* of each rank; behind them its words for barriers */
+    TUTTI_DEVICE_POINTER(uint64_t) signals[TUTTI_DEVICE_RANKS]; /* of each rank; behind them its words for barriers */
     struct tutti_device_alarm alarm;
 };
 #define TUTTI_DEVICE_WINDOW_INIT                                                                                       \
@@ -52,9 +59,11 @@ struct tutti_device_window {
         sizeof(struct tutti_device_window)                                                                             \
     }
 
+#ifndef __OPENCL_C_VERSION__
 /* Of a window over memory of devices that reach one another; UNSUPPORTED: it is another one. *out was initialised. From
  * then on the library looks every few milliseconds whether peers live, since it does not see kernels of users. */
 TUTTI_API enum tutti_status tutti_window_device(struct tutti_window *window, struct tutti_device_window *out);
+#endif
 
 #ifdef __cplusplus
 }

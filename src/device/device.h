@@ -81,8 +81,10 @@ struct tutti_fold {
 };
 /* A function that "may be NULL" is one that a device can do without: callers ask first. All others are there, if only
  * to return UNSUPPORTED. */
+struct tutti_gpu_ops;
 struct tutti_device_ops {
     const char *name; /* "cuda" */
+    const struct tutti_gpu_ops *gpu; /* gpu.h: what the back end of GPUs needs besides; NULL: it can not serve it */
     bool on_host;     /* its memory is host memory: calls on it are calls on host memory, and need no device */
 
     /* ---- which devices there are ---- */

@@ -21,7 +21,7 @@ from peers.gpu import fit as gpu_fit, tune as gpu_tune  # noqa: E402
 
 
 class Fit(unittest.TestCase):
-    """Times as the costs of backend/cuda/plan have them (cuda_slots.c, cuda_direct.c, cuda_engines.c)."""
+    """Times as the costs of backend/gpu/plan have them (gpu_slots.c, gpu_direct.c, gpu_engines.c)."""
 
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
@@ -70,7 +70,7 @@ class Fit(unittest.TestCase):
         self.assertIsNone(gpu_fit.fewest_blocks([cell("all_gather", KIB, {"tiles": 1.0})]))
 
     def test_the_library_takes_what_is_found(self) -> None:
-        header = next((ROOT / "src" / "backend").rglob("cuda_speed.h")).read_text()
+        header = next((ROOT / "src" / "backend").rglob("gpu_speed.h")).read_text()
         rows = re.findall(r"X\((\w+), ([0-9.e]+), ([0-9.e]+), \"", header)
         ranges = {name: (float(low), float(high)) for name, low, high in rows}
         self.assertLessEqual({*self.SPEED, "blocks"}, set(ranges))
@@ -81,7 +81,7 @@ class Fit(unittest.TestCase):
             self.assertEqual(kept, [low, high], name)
 
     def test_a_meeting_is_as_long_as_the_library_has_it(self) -> None:
-        source = next((ROOT / "src" / "backend").rglob("cuda_speed.c")).read_text()
+        source = next((ROOT / "src" / "backend").rglob("gpu_speed.c")).read_text()
         self.assertEqual(len(gpu_fit.ROW.findall(source)), source.count(".meet_ns ="))
         row = {n: float(re.search(rf'"NVIDIA H200",\s*{n},.*?meet_ns = ([0-9]+)', source, re.S)[1]) for n in (2, 4)}
         self.assertNotEqual(row[2], row[4])

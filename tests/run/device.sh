@@ -28,13 +28,13 @@ for way in lines sentinel tiles; do
     grep -qE "^  [* ] cuda:$way( +[0-9.]+){3} +[1-9][0-9]*$" <<<"$ways" || { echo "FAILED: no $way in: $ways"; failed=1; }
 done
 [ "$(grep -c '^  \* cuda:' <<<"$ways")" = 1 ] || { echo "FAILED: not one way is chosen: $ways"; failed=1; }
-TUTTI_CUDA=tiles expect '^  \* cuda:tiles ' bench all_reduce -b 1K -e 1K --explain
+TUTTI_GPU_METHOD=tiles expect '^  \* cuda:tiles ' bench all_reduce -b 1K -e 1K --explain
 expect '"name":"cuda:lines","predicted_us":[0-9.]+,"measured_us":[0-9.]+,"chosen":true,"sms":[1-9]' \
     bench all_gather -b 1K -e 1K --explain --json
 expect '"cells":1}$' bench all_gather -b 1K -e 1K --mode eager --explain --json
 expect 'without --peer' bench all_gather --explain --peer nccl
 expect 'with --device cuda' "$tutti" bench all_reduce -n 2 --mode graph
-TUTTI_CUDA=line expect 'option cuda is "line" but can be batch, .*lines' bench all_reduce -b 1K -e 1K
+TUTTI_GPU_METHOD=line expect 'option gpu_method is "line" but can be batch, .*lines' bench all_reduce -b 1K -e 1K
 TUTTI_GPU=off expect 'option gpu is off' bench all_reduce -b 1K -e 1K
 
 # Rounds that were held up are seen in the spread; a broadcast has one place in its window, and reaches it.

@@ -202,7 +202,7 @@ class Pools(unittest.TestCase):
 
 
 def in_a_world(function: Callable, n: int, method: str) -> Callable:
-    env = {"TUTTI_CUDA": method}
+    env = {"TUTTI_GPU_METHOD": method}
     return lambda self: ranks.run(function, n, backend=None, timeout=120.0, env=env) and None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From how long each method takes to the constants from which the back end cuda predicts it (cuda_speed.h), and
+"""From how long each method takes to the constants from which the back end cuda predicts it (gpu_speed.h), and
 their file, which the library finds by the device's name and the number of ranks."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..programs import ROOT
 
 Point = tuple  # bytes pushed, nanoseconds
 FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
-RANGES = {"ns": (1.0, 1e7), "exceptions_ns": (0.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as in cuda_speed.h
+RANGES = {"ns": (1.0, 1e7), "exceptions_ns": (0.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as in gpu_speed.h
 ROW = re.compile(r'\{"([^"]+)",\s*(\d+),\s*\{[^}]*\.meet_ns = ([0-9.e]+)')
 NEARLY = 1.01  # so little is not worth more blocks
 

@@ -3,7 +3,7 @@
 /* CUDA as a device: devices that this process has open, once each, with their kernels; and the table of functions. */
 
 #include "device/cuda/driver.h"
-#include "device/cuda/kernels/exchange.h"
+#include "device/exchange.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -18,9 +18,9 @@
 
 /* ---- opening ---- */
 
-static struct cuda_gpu *opened[CUDA_GPUS_MAX]; /* by ordinal; under the lock (gpu.c) */
+static struct cuda_gpu *opened[CUDA_GPUS_MAX]; /* by ordinal; under the lock (cuda_contexts.c) */
 
-/* The own stream gets its queues before threads use it (gpu_queues.c): it is set and copied by, each way. The cell
+/* The own stream gets its queues before threads use it (cuda_queues.c): it is set and copied by, each way. The cell
  * stays, since giving memory back waits for the device. */
 static int stream_prepare(struct cuda_gpu *gpu)
 {
@@ -91,7 +91,7 @@ err_gpu:
     return status;
 }
 
-enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_device **out)
+enum tutti_status tutti_cuda_open(int32_t ordinal, struct tutti_device **out)
 {
     const struct cuda_driver *driver = NULL;
     TUTTI_TRY(cuda_driver_for(ordinal, &driver));
@@ -103,7 +103,7 @@ enum tutti_status tutti_gpu_open(int32_t ordinal, struct tutti_device **out)
     return status;
 }
 
-void tutti_gpu_close(struct tutti_device *gpu)
+void tutti_cuda_close(struct tutti_device *gpu)
 {
     (void)gpu; /* it stays for the next: see gpu.h */
 }
@@ -111,60 +111,60 @@ void tutti_gpu_close(struct tutti_device *gpu)
 /* ---- folding ---- */
 
 /* By the kernel that folds contributions of ranks: of two, the left one first. */
-enum tutti_status tutti_gpu_fold(struct tutti_device *gpu, const struct tutti_fold *f, void *stream)
+enum tutti_status tutti_cuda_fold(struct tutti_device *gpu, const struct tutti_fold *f, void *stream)
 {
     char name[64];
-    struct cuda_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
-                          .from = {f->left, f->right},
-                          .out = f->dst,
-                          .bytes = f->n * tutti_dtype_bytes(f->dtype)};
+    struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
+                         .from = {f->left, f->right},
+                         .out = f->dst,
+                         .bytes = f->n * tutti_dtype_bytes(f->dtype)};
     snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
     struct tutti_gpu_launch launch = {
-        .kernel = tutti_gpu_kernel(gpu, name), .stream = stream, .blocks = FOLD_BLOCKS, .threads = FOLD_THREADS};
+        .kernel = tutti_cuda_kernel(gpu, name), .stream = stream, .blocks = FOLD_BLOCKS, .threads = FOLD_THREADS};
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
     struct tutti_device_scope scope;
     if (f->n == 0) return TUTTI_OK;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, &x);
-    tutti_gpu_leave(&scope);
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
+    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, &x);
+    tutti_cuda_leave(&scope);
     return status;
 }
 
-enum tutti_status tutti_gpu_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream)
+enum tutti_status tutti_cuda_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream)
 {
     struct tutti_gpu_launch launch = {
-        .kernel = tutti_gpu_kernel(gpu, "counted_row"), .stream = stream, .blocks = 1, .threads = ROW_THREADS};
+        .kernel = tutti_cuda_kernel(gpu, "counted_row"), .stream = stream, .blocks = 1, .threads = ROW_THREADS};
     struct tutti_device_scope scope;
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel counted_row");
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, row);
-    tutti_gpu_leave(&scope);
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
+    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, row);
+    tutti_cuda_leave(&scope);
     return status;
 }
 
-enum tutti_status tutti_gpu_sparse(struct tutti_device *gpu, const struct tutti_sparse *sparse, void *stream)
+enum tutti_status tutti_cuda_sparse(struct tutti_device *gpu, const struct tutti_sparse *sparse, void *stream)
 {
     char name[64];
     const uint64_t threads = sparse->block < RECODE_THREADS ? (sparse->block + 31) / 32 * 32 : RECODE_THREADS;
     const uint64_t most = (uint64_t)gpu->n_sms * SPARSE_BLOCKS_AN_SM,
                    rows = sparse->n_out < most ? sparse->n_out : most;
     snprintf(name, sizeof name, "sparse_%s", tutti_dtype_name(sparse->dtype));
-    struct tutti_gpu_launch launch = {.kernel = tutti_gpu_kernel(gpu, name),
+    struct tutti_gpu_launch launch = {.kernel = tutti_cuda_kernel(gpu, name),
                                       .stream = stream,
                                       .blocks = (uint32_t)(rows ? rows : 1),
                                       .threads = (uint32_t)threads};
     struct tutti_device_scope scope;
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, sparse);
-    tutti_gpu_leave(&scope);
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
+    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, sparse);
+    tutti_cuda_leave(&scope);
     return status;
 }
 
 /* ---- packed data ---- */
 
 /* A warp takes a group at a time. */
-enum tutti_status tutti_gpu_recode(struct tutti_device *gpu, const struct tutti_recode *job, void *stream)
+enum tutti_status tutti_cuda_recode(struct tutti_device *gpu, const struct tutti_recode *job, void *stream)
 {
     char name[64];
     const size_t end = job->end < job->part ? job->end : job->part;
@@ -172,20 +172,21 @@ enum tutti_status tutti_gpu_recode(struct tutti_device *gpu, const struct tutti_
     const size_t groups = (end - job->begin + job->packing.group - 1) / job->packing.group * job->n_parts;
     const size_t blocks = groups / (RECODE_THREADS / 32) + 1, most = (size_t)gpu->n_sms * RECODE_BLOCKS_AN_SM;
     snprintf(name, sizeof name, "recode_%s", tutti_wire_name(job->packing.wire));
-    struct tutti_gpu_launch launch = {.kernel = tutti_gpu_kernel(gpu, name),
+    struct tutti_gpu_launch launch = {.kernel = tutti_cuda_kernel(gpu, name),
                                       .stream = stream,
                                       .blocks = (uint32_t)(blocks < most ? blocks : most),
                                       .threads = RECODE_THREADS};
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
     struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_gpu_enter(gpu, &scope));
-    const enum tutti_status status = tutti_gpu_launch(gpu, &launch, job);
-    tutti_gpu_leave(&scope);
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
+    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, job);
+    tutti_cuda_leave(&scope);
     return status;
 }
 
-const struct tutti_device_ops tutti_device_cuda = {.name = "cuda",
-#define TUTTI_GPU_ROW(function) .function = tutti_gpu_##function,
-                                                   TUTTI_GPU_TABLE(TUTTI_GPU_ROW)
-#undef TUTTI_GPU_ROW
+#define TUTTI_CUDA_ROW(function) .function = tutti_cuda_##function,
+static const struct tutti_gpu_ops cuda_gpu_ops = {TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_ROW)};
+const struct tutti_device_ops tutti_device_cuda = {
+    .name = "cuda", .gpu = &cuda_gpu_ops, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
+#undef TUTTI_CUDA_ROW
 };

@@ -192,18 +192,18 @@ const struct cuda_driver *cuda_driver_in_use(void)
     return now == UNOPENED && used_by_others() ? cuda_driver() : NULL;
 }
 
-const char *tutti_gpu_absence(void)
+const char *tutti_cuda_absence(void)
 {
     const int now = driver_state();
     return now == OPEN ? NULL : cuda_forked() ? forked_text : absence;
 }
 
-int tutti_gpu_driver_version(void)
+int tutti_cuda_driver_version(void)
 {
     return cuda_driver() ? driver.version : 0;
 }
 
-uint32_t tutti_gpu_count(void)
+uint32_t tutti_cuda_count(void)
 {
     const struct cuda_driver *found = cuda_driver();
     return found ? found->n_devices : 0;

@@ -4,13 +4,13 @@
 
 /* CUDA's driver as this folder sees it: a table of the calls that are used, found by dlopen, with declarations of our
  * own. Handles are void pointers, device addresses uint64_t, enumerations and results int; that is the driver's binary
- * interface, which does not change (tests/cuda/device/driver_test.c compares it with the toolkit's header, where there is
- * one).
+ * interface, which does not change (tests/cuda/device/driver_test.c compares it with the toolkit's header, where there
+ * is one).
  *
  * TUTTI_CUDA_DRIVER names another library in the driver's place. One that exports the object
  * `tutti_standin_kernels` has the kernels built in: it is passed to module_load_data as the only image. */
 
-#include "device/cuda/gpu.h"
+#include "device/cuda/cuda_device.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -222,7 +222,7 @@ struct cuda_driver {
 
 /* ---- driver.c ---- */
 /* Opens and initialises the driver at first use; NULL where there is no device that can be used: why, says
- * tutti_gpu_absence. */
+ * tutti_cuda_absence. */
 const struct cuda_driver *cuda_driver(void);
 /* The same, but never loads what nobody in this process uses yet. */
 const struct cuda_driver *cuda_driver_in_use(void);
@@ -233,7 +233,7 @@ enum tutti_status cuda_fail_forked(void);
  * them)": MEMORY, UNSUPPORTED (peers, what this driver or device has not), all else SYSTEM. */
 enum tutti_status cuda_result(const struct tutti_device *gpu, int result, const char *call);
 
-/* ---- gpu.c: what a gpu is besides what all see ---- */
+/* ---- cuda_contexts.c: what a gpu is besides what all see ---- */
 /* Allocations of the virtual memory API that lie, or are to lie, one after another. */
 struct cuda_piece {
     uint64_t handle; /* 0: released */
@@ -264,7 +264,7 @@ struct cuda_gpu {
     bool overlaps;               /* launches may: kernels wait by themselves for what is ahead of them */
     struct cuda_import *imports; /* under the lock */
     size_t n_imports, import_capacity;
-    struct cuda_virtual *virtuals; /* under the lock: what gpu_virtual.c gave out */
+    struct cuda_virtual *virtuals; /* under the lock: what cuda_virtual.c gave out */
     _Atomic bool no_handles;       /* the driver makes no legacy handles of this device's memory */
     uint64_t cell;                 /* some bytes of it, of no meaning */
     pthread_mutex_t queues;        /* held while what may be the first of its kind is enqueued on a stream */
@@ -279,16 +279,16 @@ static inline const struct cuda_driver *cuda_calls(const struct tutti_device *gp
     return ((const struct cuda_gpu *)gpu)->driver;
 }
 #define CUDA_GPUS_MAX 64 /* of a host */
-/* gpu.c: the driver, if it has the device; and the device's facts. */
+/* cuda_contexts.c: the driver, if it has the device; and the device's facts. */
 enum tutti_status cuda_driver_for(int32_t ordinal, const struct cuda_driver **out);
 enum tutti_status cuda_facts_read(const struct cuda_driver *driver, int device, struct tutti_device_facts *out);
 void cuda_lock(void); /* of the process's gpus */
 void cuda_unlock(void);
-/* Ends what tutti_gpu_enter began, and says what became of the call. */
+/* Ends what tutti_cuda_enter began, and says what became of the call. */
 static inline enum tutti_status cuda_done(const struct tutti_device *gpu, const struct tutti_device_scope *scope,
                                           int result, const char *call)
 {
-    tutti_gpu_leave(scope);
+    tutti_cuda_leave(scope);
     return result == CUDA_RESULT_OK ? TUTTI_OK : cuda_result(gpu, result, call);
 }
 
@@ -304,7 +304,7 @@ enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_as
 
 /* What is left of functions that are one call of the driver: it is made, and they return what became of it. `member` is
  * of struct cuda_driver, the rest its arguments; `call` is its name for sentences. ASIDE: beside captures. QUEUED: on a
- * stream, by gpu_queues.c; in a capture it becomes part of that. */
+ * stream, by cuda_queues.c; in a capture it becomes part of that. */
 #define CUDA_RETURN_ASIDE(gpu, call, member, ...)                                                                      \
     do {                                                                                                               \
         struct cuda_aside aside_;                                                                                      \
@@ -314,7 +314,7 @@ enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_as
 #define CUDA_RETURN_QUEUED(gpu, stream, use, call, member, ...)                                                        \
     do {                                                                                                               \
         struct tutti_device_scope scope_;                                                                              \
-        TUTTI_TRY(tutti_gpu_enter(gpu, &scope_));                                                                      \
+        TUTTI_TRY(tutti_cuda_enter(gpu, &scope_));                                                                     \
         const bool locked_ = cuda_queue_begin(gpu, stream, use);                                                       \
         const int result_ = cuda_calls(gpu)->member(__VA_ARGS__);                                                      \
         cuda_queue_end(gpu, locked_);                                                                                  \
@@ -328,11 +328,11 @@ static inline uint64_t *cuda_address(void **out)
 /* The driver's `call` that destroys `what`; nothing can be done about its failure. */
 void cuda_destroy(struct tutti_device *gpu, int (*destroy)(void *), void *what, const char *call);
 
-/* ---- gpu_memory.c ---- */
+/* ---- cuda_memory.c ---- */
 /* It can have a legacy IPC handle: not expandable segments, cudaMallocAsync or managed memory. */
 bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer);
 
-/* ---- gpu_virtual.c: memory of the virtual memory API ---- */
+/* ---- cuda_virtual.c: memory of the virtual memory API ---- */
 enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, size_t bytes);
 void cuda_pieces_release(struct tutti_device *gpu, struct cuda_pieces *pieces); /* once */
 void cuda_pieces_free(struct tutti_device *gpu, struct cuda_pieces *pieces);    /* releases what is not yet */
@@ -347,7 +347,7 @@ void cuda_pieces_unmap(struct tutti_device *gpu, uint64_t pointer, const struct 
 enum tutti_status cuda_virtual_alloc(struct tutti_device *gpu, size_t bytes, void **out);
 bool cuda_virtual_free(struct tutti_device *gpu, void *pointer);
 
-/* ---- gpu_queues.c: around what enqueues something on a stream of a caller ---- */
+/* ---- cuda_queues.c: around what enqueues something on a stream of a caller ---- */
 enum cuda_use { CUDA_USE_KERNEL, CUDA_USE_GRAPH, CUDA_USE_HOST, CUDA_USE_EVENT, CUDA_USE_COPY, CUDA_N_USES };
 /* Where this may be the first such use of the stream: locks out others of the device that come to that; gives up after
  * some milliseconds of one of them. True: locked, which `end` undoes. */
@@ -355,7 +355,7 @@ bool cuda_queue_begin(struct tutti_device *gpu, void *stream, enum cuda_use use)
 void cuda_queue_end(struct tutti_device *gpu, bool locked);
 void cuda_queue_made(void); /* a stream was */
 
-/* ---- gpu_kernels.c ---- */
+/* ---- cuda_kernels.c ---- */
 enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu); /* the context is current; unload also after a failure */
 void cuda_kernels_unload(struct cuda_gpu *gpu);
 

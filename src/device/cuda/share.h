@@ -2,7 +2,7 @@
 #ifndef TUTTI_DEVICE_CUDA_SHARE_H
 #define TUTTI_DEVICE_CUDA_SHARE_H
 
-/* What handles of device memory hold (gpu_share.c), and the way by descriptors (gpu_descriptors.c): each allocation's
+/* What handles of device memory hold (cuda_share.c), and the way by descriptors (cuda_descriptors.c): each allocation's
  * descriptor stays open in the exporting process, next to a table of them in memory that has a descriptor of its own.
  * The importer takes the table's, and then the others', from the process, which it has to be allowed to trace. The
  * table has a random number that the handle repeats, and loses it when the offer is withdrawn: so numbers of processes

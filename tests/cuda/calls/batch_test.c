@@ -8,7 +8,7 @@
 #include "cuda/support/group_calls.h"
 #include "reference.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "device/cpu/reduce.h"
 
 #include <string.h>
@@ -20,11 +20,11 @@ static uint64_t below(uint64_t n)
     return n > 0 ? drawn % n : 0;
 }
 
-static void make_site(uint32_t n, uint32_t me, struct cuda_site *site)
+static void make_site(uint32_t n, uint32_t me, struct gpu_site *site)
 {
-    *site = (struct cuda_site){.n = n, .me = me, .speed = cuda_speed_known("", n)};
+    *site = (struct gpu_site){.n = n, .me = me, .speed = gpu_speed_known("", n)};
     memset(site->has, true, sizeof site->has);
-    assert_true(cuda_layout(n, CUDA_SCRATCH_DEFAULT, 64, &site->layout, &site->bounce_bytes));
+    assert_true(gpu_layout(n, GPU_SCRATCH_DEFAULT, 64, &site->layout, &site->bounce_bytes));
 }
 
 static struct tutti_backend_call call_of(enum tutti_kind kind, enum tutti_dtype dtype, enum tutti_op op, size_t count)
@@ -41,10 +41,10 @@ static struct tutti_backend_call call_of(enum tutti_kind kind, enum tutti_dtype 
 
 static size_t run_of(const struct tutti_backend_call *calls, size_t n, const char *wanted)
 {
-    struct cuda_site site;
-    struct cuda_run run;
+    struct gpu_site site;
+    struct gpu_run run;
     make_site(2, 0, &site);
-    cuda_run_plan(&site, calls, n, wanted, &run);
+    gpu_run_plan(&site, calls, n, wanted, &run);
     assert_true(run.n >= 1 && run.n <= n);
     return run.n;
 }
@@ -55,7 +55,7 @@ static void alike_and_small(void **state)
     struct tutti_backend_call calls[N];
     (void)state;
     for (size_t i = 0; i < N; i++) calls[i] = call_of(TUTTI_ALL_REDUCE, TUTTI_FLOAT32, TUTTI_SUM, 1 + i);
-    assert_int_equal(run_of(calls, N, ""), CUDA_SEGMENTS);
+    assert_int_equal(run_of(calls, N, ""), GPU_SEGMENTS);
     assert_int_equal(run_of(calls, 1, ""), 1);
     assert_int_equal(run_of(calls, 2, ""), 2);
     assert_int_equal(run_of(calls, N, "tiles"), 1); /* the option says otherwise */
@@ -86,10 +86,10 @@ static void what_differs(void **state)
     assert_int_equal(run_of(same, 3, "batch"), 3);
 }
 
-static double alone(const struct cuda_site *site, const struct tutti_backend_call *call)
+static double alone(const struct gpu_site *site, const struct tutti_backend_call *call)
 {
     double ns;
-    assert_non_null(cuda_choose(site, call, "", &ns));
+    assert_non_null(gpu_choose(site, call, "", &ns));
     return ns;
 }
 
@@ -100,15 +100,15 @@ static void no_slower(void **state)
     (void)state;
     for (uint32_t i = 0; i < 2000; i++) {
         struct tutti_backend_call calls[N];
-        struct cuda_site site;
-        struct cuda_run run;
+        struct gpu_site site;
+        struct gpu_run run;
         double ns = 0;
         const enum tutti_kind kind = (enum tutti_kind)below(TUTTI_N_KINDS);
         if (kind == TUTTI_BARRIER) continue;
         make_site((uint32_t)(2 + below(15)), 0, &site);
         const uint64_t most = UINT64_C(1) << below(24);
         for (size_t k = 0; k < N; k++) calls[k] = call_of(kind, TUTTI_BFLOAT16, TUTTI_SUM, 1 + below(most));
-        cuda_run_plan(&site, calls, N, "", &run);
+        gpu_run_plan(&site, calls, N, "", &run);
         if (run.n == 1) continue;
         for (size_t k = 0; k < run.n; k++) ns += alone(&site, &calls[k]);
         assert_true(run.method->cost_ns(&site, &run.whole) <= ns);
@@ -125,10 +125,10 @@ struct unit {
     unsigned char own[UNIT];
 };
 struct side { /* a rank's */
-    struct cuda_site site;
+    struct gpu_site site;
     struct tutti_backend_call calls[64];
     unsigned char *memory;
-    struct cuda_batch batch;
+    struct gpu_batch batch;
     size_t first, n; /* calls of the launch under way; n 0: all are over */
     struct unit units[MOST_UNITS];
 };
@@ -139,27 +139,27 @@ static struct {
 } slots[GROUP_RANKS][GROUP_RANKS][MOST_UNITS]; /* from, to */
 
 /* Which segment a unit is of, by looking at all; false: none, it is beyond the end of one. */
-static bool find(const struct cuda_batch *b, uint32_t unit, const struct cuda_segment **segment, size_t *at)
+static bool find(const struct gpu_batch *b, uint32_t unit, const struct gpu_segment **segment, size_t *at)
 {
-    for (uint32_t s = 0; s < CUDA_SEGMENTS; s++) {
+    for (uint32_t s = 0; s < GPU_SEGMENTS; s++) {
         if (unit < b->first[s] || unit >= b->first[s + 1]) continue;
         *segment = &b->segments[s];
         *at = (size_t)UNIT * (unit - b->first[s]);
-        assert_int_equal(b->first[s] % CUDA_SEGMENT_UNITS, 0);
+        assert_int_equal(b->first[s] % GPU_SEGMENT_UNITS, 0);
         return *at < (*segment)->bytes;
     }
     return false;
 }
 
-static size_t length(const struct cuda_segment *segment, size_t at)
+static size_t length(const struct gpu_segment *segment, size_t at)
 {
     return segment->bytes - at < UNIT ? segment->bytes - at : UNIT;
 }
 
-static void send_unit(uint32_t n, uint32_t me, uint32_t unit, const struct cuda_segment *segment, size_t at)
+static void send_unit(uint32_t n, uint32_t me, uint32_t unit, const struct gpu_segment *segment, size_t at)
 {
     struct side *side = &sides[me];
-    const struct cuda_batch *b = &side->batch;
+    const struct gpu_batch *b = &side->batch;
     for (uint32_t q = 0; q < n; q++) {
         if (!(b->sends >> q & 1)) continue;
         const char *from = segment->in + (b->sends_each ? q * segment->bytes : 0) + at;
@@ -173,10 +173,10 @@ static void send_unit(uint32_t n, uint32_t me, uint32_t unit, const struct cuda_
     side->units[unit].sent = true;
 }
 
-static void receive_unit(uint32_t n, uint32_t me, uint32_t unit, const struct cuda_segment *segment, size_t at)
+static void receive_unit(uint32_t n, uint32_t me, uint32_t unit, const struct gpu_segment *segment, size_t at)
 {
     struct side *side = &sides[me];
-    const struct cuda_batch *b = &side->batch;
+    const struct gpu_batch *b = &side->batch;
     const bool folds = tutti_kind_info(side->calls[0].info.kind)->reduces;
     unsigned char total[UNIT];
     bool any = false;
@@ -200,7 +200,7 @@ static void receive_unit(uint32_t n, uint32_t me, uint32_t unit, const struct cu
 static bool step_unit(uint32_t n, uint32_t me, uint32_t unit)
 {
     struct side *side = &sides[me];
-    const struct cuda_segment *segment;
+    const struct gpu_segment *segment;
     size_t at;
     if (side->units[unit].done) return false;
     if (!find(&side->batch, unit, &segment, &at)) return side->units[unit].done = true;
@@ -216,8 +216,8 @@ static bool step_unit(uint32_t n, uint32_t me, uint32_t unit)
 
 static uint32_t units_of(const struct tutti_backend_call *call)
 {
-    const uint32_t bytes = (uint32_t)call->bind.count * 4, each = UNIT * CUDA_SEGMENT_UNITS;
-    return (bytes + each - 1) / each * CUDA_SEGMENT_UNITS;
+    const uint32_t bytes = (uint32_t)call->bind.count * 4, each = UNIT * GPU_SEGMENT_UNITS;
+    return (bytes + each - 1) / each * GPU_SEGMENT_UNITS;
 }
 
 /* The next launch of a rank in a run of so many calls. */
@@ -226,7 +226,7 @@ static void launch(uint32_t me, size_t n_calls)
     struct side *side = &sides[me];
     side->first += side->n;
     side->n =
-        side->first < n_calls ? cuda_run_independent(&side->site, &side->calls[side->first], n_calls - side->first) : 0;
+        side->first < n_calls ? gpu_run_independent(&side->site, &side->calls[side->first], n_calls - side->first) : 0;
     side->batch.begin = side->batch.end;
     for (size_t i = 0; i < side->n; i++) side->batch.end += units_of(&side->calls[side->first + i]);
 }
@@ -253,8 +253,8 @@ static void run_batch(uint32_t n, size_t n_calls)
     for (uint32_t r = 0; r < n; r++) {
         struct side *side = &sides[r];
         memset(side->units, 0, sizeof side->units);
-        cuda_run_fill(&side->site, side->calls, n_calls, &side->batch);
-        assert_true(side->batch.first[CUDA_SEGMENTS] <= MOST_UNITS);
+        gpu_run_fill(&side->site, side->calls, n_calls, &side->batch);
+        assert_true(side->batch.first[GPU_SEGMENTS] <= MOST_UNITS);
         side->batch.begin = side->batch.end = 0;
         side->first = side->n = 0;
         launch(r, n_calls);
@@ -267,7 +267,7 @@ static void run_batch(uint32_t n, size_t n_calls)
         if (left) fail_msg("%u of %u ranks wait for one another", left, n);
         break;
     }
-    for (uint32_t r = 0; r < n; r++) assert_int_equal(sides[r].batch.end, sides[r].batch.first[CUDA_SEGMENTS]);
+    for (uint32_t r = 0; r < n; r++) assert_int_equal(sides[r].batch.end, sides[r].batch.first[GPU_SEGMENTS]);
 }
 
 /* The calls of the plan from one on, as rank r sees them. */
@@ -284,11 +284,11 @@ static size_t try_plan(struct group_plan *plan)
     size_t n_fused = 0;
     for (uint32_t r = 0; r < n; r++) make_site(n, r, &sides[r].site), sides[r].memory = plan->memory[r];
     for (size_t at = 0, most; at < plan->n; at += most) {
-        struct cuda_run run;
+        struct gpu_run run;
         most = plan->n - at;
         for (uint32_t r = 0; r < n; r++) {
             bind_calls(plan, at, r);
-            cuda_run_plan(&sides[r].site, sides[r].calls, plan->n - at, "batch", &run);
+            gpu_run_plan(&sides[r].site, sides[r].calls, plan->n - at, "batch", &run);
             if (r > 0) assert_int_equal(run.n, most);
             most = run.n;
         }

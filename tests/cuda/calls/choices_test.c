@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ways that option cuda asks for wherever they can be had, in windows, and calls between which the choice changes
+/* Ways that option gpu_method asks for wherever they can be had, in windows, and calls between which the choice changes
  * though they look alike: in place, of another type or operation, in windows that are smaller or lie elsewhere on one
  * rank. Whatever is chosen, all ranks choose it, and it is right. */
 
@@ -53,7 +53,7 @@ static void scene_close(struct scene *s)
     if (rank->failure[0]) return;
     window_make(s, NULL, 0);
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s->memory));
-    tutti_gpu_free(s->g.gpu, s->in);
+    tutti_cuda_free(s->g.gpu, s->in);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     gpu_rank_close(&s->g);
@@ -73,11 +73,11 @@ static void reduce(struct scene *s, enum tutti_dtype dtype, enum tutti_op op, ch
         inputs[q] = s->host[q];
     }
     ref_reduce(dtype, op, inputs, n, COUNT, factor, s->want);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, in, s->host[rank->index], bytes));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, in, s->host[rank->index], bytes));
     RANK_CHECK_OK(rank, tutti_all_reduce(in, out, COUNT, dtype, op, rank->comm, &s->options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, s->got, out, bytes));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, s->got, out, bytes));
     if (!ref_equal(dtype, s->got, s->want, COUNT, &where))
         rank_fail(rank, __FILE__, __LINE__, "%s of %s%s: element %zu is wrong", tutti_op_name(op),
                   tutti_dtype_name(dtype), in == out ? " in place" : "", where);
@@ -130,7 +130,7 @@ static void a_window_elsewhere(struct rank *rank)
 
 static void run(const char *method, rank_function function)
 {
-    const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", method}};
+    const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_method", method}};
     for (uint32_t n = 2; n <= RANKS_MOST; n++) {
         struct ranks_config config = {.n = n, .forked = true, .options = options, .n_options = 2};
         assert_int_equal(ranks_run(&config, function), 0);

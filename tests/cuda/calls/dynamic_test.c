@@ -52,9 +52,9 @@ static bool scene_open(struct rank *rank, struct scene *s)
 
 static void scene_close(struct scene *s)
 {
-    tutti_gpu_free(s->g.gpu, s->device);
-    tutti_gpu_free_host(s->g.gpu, s->host);
-    tutti_gpu_free_host(s->g.gpu, s->want);
+    tutti_cuda_free(s->g.gpu, s->device);
+    tutti_cuda_free_host(s->g.gpu, s->host);
+    tutti_cuda_free_host(s->g.gpu, s->want);
     gpu_rank_leave(&s->g);
 }
 
@@ -102,8 +102,8 @@ static enum tutti_status call(struct scene *s, bool displs, struct tutti_work **
 static void compare(struct scene *s, uint64_t round, const char *how)
 {
     struct rank *rank = s->g.rank;
-    RANK_CHECK_OK(rank, tutti_gpu_copy(s->g.gpu, s->host, s->device, sizeof(*s->host), s->g.stream));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy(s->g.gpu, s->host, s->device, sizeof(*s->host), s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
     const size_t n = (size_t)rank->n * sizeof(uint64_t);
     memcpy(s->want->recv_counts + rank->n, s->host->recv_counts + rank->n, sizeof(s->want->recv_counts) - n);
     if (memcmp(s->host, s->want, sizeof(*s->want)) == 0) return;
@@ -116,7 +116,7 @@ static void compare(struct scene *s, uint64_t round, const char *how)
 
 static enum tutti_status copy_in(struct scene *s)
 {
-    return tutti_gpu_copy(s->g.gpu, s->device, s->host, sizeof(*s->host), s->g.stream);
+    return tutti_cuda_copy(s->g.gpu, s->device, s->host, sizeof(*s->host), s->g.stream);
 }
 
 static void eager(struct rank *rank)
@@ -159,16 +159,16 @@ static void replayed(struct rank *rank)
     struct scene s;
     void *graph;
     if (!scene_open(rank, &s)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s.g.gpu, s.g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.g.gpu, s.g.stream));
     RANK_CHECK_OK(rank, call(&s, true, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_end(s.g.gpu, s.g.stream, &graph));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.g.gpu, s.g.stream, &graph));
     for (uint64_t round = 0; round < 12 && !rank->failure[0]; round++) {
         fill(&s, round, true, -1);
         RANK_CHECK_OK(rank, copy_in(&s));
-        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s.g.gpu, graph, s.g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s.g.gpu, graph, s.g.stream));
         compare(&s, round, "replay");
     }
-    tutti_gpu_graph_destroy(s.g.gpu, graph);
+    tutti_cuda_graph_destroy(s.g.gpu, graph);
     scene_close(&s);
 }
 

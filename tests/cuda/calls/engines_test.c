@@ -27,7 +27,7 @@ static void scene_close(struct scene *s)
     tutti_window_destroy(s->window);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s->out));
-    tutti_gpu_free(s->g.gpu, s->in);
+    tutti_cuda_free(s->g.gpu, s->in);
     free(s->got);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
@@ -42,13 +42,13 @@ static float value(int32_t rank, size_t i, uint32_t round)
 static void give(struct scene *s, float *to, size_t n, uint32_t round)
 {
     for (size_t i = 0; i < n; i++) s->got[i] = value(s->g.rank->index, i, round);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, to, s->got, n * sizeof(float)));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, to, s->got, n * sizeof(float)));
 }
 
 static bool take(struct scene *s, size_t n)
 {
-    return tutti_gpu_stream_sync(s->g.gpu, s->g.stream) >= 0 &&
-           tutti_gpu_copy_now(s->g.gpu, s->got, s->out, n * sizeof(float)) >= 0;
+    return tutti_cuda_stream_sync(s->g.gpu, s->g.stream) >= 0 &&
+           tutti_cuda_copy_now(s->g.gpu, s->got, s->out, n * sizeof(float)) >= 0;
 }
 
 static void all_reduces(struct scene *s, uint32_t round)
@@ -122,17 +122,17 @@ static void replays(struct scene *s)
     size_t n = s->count * (size_t)rank->n;
     void *graph = NULL, *other = NULL;
     struct tutti_call_options beside = s->options;
-    RANK_CHECK_OK(rank, tutti_gpu_stream_create(s->g.gpu, &other));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_create(s->g.gpu, &other));
     beside.stream = other;
-    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s->g.gpu, s->g.stream));
     RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &beside, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_end(s->g.gpu, s->g.stream, &graph));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, other));
-    tutti_gpu_stream_destroy(s->g.gpu, other);
+    RANK_CHECK_OK(rank, tutti_cuda_graph_end(s->g.gpu, s->g.stream, &graph));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, other));
+    tutti_cuda_stream_destroy(s->g.gpu, other);
     for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) {
         give(s, s->in, n, round);
-        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s->g.gpu, graph, s->g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s->g.gpu, graph, s->g.stream));
         RANK_CHECK(rank, take(s, n));
         for (size_t i = 0; i < n; i++) {
             float want = 0;
@@ -140,7 +140,7 @@ static void replays(struct scene *s)
             RANK_CHECK(rank, s->got[i] == want);
         }
     }
-    tutti_gpu_graph_destroy(s->g.gpu, graph);
+    tutti_cuda_graph_destroy(s->g.gpu, graph);
 }
 
 /* Windows that overlap on one rank could be two things to its peers: there are none, until the other is gone. Then the
@@ -259,12 +259,12 @@ static void leave_the_window(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, room, NULL, &s.window));
     float *out = place == OUTSIDE ? s.in + words : place == FURTHER ? s.out + 4 : s.out;
     enum tutti_status status = tutti_all_gather(s.in, out, SHARD, TUTTI_FLOAT32, rank->comm, &s.options, NULL);
-    if (status == TUTTI_OK) (void)tutti_gpu_stream_sync(s.g.gpu, s.g.stream);
+    if (status == TUTTI_OK) (void)tutti_cuda_stream_sync(s.g.gpu, s.g.stream);
     while (status == TUTTI_OK) status = tutti_comm_state(rank->comm, &error); /* until the run's deadline */
     if (error.status == TUTTI_OK) error = *tutti_last_error();
     RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH && strstr(error.text, "another place in a window"));
     tutti_window_destroy(s.window);
-    tutti_gpu_free(s.g.gpu, s.in);
+    tutti_cuda_free(s.g.gpu, s.in);
 }
 
 static void windows_that_differ(void **state)

@@ -30,12 +30,12 @@ static bool data_open(struct gpu_rank *g, struct data *d)
 
 static void data_close(struct gpu_rank *g, struct data *d)
 {
-    tutti_gpu_free_host(g->gpu, d->host_in);
-    tutti_gpu_free_host(g->gpu, d->host_sum);
-    tutti_gpu_free_host(g->gpu, d->host_all);
-    tutti_gpu_free(g->gpu, d->in);
-    tutti_gpu_free(g->gpu, d->sum);
-    tutti_gpu_free(g->gpu, d->all);
+    tutti_cuda_free_host(g->gpu, d->host_in);
+    tutti_cuda_free_host(g->gpu, d->host_sum);
+    tutti_cuda_free_host(g->gpu, d->host_all);
+    tutti_cuda_free(g->gpu, d->in);
+    tutti_cuda_free(g->gpu, d->sum);
+    tutti_cuda_free(g->gpu, d->all);
 }
 
 /* Some are all ones, others every time. */
@@ -78,17 +78,17 @@ static enum tutti_status enqueue(struct gpu_rank *g, struct data *d, struct tutt
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     size_t n = (size_t)g->rank->n;
-    enum tutti_status status = tutti_gpu_copy(g->gpu, d->in, d->host_in, WORDS * 4, g->stream);
+    enum tutti_status status = tutti_cuda_copy(g->gpu, d->in, d->host_in, WORDS * 4, g->stream);
     options.stream = g->stream;
-    if (status >= 0 && other != g->stream) status = tutti_gpu_event_record(g->gpu, fork, g->stream);
-    if (status >= 0 && other != g->stream) status = tutti_gpu_stream_wait(g->gpu, other, fork);
+    if (status >= 0 && other != g->stream) status = tutti_cuda_event_record(g->gpu, fork, g->stream);
+    if (status >= 0 && other != g->stream) status = tutti_cuda_stream_wait(g->gpu, other, fork);
     if (status >= 0) status = tutti_all_reduce(d->in, d->sum, WORDS, TUTTI_UINT32, TUTTI_SUM, first, &options, NULL);
     options.stream = other;
     if (status >= 0) status = tutti_all_gather(d->in, d->all, WORDS, TUTTI_UINT32, second, &options, NULL);
-    if (status >= 0) status = tutti_gpu_copy(g->gpu, d->host_all, d->all, n * WORDS * 4, other);
-    if (status >= 0 && other != g->stream) status = tutti_gpu_event_record(g->gpu, join, other);
-    if (status >= 0 && other != g->stream) status = tutti_gpu_stream_wait(g->gpu, g->stream, join);
-    if (status >= 0) status = tutti_gpu_copy(g->gpu, d->host_sum, d->sum, WORDS * 4, g->stream);
+    if (status >= 0) status = tutti_cuda_copy(g->gpu, d->host_all, d->all, n * WORDS * 4, other);
+    if (status >= 0 && other != g->stream) status = tutti_cuda_event_record(g->gpu, join, other);
+    if (status >= 0 && other != g->stream) status = tutti_cuda_stream_wait(g->gpu, g->stream, join);
+    if (status >= 0) status = tutti_cuda_copy(g->gpu, d->host_sum, d->sum, WORDS * 4, g->stream);
     return status;
 }
 
@@ -97,7 +97,7 @@ static enum tutti_status enqueue_first(struct gpu_rank *g, struct data *d, struc
 {
     if (!gpu_ranks_by_nccl()) return TUTTI_OK;
     enum tutti_status status = enqueue(g, d, g->rank->comm, second, g->stream, NULL, NULL);
-    return status < 0 ? status : tutti_gpu_stream_sync(g->gpu, g->stream);
+    return status < 0 ? status : tutti_cuda_stream_sync(g->gpu, g->stream);
 }
 
 struct shape {
@@ -111,13 +111,13 @@ static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *
     void *graph = NULL, *other = g->stream, *fork = NULL, *join = NULL;
     const uint32_t n =
         gpu_ranks_times(shape->threads ? 1 : (uint32_t)rank->n, REPLAYS, REPLAYS_IN_TURNS, REPLAYS_STAND_IN);
-    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, false, &fork));
-    GPU_CHECK_OK(g, tutti_gpu_event_create(g->gpu, false, &join));
-    if (shape->two_streams) GPU_CHECK_OK(g, tutti_gpu_stream_create(g->gpu, &other));
+    GPU_CHECK_OK(g, tutti_cuda_event_create(g->gpu, false, &fork));
+    GPU_CHECK_OK(g, tutti_cuda_event_create(g->gpu, false, &join));
+    if (shape->two_streams) GPU_CHECK_OK(g, tutti_cuda_stream_create(g->gpu, &other));
     GPU_CHECK_OK(g, enqueue_first(g, d, second));
-    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_graph_begin(g->gpu, g->stream));
     GPU_CHECK_OK(g, enqueue(g, d, rank->comm, second, other, fork, join));
-    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+    GPU_CHECK_OK(g, tutti_cuda_graph_end(g->gpu, g->stream, &graph));
     for (uint32_t round = 0, replays = 0; replays < n && !rank->failure[0]; round++) {
         bool eager = round % EAGER_EVERY == 0;
         replays += !eager;
@@ -125,15 +125,15 @@ static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *
         if (eager)
             GPU_CHECK_OK(g, enqueue(g, d, rank->comm, second, g->stream, fork, join));
         else
-            GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-        GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+            GPU_CHECK_OK(g, tutti_cuda_graph_launch(g->gpu, graph, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
         GPU_CHECK_OK(g, tutti_comm_state(rank->comm, NULL));
         compare(rank, d, round, eager ? "call" : "replay");
     }
-    tutti_gpu_graph_destroy(g->gpu, graph);
-    if (shape->two_streams) tutti_gpu_stream_destroy(g->gpu, other);
-    tutti_gpu_event_destroy(g->gpu, fork);
-    tutti_gpu_event_destroy(g->gpu, join);
+    tutti_cuda_graph_destroy(g->gpu, graph);
+    if (shape->two_streams) tutti_cuda_stream_destroy(g->gpu, other);
+    tutti_cuda_event_destroy(g->gpu, fork);
+    tutti_cuda_event_destroy(g->gpu, join);
 }
 
 static void replay(struct rank *rank)
@@ -163,17 +163,17 @@ static void leave_behind_replays(struct rank *rank)
     void *graph = NULL;
     if (!gpu_rank_open(rank, &g) || !data_open(&g, &d)) return;
     GPU_CHECK_OK(&g, enqueue_first(&g, &d, rank->comm));
-    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_begin(g.gpu, g.stream));
     GPU_CHECK_OK(&g, enqueue(&g, &d, rank->comm, rank->comm, g.stream, NULL, NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
     fill(rank, &d, 7);
     if (rank->index > 0) nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    for (int i = 0; i < 3; i++) GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+    for (int i = 0; i < 3; i++) GPU_CHECK_OK(&g, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
-    GPU_CHECK_OK(&g, tutti_gpu_stream_query(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_stream_query(g.gpu, g.stream));
     compare(rank, &d, 7, "replay");
-    tutti_gpu_graph_destroy(g.gpu, graph);
+    tutti_cuda_graph_destroy(g.gpu, graph);
     data_close(&g, &d);
     gpu_rank_close(&g);
 }
@@ -189,20 +189,20 @@ static void leave_a_replay_in_vain(struct rank *rank)
     options.stream = g.stream;
     options.timeout_ns = UINT64_C(1000000000000);
     GPU_CHECK_OK(&g, enqueue_first(&g, &d, rank->comm));
-    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_begin(g.gpu, g.stream));
     GPU_CHECK_OK(&g, tutti_all_reduce(d.in, d.sum, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
     if (rank->index == 0) {
-        GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+        GPU_CHECK_OK(&g, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
     } else {
         nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
     }
     tutti_comm_set_timeout(rank->comm, UINT64_C(1000000000));
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
-    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
-    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, d.host_in, d.in, WORDS * 4));
-    tutti_gpu_graph_destroy(g.gpu, graph);
+    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_copy_now(g.gpu, d.host_in, d.in, WORDS * 4));
+    tutti_cuda_graph_destroy(g.gpu, graph);
     /* NCCL ends a communicator behind the graphs that hold its calls; a process had better not exit meanwhile. */
     if (gpu_ranks_by_nccl()) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
     data_close(&g, &d);
@@ -211,7 +211,7 @@ static void leave_a_replay_in_vain(struct rank *rank)
 
 static void run(uint32_t n, struct shape shape)
 {
-    const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", shape.method}};
+    const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_method", shape.method}};
     struct ranks_config config = {.n = n,
                                   .forked = !shape.threads,
                                   .deadline_s = 110,

@@ -8,7 +8,7 @@
 #include "cuda/support/gpu_ranks.h"
 #include "cuda/support/group_calls.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>
@@ -47,14 +47,14 @@ static void memory_close(struct gpu_rank *g, struct memory *m)
 {
     RANK_CHECK_OK(g->rank, tutti_comm_state(g->rank->comm, NULL));
     RANK_CHECK_OK(g->rank, tutti_barrier(g->rank->comm, NULL, NULL));
-    tutti_gpu_free(g->gpu, m->device);
+    tutti_cuda_free(g->gpu, m->device);
 }
 
 static void compare(struct gpu_rank *g, const struct group_plan *group, const struct memory *m, uint64_t seed)
 {
     struct rank *rank = g->rank;
     char what[256];
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, m->got, m->device, group->bytes));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, m->got, m->device, group->bytes));
     if (!group_plan_differs(group, (uint32_t)rank->index, m->got, what, sizeof what)) return;
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     rank_fail(rank, __FILE__, __LINE__, "seed %llu, %d ranks: %s", (unsigned long long)seed, (int)rank->n, what);
@@ -69,13 +69,13 @@ static void make_and_compare(struct gpu_rank *g, struct group_plan *group, const
     uint32_t me = (uint32_t)rank->index;
     options.stream = g->stream;
     group_plan_fill(group, seed);
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, m->device, group->memory[me], group->bytes));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, m->device, group->memory[me], group->bytes));
     GPU_CHECK_OK(g, group_plan_make(group, me, m->device, rank->comm, &options, seed % 2 ? &work : NULL));
     if (work) {
         RANK_CHECK_OK(rank, tutti_work_wait(work, 0));
         tutti_work_free(work);
     } else {
-        GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
     }
     group_plan_apply(group);
     compare(g, group, m, seed);
@@ -89,19 +89,19 @@ static void replay(struct gpu_rank *g, struct group_plan *group, const struct me
     uint32_t me = (uint32_t)rank->index;
     void *graph = NULL;
     options.stream = g->stream;
-    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_graph_begin(g->gpu, g->stream));
     GPU_CHECK_OK(g, group_plan_make(group, me, m->device, rank->comm, &options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+    GPU_CHECK_OK(g, tutti_cuda_graph_end(g->gpu, g->stream, &graph));
     for (uint32_t round = 0; round < 6 && !rank->failure[0]; round++) {
         if (round == 3) make_and_compare(g, group, m, seed + round);
         group_plan_fill(group, seed + 100 + round);
-        GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, m->device, group->memory[me], group->bytes));
-        GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-        GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, m->device, group->memory[me], group->bytes));
+        GPU_CHECK_OK(g, tutti_cuda_graph_launch(g->gpu, graph, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
         group_plan_apply(group);
         compare(g, group, m, seed + round);
     }
-    tutti_gpu_graph_destroy(g->gpu, graph);
+    tutti_cuda_graph_destroy(g->gpu, graph);
 }
 
 static void close_rank(struct gpu_rank *g)
@@ -136,7 +136,7 @@ static void groups(struct rank *rank)
 
 static void run_world(uint32_t n, struct plan plan, bool forked, const char *method)
 {
-    const struct tutti_option options[] = {{"gpu", gpu_ranks_way(n)}, {"cuda", method}};
+    const struct tutti_option options[] = {{"gpu", gpu_ranks_way(n)}, {"gpu_method", method}};
     struct ranks_config config = {.n = n,
                                   .forked = forked,
                                   .options = options,
@@ -160,7 +160,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
 }
 
 /* Communicators of ranks that share devices, one after another, which all make their first calls at once, on streams
- * that are new: one in thirty hung while threads came to these at the same time (device/cuda/gpu_queues.c). */
+ * that are new: one in thirty hung while threads came to these at the same time (device/cuda/cuda_queues.c). */
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;
@@ -249,10 +249,10 @@ static void all_of_threads(void **state)
 /* Of calls by lines and sentinels, that the first block has counted; kernels count one for all that they fuse. */
 static uint32_t exchanges(struct gpu_rank *g)
 {
-    const struct cuda_backend *b = (const void *)g->rank->comm->device->backends[0];
+    const struct gpu_backend *b = (const void *)g->rank->comm->device->backends[0];
     uint64_t called = 0;
-    if (tutti_gpu_stream_sync(g->gpu, g->stream) < 0 ||
-        tutti_gpu_copy_now(g->gpu, &called, b->scratch + b->site.layout.called, sizeof called) < 0)
+    if (tutti_cuda_stream_sync(g->gpu, g->stream) < 0 ||
+        tutti_cuda_copy_now(g->gpu, &called, b->scratch + b->site.layout.called, sizeof called) < 0)
         rank_fail(g->rank, __FILE__, __LINE__, "%s", tutti_last_error()->text);
     return (uint32_t)called;
 }
@@ -304,7 +304,7 @@ static void count_exchanges(struct rank *rank)
     }
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(g.gpu, base);
+    tutti_cuda_free(g.gpu, base);
     close_rank(&g);
 }
 
@@ -334,7 +334,7 @@ static void own_works(struct rank *rank)
     options.stream = g.stream;
     for (uint32_t i = 0; i < CALLS * 4; i++) mine[i] = i << (8 * rank->index);
     for (int32_t r = 0; r < rank->n; r++) all |= 1u << (8 * r);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, mine, sizeof mine));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, words, mine, sizeof mine));
     const bool fuses = !gpu_ranks_by_nccl() && !gpu_ranks_across((uint32_t)rank->n);
     const uint32_t before = fuses ? exchanges(&g) : 0;
     RANK_CHECK_OK(rank, tutti_group_start());
@@ -347,11 +347,11 @@ static void own_works(struct rank *rank)
         RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
         tutti_work_free(works[i]);
     }
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, got, words, sizeof got));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, got, words, sizeof got));
     for (uint32_t i = 0; i < CALLS * 4; i++) RANK_CHECK(rank, got[i] == i * all);
     RANK_CHECK(rank, !fuses || exchanges(&g) == before + 1);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(g.gpu, words);
+    tutti_cuda_free(g.gpu, words);
     close_rank(&g);
 }
 
@@ -382,7 +382,7 @@ static void go_wrong(struct rank *rank)
     unsigned char *base = (unsigned char *)gpu_rank_words(&g, 8 * 128);
     if (!base) return;
     make_uniform(&g, parts, 3, base);
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
     tutti_comm_set_timeout(rank->comm, wrong->timeout_ns);
     snprintf(first, sizeof first, "#%llu (", (unsigned long long)tutti_comm_sequence(rank->comm) + 1);
     if (rank->index == 1) parts[1].count = 17;
@@ -390,7 +390,7 @@ static void go_wrong(struct rank *rank)
     while (tutti_comm_state(rank->comm, &error) == TUTTI_OK) nanosleep(&nap, NULL); /* until the run's deadline */
     if (error.status != wrong->status || !strstr(error.text, wrong->stays_away ? first : "17 elements"))
         rank_fail(rank, __FILE__, __LINE__, "%s: \"%s\"", tutti_status_name(error.status), error.text);
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream)); /* the device came to its end */
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream)); /* the device came to its end */
     close_rank(&g);
 }
 

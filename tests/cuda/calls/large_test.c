@@ -47,10 +47,10 @@ static void give(struct scene *s)
 {
     struct gpu_rank *g = &s->g;
     unsigned char piece[LENGTH];
-    GPU_CHECK_OK(g, tutti_gpu_set(g->gpu, s->in, plain(g->rank->index), s->bytes));
+    GPU_CHECK_OK(g, tutti_cuda_set(g->gpu, s->in, plain(g->rank->index), s->bytes));
     for (int p = 0; p < PLACES; p++) {
         for (size_t i = 0; i < LENGTH; i++) piece[i] = value(s, g->rank->index, s->places[p] + i);
-        GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, s->in + s->places[p], piece, LENGTH));
+        GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, s->in + s->places[p], piece, LENGTH));
     }
 }
 
@@ -64,7 +64,7 @@ static void check(struct scene *s, size_t begin, size_t from, size_t bytes, int3
         size_t low = s->places[p] > from + LENGTH ? s->places[p] - LENGTH : from, high = s->places[p] + 2 * LENGTH;
         if (high > from + bytes) high = from + bytes;
         if (low >= high) continue;
-        GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, piece, s->out + begin + (low - from), high - low));
+        GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, piece, s->out + begin + (low - from), high - low));
         for (size_t at = low; at < high; at++) {
             unsigned char want = of >= 0 ? value(s, of, at) : 0;
             for (int32_t r = 0; of < 0 && r < g->rank->n; r++) want = (unsigned char)(want + value(s, r, at));
@@ -79,7 +79,7 @@ static void check(struct scene *s, size_t begin, size_t from, size_t bytes, int3
 static void done(struct scene *s, enum tutti_status status)
 {
     GPU_CHECK_OK(&s->g, status);
-    GPU_CHECK_OK(&s->g, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+    GPU_CHECK_OK(&s->g, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
 }
 
 static void reductions(struct scene *s)
@@ -100,7 +100,7 @@ static void moves(struct scene *s)
     struct tutti_comm *comm = g->rank->comm;
     int32_t n = g->rank->n, me = g->rank->index, next = (me + 1) % n, last = (me + n - 1) % n;
     size_t block = s->bytes / (size_t)n; /* the blocks of all are more than 2^32 */
-    done(s, tutti_gpu_copy(g->gpu, s->out, s->in, me == n - 1 ? s->bytes : 0, g->stream));
+    done(s, tutti_cuda_copy(g->gpu, s->out, s->in, me == n - 1 ? s->bytes : 0, g->stream));
     done(s, tutti_broadcast(s->out, s->bytes, TUTTI_UINT8, n - 1, comm, &s->options, NULL));
     check(s, 0, 0, s->bytes, n - 1);
     done(s, tutti_all_gather(s->in, s->out, block, TUTTI_UINT8, comm, &s->options, NULL));
@@ -119,7 +119,7 @@ static bool is_roomy(struct rank *rank, int32_t device)
 {
     struct tutti_device_facts facts = {.memory_bytes = 0};
     int32_t mine = 0, all = 0;
-    mine = tutti_gpu_facts(device, &facts) == TUTTI_OK && facts.memory_bytes >= NEEDED && !gpu_ranks_stand_in();
+    mine = tutti_cuda_facts(device, &facts) == TUTTI_OK && facts.memory_bytes >= NEEDED && !gpu_ranks_stand_in();
     return tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, rank->comm, NULL, NULL) == TUTTI_OK && all;
 }
 
@@ -127,12 +127,12 @@ static void open_memory(struct scene *s)
 {
     struct rank *rank = s->g.rank;
     void *in = NULL, *out = NULL;
-    RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &in));
+    RANK_CHECK_OK(rank, tutti_cuda_alloc(s->g.gpu, s->bytes, &in));
     if (s->way->in_window) {
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, s->bytes, &out));
         RANK_CHECK_OK(rank, tutti_window_create(rank->comm, out, s->bytes, NULL, &s->window));
     } else {
-        RANK_CHECK_OK(rank, tutti_gpu_alloc(s->g.gpu, s->bytes, &out));
+        RANK_CHECK_OK(rank, tutti_cuda_alloc(s->g.gpu, s->bytes, &out));
     }
     s->in = in, s->out = out;
 }
@@ -141,13 +141,13 @@ static void close_memory(struct scene *s)
 {
     struct rank *rank = s->g.rank;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(s->g.gpu, s->in);
+    tutti_cuda_free(s->g.gpu, s->in);
     if (s->window) {
         tutti_window_destroy(s->window);
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
         RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, s->out));
     } else {
-        tutti_gpu_free(s->g.gpu, s->out);
+        tutti_cuda_free(s->g.gpu, s->out);
     }
 }
 

@@ -155,15 +155,15 @@ static void make_all(struct desk *d)
 static void desk_put(struct desk *d, uint32_t round)
 {
     fill(d, round, false);
-    GPU_CHECK_OK(&d->g, tutti_gpu_copy_now(d->g.gpu, d->memory, d->want, d->bytes));
+    GPU_CHECK_OK(&d->g, tutti_cuda_copy_now(d->g.gpu, d->memory, d->want, d->bytes));
 }
 
 static void desk_check(struct desk *d, uint32_t round)
 {
     struct rank *rank = d->g.rank;
-    GPU_CHECK_OK(&d->g, tutti_gpu_stream_sync(d->g.gpu, d->g.stream));
+    GPU_CHECK_OK(&d->g, tutti_cuda_stream_sync(d->g.gpu, d->g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    GPU_CHECK_OK(&d->g, tutti_gpu_copy_now(d->g.gpu, d->got, d->memory, d->bytes));
+    GPU_CHECK_OK(&d->g, tutti_cuda_copy_now(d->g.gpu, d->got, d->memory, d->bytes));
     fill(d, round, true);
     for (size_t i = 0; i < d->bytes; i++) {
         if (d->got[i] == d->want[i]) continue;
@@ -179,7 +179,7 @@ static void desk_close(struct desk *d)
     struct rank *rank = d->g.rank;
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(d->g.gpu, d->memory);
+    tutti_cuda_free(d->g.gpu, d->memory);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
 }
 
@@ -188,19 +188,19 @@ static void replay(struct desk *d)
     struct gpu_rank *g = &d->g;
     struct rank *rank = g->rank;
     void *graph = NULL;
-    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_graph_begin(g->gpu, g->stream));
     make_all(d);
     if (rank->failure[0]) return;
-    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+    GPU_CHECK_OK(g, tutti_cuda_graph_end(g->gpu, g->stream, &graph));
     for (uint32_t round = 1; round < 4 && !rank->failure[0]; round++) {
         desk_put(d, round);
         if (round == 2)
             make_all(d);
         else
-            GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
+            GPU_CHECK_OK(g, tutti_cuda_graph_launch(g->gpu, graph, g->stream));
         if (!rank->failure[0]) desk_check(d, round);
     }
-    tutti_gpu_graph_destroy(g->gpu, graph);
+    tutti_cuda_graph_destroy(g->gpu, graph);
 }
 
 static void exchange(struct gpu_rank *g, const struct post *post)

@@ -42,9 +42,9 @@ static bool streams_open(struct rank *rank, struct streams *s)
     s->in = gpu_rank_words(&s->g, WORDS), s->out = gpu_rank_words(&s->g, WORDS);
     s->sent = gpu_rank_host_words(&s->g, WORDS), s->came = gpu_rank_host_words(&s->g, WORDS);
     s->of[0] = s->g.stream;
-    return s->in && s->out && s->sent && s->came && tutti_gpu_stream_create(gpu, &s->of[1]) == TUTTI_OK &&
-           tutti_gpu_event_create(gpu, false, &s->fork) == TUTTI_OK &&
-           tutti_gpu_event_create(gpu, false, &s->join) == TUTTI_OK;
+    return s->in && s->out && s->sent && s->came && tutti_cuda_stream_create(gpu, &s->of[1]) == TUTTI_OK &&
+           tutti_cuda_event_create(gpu, false, &s->fork) == TUTTI_OK &&
+           tutti_cuda_event_create(gpu, false, &s->join) == TUTTI_OK;
 }
 
 static void hold_up(void *arg)
@@ -62,16 +62,16 @@ static void shift(struct streams *s, bool works)
     const int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
     struct tutti_call_options on[STREAMS] = {TUTTI_CALL_OPTIONS_INIT, TUTTI_CALL_OPTIONS_INIT};
     for (int i = 0; i < STREAMS; i++) on[i].stream = s->of[i];
-    GPU_CHECK_OK(&s->g, tutti_gpu_host_call(gpu, s->of[0], hold_up, NULL));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->in, s->sent, WORDS * 4, s->of[0]));
+    GPU_CHECK_OK(&s->g, tutti_cuda_host_call(gpu, s->of[0], hold_up, NULL));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy(gpu, s->in, s->sent, WORDS * 4, s->of[0]));
     RANK_CHECK_OK(rank, tutti_group_start());
     RANK_CHECK_OK(
         rank, tutti_recv(s->out, WORDS, TUTTI_UINT32, left, 0, rank->comm, &on[1], NULL, works ? &s->works[1] : NULL));
     RANK_CHECK_OK(rank,
                   tutti_send(s->in, WORDS, TUTTI_UINT32, right, 0, rank->comm, &on[0], works ? &s->works[0] : NULL));
     RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->in, s->sent + 1, (WORDS - 1) * 4, s->of[0]));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy(gpu, s->came, s->out, WORDS * 4, s->of[1]));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy(gpu, s->in, s->sent + 1, (WORDS - 1) * 4, s->of[0]));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy(gpu, s->came, s->out, WORDS * 4, s->of[1]));
 }
 
 static void put(struct streams *s, uint32_t round)
@@ -86,7 +86,7 @@ static void check(struct streams *s, uint32_t round)
         if (s->works[i]) RANK_CHECK_OK(rank, tutti_work_wait(s->works[i], 0));
         if (s->works[i]) tutti_work_free(s->works[i]);
         s->works[i] = NULL;
-        GPU_CHECK_OK(&s->g, tutti_gpu_stream_sync(s->g.gpu, s->of[i]));
+        GPU_CHECK_OK(&s->g, tutti_cuda_stream_sync(s->g.gpu, s->of[i]));
     }
     for (size_t i = 0; i < WORDS; i++)
         RANK_CHECK(rank, s->came[i] == word((rank->index + rank->n - 1) % rank->n, round, i));
@@ -95,24 +95,24 @@ static void check(struct streams *s, uint32_t round)
 
 static void tie(struct streams *s, int from, int to, void *event)
 {
-    GPU_CHECK_OK(&s->g, tutti_gpu_event_record(s->g.gpu, event, s->of[from]));
-    GPU_CHECK_OK(&s->g, tutti_gpu_stream_wait(s->g.gpu, s->of[to], event));
+    GPU_CHECK_OK(&s->g, tutti_cuda_event_record(s->g.gpu, event, s->of[from]));
+    GPU_CHECK_OK(&s->g, tutti_cuda_stream_wait(s->g.gpu, s->of[to], event));
 }
 
 static void replay(struct streams *s)
 {
     void *graph = NULL;
-    GPU_CHECK_OK(&s->g, tutti_gpu_graph_begin(s->g.gpu, s->of[0]));
+    GPU_CHECK_OK(&s->g, tutti_cuda_graph_begin(s->g.gpu, s->of[0]));
     tie(s, 0, 1, s->fork);
     shift(s, false);
     tie(s, 1, 0, s->join);
-    GPU_CHECK_OK(&s->g, tutti_gpu_graph_end(s->g.gpu, s->of[0], &graph));
+    GPU_CHECK_OK(&s->g, tutti_cuda_graph_end(s->g.gpu, s->of[0], &graph));
     for (uint32_t round = 2; round < 4 && !s->g.rank->failure[0]; round++) {
         put(s, round);
-        GPU_CHECK_OK(&s->g, tutti_gpu_graph_launch(s->g.gpu, graph, s->of[0]));
+        GPU_CHECK_OK(&s->g, tutti_cuda_graph_launch(s->g.gpu, graph, s->of[0]));
         check(s, round);
     }
-    tutti_gpu_graph_destroy(s->g.gpu, graph);
+    tutti_cuda_graph_destroy(s->g.gpu, graph);
 }
 
 static void two_streams(struct rank *rank)
@@ -126,7 +126,7 @@ static void two_streams(struct rank *rank)
     }
     if (!rank->failure[0] && !gpu_ranks_across((uint32_t)rank->n)) replay(&s);
     if (rank->failure[0]) return;
-    tutti_gpu_stream_destroy(s.g.gpu, s.of[1]);
+    tutti_cuda_stream_destroy(s.g.gpu, s.of[1]);
     gpu_rank_leave(&s.g);
 }
 
@@ -139,15 +139,15 @@ static void half_captured(struct rank *rank)
     struct tutti_call_options on[STREAMS] = {TUTTI_CALL_OPTIONS_INIT, TUTTI_CALL_OPTIONS_INIT};
     RANK_CHECK(rank, streams_open(rank, &s));
     for (int i = 0; i < STREAMS; i++) on[i].stream = s.of[i];
-    GPU_CHECK_OK(&s.g, tutti_gpu_graph_begin(s.g.gpu, s.of[0]));
+    GPU_CHECK_OK(&s.g, tutti_cuda_graph_begin(s.g.gpu, s.of[0]));
     RANK_CHECK_OK(rank, tutti_group_start());
     RANK_CHECK_OK(rank, tutti_recv(s.out, 1, TUTTI_UINT32, rank->index, 0, rank->comm, &on[1], NULL, NULL));
     RANK_CHECK_OK(rank, tutti_send(s.in, 1, TUTTI_UINT32, rank->index, 0, rank->comm, &on[0], NULL));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "not all of which are ", tutti_group_end(NULL));
-    GPU_CHECK_OK(&s.g, tutti_gpu_capturing(s.g.gpu, s.of[1], &capture));
+    GPU_CHECK_OK(&s.g, tutti_cuda_capturing(s.g.gpu, s.of[1], &capture));
     RANK_CHECK(rank, capture == 0);
-    GPU_CHECK_OK(&s.g, tutti_gpu_graph_end(s.g.gpu, s.of[0], &graph));
-    tutti_gpu_graph_destroy(s.g.gpu, graph);
+    GPU_CHECK_OK(&s.g, tutti_cuda_graph_end(s.g.gpu, s.of[0], &graph));
+    tutti_cuda_graph_destroy(s.g.gpu, graph);
     put(&s, 0);
     shift(&s, true);
     if (!rank->failure[0]) check(&s, 0);
@@ -185,7 +185,7 @@ static void crossing(struct rank *rank)
     for (int i = 0; i < (rank->index == 2 ? 2 : 3); i++)
         GPU_CHECK_OK(&g, ship(&g, words + SHIPPED * i, SHIPPED, calls[rank->index][i].to, calls[rank->index][i].from));
     if (rank->index == 0) RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     gpu_rank_leave(&g);
 }
@@ -210,7 +210,7 @@ static void swap_in_place(struct rank *rank)
     uint32_t *words = gpu_rank_words(&g, 2 * SWAPPED), *host = rank_alloc(rank, 2 * SWAPPED * 4);
     RANK_CHECK(rank, words);
     for (size_t i = 0; i < 2 * SWAPPED; i++) host[i] = word(rank->index, 0, i);
-    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, words, host, 2 * SWAPPED * 4));
+    GPU_CHECK_OK(&g, tutti_cuda_copy_now(g.gpu, words, host, 2 * SWAPPED * 4));
     RANK_CHECK_OK(rank, tutti_group_start());
     for (uint32_t i = 0; i <= SWAPS; i++) {
         uint32_t *at = words + (i == 1 ? SWAPPED : 0);
@@ -218,9 +218,9 @@ static void swap_in_place(struct rank *rank)
         GPU_CHECK_OK(&g, ship(&g, at, SWAPPED, -1, peer));
     }
     RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, host, words, 2 * SWAPPED * 4));
+    GPU_CHECK_OK(&g, tutti_cuda_copy_now(g.gpu, host, words, 2 * SWAPPED * 4));
     for (size_t i = 0; i < 2 * SWAPPED; i++) RANK_CHECK(rank, host[i] == word(peer, 0, i));
     gpu_rank_leave(&g);
 }
@@ -257,7 +257,7 @@ static void missed(struct rank *rank)
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (error.status != TUTTI_ERR_TIMEOUT || !strstr(error.text, said[i]))
             rank_fail(rank, __FILE__, __LINE__, "%s: \"%s\"", tutti_status_name(error.status), error.text);
-    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream)); /* the device came to its end */
+    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream)); /* the device came to its end */
 }
 
 static void timeouts(void **state)

@@ -51,11 +51,11 @@ static bool scene_open(struct rank *rank, struct scene *s)
 
 static void scene_close(struct scene *s)
 {
-    tutti_gpu_free(s->g.gpu, s->in);
-    tutti_gpu_free(s->g.gpu, s->out);
-    tutti_gpu_free_host(s->g.gpu, s->host);
-    tutti_gpu_free_host(s->g.gpu, s->got);
-    tutti_gpu_free_host(s->g.gpu, s->want);
+    tutti_cuda_free(s->g.gpu, s->in);
+    tutti_cuda_free(s->g.gpu, s->out);
+    tutti_cuda_free_host(s->g.gpu, s->host);
+    tutti_cuda_free_host(s->g.gpu, s->got);
+    tutti_cuda_free_host(s->g.gpu, s->want);
     gpu_rank_leave(&s->g);
 }
 
@@ -115,17 +115,17 @@ static void prepare(struct scene *s, const struct call *c, uint64_t data)
 
 static enum tutti_status copy_in(struct scene *s)
 {
-    TUTTI_TRY(tutti_gpu_copy(s->g.gpu, s->in, s->host, s->bytes, s->g.stream));
+    TUTTI_TRY(tutti_cuda_copy(s->g.gpu, s->in, s->host, s->bytes, s->g.stream));
     memset(s->got, 0, s->bytes);
-    return tutti_gpu_copy(s->g.gpu, s->out, s->got, s->bytes, s->g.stream);
+    return tutti_cuda_copy(s->g.gpu, s->out, s->got, s->bytes, s->g.stream);
 }
 
 static void compare(struct scene *s, const struct call *c, const char *how)
 {
     struct rank *rank = s->g.rank;
     const unsigned char *from = c->in_place ? s->in : s->out;
-    RANK_CHECK_OK(rank, tutti_gpu_copy(s->g.gpu, s->got, from, s->bytes, s->g.stream));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy(s->g.gpu, s->got, from, s->bytes, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
     for (size_t i = 0; i < s->bytes; i++) {
         if (s->got[i] == s->want[i]) continue;
         rank_fail(
@@ -186,21 +186,21 @@ static void replayed(struct rank *rank)
         struct call c = random_call(&state, 3000), on_host = c;
         c.seeds = seed, on_host.seeds = host_seed;
         c.in_place = on_host.in_place = false;
-        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s.g.gpu, s.g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.g.gpu, s.g.stream));
         RANK_CHECK_OK(rank, call_on_device(&s, &c, NULL));
-        RANK_CHECK_OK(rank, tutti_gpu_graph_end(s.g.gpu, s.g.stream, &graph));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.g.gpu, s.g.stream, &graph));
         for (uint32_t again = 0; again < 4 && !rank->failure[0]; again++) {
             *host_seed = again * 12345 + 1;
             prepare(&s, &on_host, tutti_random64(&state));
             RANK_CHECK_OK(rank, copy_in(&s));
-            RANK_CHECK_OK(rank, tutti_gpu_copy(s.g.gpu, seed, host_seed, 8, s.g.stream));
-            RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s.g.gpu, graph, s.g.stream));
+            RANK_CHECK_OK(rank, tutti_cuda_copy(s.g.gpu, seed, host_seed, 8, s.g.stream));
+            RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s.g.gpu, graph, s.g.stream));
             compare(&s, &c, "replay");
         }
-        tutti_gpu_graph_destroy(s.g.gpu, graph);
+        tutti_cuda_graph_destroy(s.g.gpu, graph);
     }
-    tutti_gpu_free(s.g.gpu, seed);
-    tutti_gpu_free_host(s.g.gpu, host_seed);
+    tutti_cuda_free(s.g.gpu, seed);
+    tutti_cuda_free_host(s.g.gpu, host_seed);
     scene_close(&s);
 }
 
@@ -212,22 +212,22 @@ static void two_streams(struct rank *rank)
     uint64_t state = test_seed() + 5;
     if (!scene_open(rank, &s)) return;
     streams[0] = s.g.stream;
-    RANK_CHECK_OK(rank, tutti_gpu_stream_create(s.g.gpu, &streams[1]));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_create(s.g.gpu, &streams[1]));
     for (uint32_t i = 0; i < 12 && !rank->failure[0]; i++) {
         struct call c = random_call(&state, 3000);
         c.form = 0, c.in_place = false;
         prepare(&s, &c, tutti_random64(&state));
         RANK_CHECK_OK(rank, copy_in(&s));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.g.gpu, streams[0]));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, streams[0]));
         for (uint32_t k = 0; k < 4; k++) {
             s.options.stream = streams[k % 2];
             RANK_CHECK_OK(rank, call_on_device(&s, &c, NULL));
         }
         s.options.stream = streams[0];
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.g.gpu, streams[1]));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, streams[1]));
         compare(&s, &c, "two streams");
     }
-    tutti_gpu_stream_destroy(s.g.gpu, streams[1]);
+    tutti_cuda_stream_destroy(s.g.gpu, streams[1]);
     scene_close(&s);
 }
 

@@ -70,7 +70,7 @@ static enum tutti_status enqueue(struct replayed *r)
     options.stream = r->g.stream;
     options.algorithm = way->algorithm;
     enum tutti_status status =
-        tutti_gpu_copy(r->g.gpu, broadcast ? r->out : r->in, r->host_in, r->n_in * sizeof(float), r->g.stream);
+        tutti_cuda_copy(r->g.gpu, broadcast ? r->out : r->in, r->host_in, r->n_in * sizeof(float), r->g.stream);
     if (status >= 0 && broadcast)
         status = tutti_broadcast(r->out, way->words, TUTTI_FLOAT32, ROOT, comm, &options, NULL);
     if (status >= 0 && way->kind == TUTTI_ALL_GATHER)
@@ -82,7 +82,7 @@ static enum tutti_status enqueue(struct replayed *r)
     if (status >= 0 && way->kind == TUTTI_REDUCE_SCATTER)
         status = tutti_reduce_scatter(r->in, r->out, way->words, TUTTI_FLOAT32, TUTTI_SUM, comm, &options, NULL);
     if (status < 0) return status;
-    return tutti_gpu_copy(r->g.gpu, r->host_out, r->out, r->n_out * sizeof(float), r->g.stream);
+    return tutti_cuda_copy(r->g.gpu, r->host_out, r->out, r->n_out * sizeof(float), r->g.stream);
 }
 
 static void compare(struct replayed *r, uint32_t round, const char *how)
@@ -101,9 +101,9 @@ static void replay(struct replayed *r)
     struct gpu_rank *g = &r->g;
     struct rank *rank = g->rank;
     void *graph = NULL;
-    GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_graph_begin(g->gpu, g->stream));
     GPU_CHECK_OK(g, enqueue(r));
-    GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+    GPU_CHECK_OK(g, tutti_cuda_graph_end(g->gpu, g->stream, &graph));
     const uint32_t n = gpu_ranks_stand_in() ? REPLAYS_STAND_IN : REPLAYS;
     for (uint32_t round = 0; round < n && !rank->failure[0]; round++) {
         const bool eager = round % EAGER_EVERY == 0;
@@ -111,12 +111,12 @@ static void replay(struct replayed *r)
         if (eager)
             GPU_CHECK_OK(g, enqueue(r));
         else
-            GPU_CHECK_OK(g, tutti_gpu_graph_launch(g->gpu, graph, g->stream));
-        GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+            GPU_CHECK_OK(g, tutti_cuda_graph_launch(g->gpu, graph, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
         GPU_CHECK_OK(g, tutti_comm_state(rank->comm, NULL));
         compare(r, round, eager ? "call" : "replay");
     }
-    tutti_gpu_graph_destroy(g->gpu, graph);
+    tutti_cuda_graph_destroy(g->gpu, graph);
 }
 
 /* One allocation, the output first. */
@@ -139,8 +139,8 @@ static void replay_way(struct gpu_rank *g, const struct way *way)
     tutti_window_destroy(r.window);
     GPU_CHECK_OK(g, tutti_barrier(g->rank->comm, NULL, NULL));
     GPU_CHECK_OK(g, tutti_mem_free(g->rank->comm, memory));
-    tutti_gpu_free_host(g->gpu, r.host_in);
-    tutti_gpu_free_host(g->gpu, r.host_out);
+    tutti_cuda_free_host(g->gpu, r.host_in);
+    tutti_cuda_free_host(g->gpu, r.host_out);
 }
 
 static void replay_all(struct rank *rank)

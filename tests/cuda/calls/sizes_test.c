@@ -58,7 +58,7 @@ static enum tutti_status reduce(struct scene *s, size_t count, int32_t root)
 static enum tutti_status broadcast(struct scene *s, size_t count, int32_t root)
 {
     if (s->g.rank->index == root)
-        TUTTI_TRY(tutti_gpu_copy(s->g.gpu, s->out, s->in, count * sizeof(float), s->g.stream));
+        TUTTI_TRY(tutti_cuda_copy(s->g.gpu, s->out, s->in, count * sizeof(float), s->g.stream));
     return tutti_broadcast(s->out, count, TUTTI_FLOAT32, root, COMM);
 }
 static enum tutti_status all_gather(struct scene *s, size_t count, int32_t root)
@@ -119,13 +119,13 @@ static void try_kind(struct scene *s, const struct kind *kind, size_t words)
     size_t given = kind->gives_block ? count : kind->blocks ? count * n : count;
     int32_t root = (int32_t)(s->round % n);
     for (size_t i = 0; i < words; i++) s->host[i] = value(s, g->rank->index, i);
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, s->in, s->host, words * sizeof(float)));
-    GPU_CHECK_OK(g, tutti_gpu_set(g->gpu, s->out, 0x55, given * sizeof(float)));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, s->in, s->host, words * sizeof(float)));
+    GPU_CHECK_OK(g, tutti_cuda_set(g->gpu, s->out, 0x55, given * sizeof(float)));
     GPU_CHECK_OK(g, kind->call(s, count, root));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
     GPU_CHECK_OK(g, tutti_comm_state(g->rank->comm, NULL));
     if (kind->call == reduce && g->rank->index != root) return;
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, s->host, s->out, given * sizeof(float)));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, s->host, s->out, given * sizeof(float)));
     for (size_t i = 0; i < given; i++) {
         float want = kind->want(s, count, root, i);
         if (s->host[i] == want) continue;
@@ -169,7 +169,7 @@ static void run(struct rank *rank)
     s.options.stream = s.g.stream;
     s.host = rank_alloc(rank, bytes);
     for (int i = 0; i < 2; i++) {
-        RANK_CHECK_OK(rank, tutti_gpu_alloc(s.g.gpu, bytes, &plain[i]));
+        RANK_CHECK_OK(rank, tutti_cuda_alloc(s.g.gpu, bytes, &plain[i]));
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &mapped[i]));
         if (windows) RANK_CHECK_OK(rank, tutti_window_create(rank->comm, mapped[i], bytes, NULL, &s.windows[i]));
     }
@@ -181,7 +181,7 @@ static void run(struct rank *rank)
     for (int i = 0; i < 2; i++) tutti_window_destroy(s.windows[i]);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     for (int i = 0; i < 2; i++) {
-        tutti_gpu_free(s.g.gpu, plain[i]);
+        tutti_cuda_free(s.g.gpu, plain[i]);
         RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, mapped[i]));
     }
     tutti_comm_destroy(rank->comm);

@@ -6,7 +6,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "base/base.h"
 #include "comm/device/device.h"
 
@@ -16,12 +16,12 @@ enum { ROW = 12, GROUP = 3 }; /* calls of a row, and of a group */
 
 static const struct kind {
     const char *name, *method; /* NULL: a group, which is fused where it can be */
-    enum cuda_protocol protocol;
-} kinds[] = {{"all_gather", "cuda:sentinel", CUDA_SENTINEL},
-             {"all_reduce", "cuda:sentinel2", CUDA_SENTINEL2},
-             {"reduce_scatter", "cuda:sentinel", CUDA_SENTINEL},
-             {"all_to_all", "cuda:sentinel", CUDA_SENTINEL},
-             {"a group of all_gathers", NULL, CUDA_BATCH_SENTINEL}};
+    enum gpu_protocol protocol;
+} kinds[] = {{"all_gather", "cuda:sentinel", GPU_SENTINEL},
+             {"all_reduce", "cuda:sentinel2", GPU_SENTINEL2},
+             {"reduce_scatter", "cuda:sentinel", GPU_SENTINEL},
+             {"all_to_all", "cuda:sentinel", GPU_SENTINEL},
+             {"a group of all_gathers", NULL, GPU_BATCH_SENTINEL}};
 enum { ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, GATHERS, N_KINDS };
 
 struct one {
@@ -33,7 +33,7 @@ struct one {
 
 struct scene {
     struct gpu_rank g;
-    const struct cuda_backend *backend;
+    const struct gpu_backend *backend;
     uint32_t n;
     size_t most; /* words of a part */
     uint32_t *host;
@@ -113,8 +113,8 @@ static enum tutti_status enqueue(const struct scene *s, const struct one *one)
 /* By the method that was named, and beyond the first half of each slot but in two exchanges. */
 static void make(struct scene *s, const struct one *one)
 {
-    const struct cuda_step *step = &s->backend->step;
-    const uint32_t half = cuda_phase_bytes(&s->backend->site.layout);
+    const struct gpu_step *step = &s->backend->step;
+    const uint32_t half = gpu_phase_bytes(&s->backend->site.layout);
     GPU_CHECK_OK(&s->g, enqueue(s, one));
     RANK_CHECK(s->g.rank, step->protocol == kinds[one->kind].protocol);
     RANK_CHECK(s->g.rank, (step->exchange.units * step->threads * 16 > half) == (one->kind != ALL_REDUCE));
@@ -134,14 +134,14 @@ static void fill(struct scene *s, const struct one *one)
 {
     const size_t n = input_words(s, one);
     for (size_t i = 0; i < n; i++) s->host[i] = word(one, (uint32_t)s->g.rank->index, i);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, one->in, s->host, n * 4));
-    GPU_CHECK_OK(&s->g, tutti_gpu_set(s->g.gpu, one->out, 0x55, output_words(s, one) * 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, one->in, s->host, n * 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_set(s->g.gpu, one->out, 0x55, output_words(s, one) * 4));
 }
 
 static void compare(struct scene *s, const struct one *one)
 {
     const size_t n = output_words(s, one);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, s->host, one->out, n * 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, s->host, one->out, n * 4));
     for (size_t i = 0; i < n; i++) {
         const uint32_t wanted = want(s, one, i);
         if (s->host[i] == wanted) continue;
@@ -160,7 +160,7 @@ static void row(struct scene *s, uint32_t round)
     }
     for (uint32_t k = 0; k < ROW && !rank->failure[0]; k++) make(s, &s->calls[k]);
     if (rank->failure[0]) return;
-    GPU_CHECK_OK(&s->g, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
+    GPU_CHECK_OK(&s->g, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
     for (uint32_t k = 0; k < ROW && !rank->failure[0]; k++) compare(s, &s->calls[k]);
 }
 
@@ -169,8 +169,8 @@ static void run(struct rank *rank)
     struct scene s = {.n = (uint32_t)rank->n, .random = *(const uint64_t *)rank->arg};
     const uint32_t rounds = gpu_ranks_stand_in() ? 2 : 50;
     if (!gpu_rank_open(rank, &s.g)) return;
-    s.backend = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
-    const struct cuda_layout *layout = &s.backend->site.layout;
+    s.backend = (const struct gpu_backend *)(const void *)rank->comm->device->backends[0];
+    const struct gpu_layout *layout = &s.backend->site.layout;
     s.most = (size_t)layout->n_blocks * layout->sentinel_bytes / 4;
     s.host = rank_alloc(rank, s.n * s.most * 4);
     for (uint32_t k = 0; k < ROW; k++) {
@@ -185,8 +185,8 @@ static void run(struct rank *rank)
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     for (uint32_t k = 0; k < ROW; k++) {
-        tutti_gpu_free(s.g.gpu, s.calls[k].in);
-        tutti_gpu_free(s.g.gpu, s.calls[k].out);
+        tutti_cuda_free(s.g.gpu, s.calls[k].in);
+        tutti_cuda_free(s.g.gpu, s.calls[k].out);
     }
     gpu_rank_close(&s.g);
 }
@@ -195,7 +195,7 @@ static void run(struct rank *rank)
 static void full_slots(void **state)
 {
     (void)state;
-    static const struct tutti_option options[] = {{"gpu", "cuda"}, {"cuda", "batch"}, {"gpu_scratch", "4M"}};
+    static const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_method", "batch"}, {"gpu_scratch", "4M"}};
     uint64_t seed = test_seed();
     for (uint32_t n = 3; n <= 4; n++) {
         struct ranks_config config = {.n = n,

@@ -62,12 +62,12 @@ static void one(struct gpu_rank *g, uint64_t round, struct sides *device, struct
                     ref_encode(dtype, value_of(round, r, i, k), host->values + (i * block + k) * element);
             }
         }
-    RANK_CHECK_OK(rank, tutti_gpu_copy(g->gpu, device, host, sizeof(*host), g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy(g->gpu, device, host, sizeof(*host), g->stream));
     RANK_CHECK_OK(rank, tutti_all_reduce_sparse_block(device->values, device->indices, blocks_of(round, rank->index),
                                                       block, device->out, OUT * block, dtype, TUTTI_SUM,
                                                       &device->status, rank->comm, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_copy(g->gpu, host, device, sizeof(*host), g->stream));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy(g->gpu, host, device, sizeof(*host), g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
     RANK_CHECK(rank, host->status == (wrong ? TUTTI_ERR_ARGUMENT : TUTTI_OK));
     for (size_t i = 0; i < OUT * block; i++) RANK_CHECK(rank, ref_decode(dtype, host->out + i * element) == want[i]);
 }
@@ -80,8 +80,8 @@ static void dense(struct rank *rank)
     struct sides *host = (struct sides *)(void *)gpu_rank_host_words(&g, sizeof(*host) / 4);
     RANK_CHECK(rank, device && host);
     for (uint64_t round = 0; round < 24 && !rank->failure[0]; round++) one(&g, round, device, host);
-    tutti_gpu_free(g.gpu, device);
-    tutti_gpu_free_host(g.gpu, host);
+    tutti_cuda_free(g.gpu, device);
+    tutti_cuda_free_host(g.gpu, host);
     gpu_rank_leave(&g);
 }
 

@@ -55,7 +55,7 @@ static bool open_all(struct rank *rank, struct racing *r)
         }
     }
     for (uint32_t s = 0; s < STREAMS; s++)
-        if (tutti_gpu_stream_create(r->g.gpu, &r->streams[s]) < 0) return false;
+        if (tutti_cuda_stream_create(r->g.gpu, &r->streams[s]) < 0) return false;
     return true;
 }
 
@@ -63,15 +63,15 @@ static void close_all(struct racing *r)
 {
     for (uint32_t c = 0; c < COMMS; c++) {
         for (uint32_t s = 0; s < STREAMS; s++) {
-            tutti_gpu_free(r->g.gpu, r->in[c][s]);
-            tutti_gpu_free(r->g.gpu, r->out[c][s]);
+            tutti_cuda_free(r->g.gpu, r->in[c][s]);
+            tutti_cuda_free(r->g.gpu, r->out[c][s]);
         }
         tutti_comm_destroy(r->comms[c]);
     }
     r->g.rank->comm = NULL;
-    for (uint32_t s = 0; s < STREAMS; s++) tutti_gpu_stream_destroy(r->g.gpu, r->streams[s]);
-    tutti_gpu_free_host(r->g.gpu, r->inputs);
-    tutti_gpu_free_host(r->g.gpu, r->results);
+    for (uint32_t s = 0; s < STREAMS; s++) tutti_cuda_stream_destroy(r->g.gpu, r->streams[s]);
+    tutti_cuda_free_host(r->g.gpu, r->inputs);
+    tutti_cuda_free_host(r->g.gpu, r->results);
     gpu_rank_close(&r->g);
 }
 
@@ -84,13 +84,13 @@ static enum tutti_status make(struct racing *r, uint32_t t)
     uint32_t *in = r->in[one->comm][one->stream], *out = r->out[one->comm][one->stream];
     struct tutti_comm *comm = r->comms[one->comm];
     size_t n = one->words;
-    enum tutti_status status = tutti_gpu_copy(gpu, in, r->inputs + t, n * 4, stream);
+    enum tutti_status status = tutti_cuda_copy(gpu, in, r->inputs + t, n * 4, stream);
     if (status >= 0 && one->kind == 0)
         status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_SUM, comm, &options, NULL);
     if (status >= 0 && one->kind == 1) status = tutti_all_gather(in, out, n, TUTTI_UINT32, comm, &options, NULL);
     if (status >= 0 && one->kind == 2)
         status = tutti_all_reduce(in, out, n, TUTTI_UINT32, TUTTI_BXOR, comm, &options, NULL);
-    if (status >= 0) status = tutti_gpu_copy(gpu, r->results + RUN * t, out + one->from, one->n * 4, stream);
+    if (status >= 0) status = tutti_cuda_copy(gpu, r->results + RUN * t, out + one->from, one->n * 4, stream);
     return status;
 }
 
@@ -137,7 +137,7 @@ static void race_opened(struct racing *r, uint64_t random)
         r->calls[t] = draw(random, (uint32_t)g->rank->n);
         GPU_CHECK_OK(g, make(r, t));
     }
-    for (uint32_t s = 0; s < STREAMS; s++) GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, r->streams[s]));
+    for (uint32_t s = 0; s < STREAMS; s++) GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, r->streams[s]));
     for (uint32_t c = 0; c < COMMS; c++) GPU_CHECK_OK(g, tutti_comm_state(r->comms[c], NULL));
     compare(r);
 }
@@ -191,7 +191,7 @@ static void *call_behind(void *arg)
     struct caller *c = arg;
     c->status = sum(c, c->between, c->out);
     __atomic_store_n(c->gate, 1, __ATOMIC_SEQ_CST);
-    if (c->status == TUTTI_OK) c->status = tutti_gpu_stream_sync(c->g.gpu, OF_THREAD);
+    if (c->status == TUTTI_OK) c->status = tutti_cuda_stream_sync(c->g.gpu, OF_THREAD);
     return NULL;
 }
 
@@ -207,16 +207,16 @@ static void call_from_two_threads(struct rank *rank)
     if (rank->failure[0]) return;
     *c.gate = 0;
     for (uint32_t i = 0; i < RUN; i++) host[i] = 1;
-    GPU_CHECK_OK(&c.g, tutti_gpu_copy_now(c.g.gpu, c.in, host, sizeof host));
+    GPU_CHECK_OK(&c.g, tutti_cuda_copy_now(c.g.gpu, c.in, host, sizeof host));
     RANK_CHECK_OK(rank, sum(&c, c.in, c.out)); /* nccl connects */
-    GPU_CHECK_OK(&c.g, tutti_gpu_stream_sync(c.g.gpu, OF_THREAD));
-    GPU_CHECK_OK(&c.g, tutti_gpu_stream_wait_word(c.g.gpu, OF_THREAD, c.gate, 1));
+    GPU_CHECK_OK(&c.g, tutti_cuda_stream_sync(c.g.gpu, OF_THREAD));
+    GPU_CHECK_OK(&c.g, tutti_cuda_stream_wait_word(c.g.gpu, OF_THREAD, c.gate, 1));
     RANK_CHECK_OK(rank, sum(&c, c.in, c.between));
     RANK_CHECK(rank, pthread_create(&thread, NULL, call_behind, &c) == 0);
     pthread_join(thread, NULL);
     RANK_CHECK_OK(rank, c.status);
-    GPU_CHECK_OK(&c.g, tutti_gpu_stream_sync(c.g.gpu, OF_THREAD));
-    GPU_CHECK_OK(&c.g, tutti_gpu_copy_now(c.g.gpu, host, c.out, sizeof host));
+    GPU_CHECK_OK(&c.g, tutti_cuda_stream_sync(c.g.gpu, OF_THREAD));
+    GPU_CHECK_OK(&c.g, tutti_cuda_copy_now(c.g.gpu, host, c.out, sizeof host));
     for (uint32_t i = 0; i < RUN; i++) RANK_CHECK(rank, host[i] == (uint32_t)(rank->n * rank->n));
 }
 

@@ -26,20 +26,20 @@ static void sum_by_hosts(struct gpu_rank *g, uint32_t round, struct tutti_comm *
     RANK_CHECK(rank, words && shard);
     options.stream = g->stream;
     for (size_t i = 0; i < COUNT; i++) host[i] = value(rank->index, round, i);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, host, COUNT * sizeof(uint32_t)));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, words, host, COUNT * sizeof(uint32_t)));
     RANK_CHECK_OK(rank, tutti_reduce_scatter(words, shard, SHARD, TUTTI_UINT32, TUTTI_SUM, inner, &options, NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(shard, shard, SHARD, TUTTI_UINT32, TUTTI_SUM, outer, &options, NULL));
     RANK_CHECK_OK(rank, tutti_all_gather(shard, words, SHARD, TUTTI_UINT32, inner, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, words, COUNT * sizeof(uint32_t)));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, host, words, COUNT * sizeof(uint32_t)));
     for (size_t i = 0; i < COUNT; i++) {
         uint32_t want = 0;
         for (int32_t r = 0; r < rank->n; r++) want += value(r, round, i);
         RANK_CHECK(rank, host[i] == want);
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* giving memory back waits for the device */
-    tutti_gpu_free(g->gpu, words);
-    tutti_gpu_free(g->gpu, shard);
+    tutti_cuda_free(g->gpu, words);
+    tutti_cuda_free(g->gpu, shard);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
 }
 

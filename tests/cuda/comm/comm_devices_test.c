@@ -87,14 +87,14 @@ static void devices_change(struct rank *rank)
 /* What one member can not open or connect, none uses. */
 static void not_everywhere(struct rank *rank)
 {
-    int32_t device = rank->index % (int32_t)tutti_gpu_count();
+    int32_t device = rank->index % (int32_t)tutti_cuda_count();
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, device));
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n == 0 && tutti_comm_device(rank->comm) == device);
 }
 
 static void named_way(struct rank *rank)
 {
-    int32_t device = rank->index % (int32_t)tutti_gpu_count();
+    int32_t device = rank->index % (int32_t)tutti_cuda_count();
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "option gpu is cuda, which can not be used here: rank 1: ",
                      tutti_comm_set_device(rank->comm, device));
     RANK_CHECK(rank, !rank->comm->device);
@@ -102,7 +102,7 @@ static void named_way(struct rank *rank)
 
 static void off(struct rank *rank)
 {
-    RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, rank->index % (int32_t)tutti_gpu_count()));
+    RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, rank->index % (int32_t)tutti_cuda_count()));
     RANK_CHECK(rank, !rank->comm->device && tutti_comm_device(rank->comm) == TUTTI_DEVICE_NONE);
 }
 
@@ -114,17 +114,17 @@ static void configured(struct rank *rank)
     struct tutti_device *gpu = NULL;
     char name[128];
     config.rank = rank->index, config.n_ranks = rank->n, config.name = name;
-    int32_t device = rank->index % (int32_t)tutti_gpu_count();
-    RANK_CHECK_OK(rank, tutti_gpu_open(device, &gpu));
+    int32_t device = rank->index % (int32_t)tutti_cuda_count();
+    RANK_CHECK_OK(rank, tutti_cuda_open(device, &gpu));
     for (int way = 0; way < 4; way++) {
         static const int64_t wanted[] = {0, TUTTI_DEVICE_AUTO, TUTTI_DEVICE_AUTO, TUTTI_DEVICE_NONE};
         struct tutti_comm *comm = NULL;
         snprintf(name, sizeof name, "%.100s-%d", rank->name, way);
         config.device = way == 0 ? device : wanted[way];
         config.nonblocking = way == 1; /* on a thread of its own */
-        if (way != 2) RANK_CHECK_OK(rank, tutti_gpu_enter(gpu, &scope));
+        if (way != 2) RANK_CHECK_OK(rank, tutti_cuda_enter(gpu, &scope));
         enum tutti_status status = tutti_comm_create(rank->context, &config, &comm);
-        if (way != 2) tutti_gpu_leave(&scope);
+        if (way != 2) tutti_cuda_leave(&scope);
         RANK_CHECK(rank, status == TUTTI_OK);
         while (tutti_comm_state(comm, NULL) == TUTTI_PENDING) tutti_sleep_ns(TUTTI_NS_PER_MS);
         RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
@@ -140,7 +140,7 @@ static void configured(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_create(rank->context, &config, &comm));
     RANK_CHECK(rank, tutti_comm_device(comm) == TUTTI_DEVICE_NONE);
     tutti_comm_destroy(comm);
-    tutti_gpu_close(gpu);
+    tutti_cuda_close(gpu);
 }
 
 static void test_arguments(void **state)

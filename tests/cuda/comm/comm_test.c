@@ -73,15 +73,15 @@ static void foreign(struct rank *rank)
         RANK_CHECK_ERROR(
             rank, TUTTI_ERR_ARGUMENT, "but the communicator has no device at this rank",
             tutti_all_reduce(f.a, f.b, N, TUTTI_FLOAT32, TUTTI_SUM, without, i ? &timed : &f.options, NULL));
-    if (tutti_gpu_count() > 1) {
-        RANK_CHECK_OK(rank, tutti_gpu_open((f.g.gpu->ordinal + 1) % 2, &gpu));
-        RANK_CHECK_OK(rank, tutti_gpu_alloc(gpu, sizeof(float) * N, (void **)&other));
+    if (tutti_cuda_count() > 1) {
+        RANK_CHECK_OK(rank, tutti_cuda_open((f.g.gpu->ordinal + 1) % 2, &gpu));
+        RANK_CHECK_OK(rank, tutti_cuda_alloc(gpu, sizeof(float) * N, (void **)&other));
         for (int i = 0; i < 2; i++)
             RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "but the communicator's device at this rank is",
                              SUM(&f, other, other, N, i ? &timed : &f.options, NULL));
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "recv is memory of device", SUM(&f, f.a, other, N, &timed, NULL));
-        tutti_gpu_free(gpu, other);
-        tutti_gpu_close(gpu);
+        tutti_cuda_free(gpu, other);
+        tutti_cuda_close(gpu);
     }
     RANK_CHECK(rank, f.fake->n == 0);
     tutti_comm_destroy(without);
@@ -231,7 +231,7 @@ static void works(struct rank *rank)
     struct tutti_work *work = NULL, *all = NULL;
     _Atomic int go = 0, told = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_cuda_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_wait(work, 2 * TUTTI_NS_PER_MS));
@@ -264,7 +264,7 @@ static void barriers(struct rank *rank)
     void *graph = NULL;
     _Atomic int go = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_cuda_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, NULL));
     struct tutti_call_options soon = f.options;
     soon.timeout_ns = 20 * TUTTI_NS_PER_MS;
@@ -272,13 +272,13 @@ static void barriers(struct rank *rank)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_TIMEOUT, "is not over after 0.02 s", tutti_barrier(rank->comm, &soon, NULL));
     atomic_store(&go, 1);
     if (rank->n > 1) RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    if (rank->n > 1) RANK_CHECK_STATUS(rank, TUTTI_OK, tutti_gpu_stream_query(f.g.gpu, f.g.stream));
+    if (rank->n > 1) RANK_CHECK_STATUS(rank, TUTTI_OK, tutti_cuda_stream_query(f.g.gpu, f.g.stream));
     if (rank->n > 1) {
-        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(f.g.gpu, f.g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(f.g.gpu, f.g.stream));
         enum tutti_status status = SUM(&f, f.a, f.b, N, &f.options, &work);
-        RANK_CHECK_OK(rank, tutti_gpu_graph_end(f.g.gpu, f.g.stream, &graph));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(f.g.gpu, f.g.stream, &graph));
         RANK_CHECK(rank, status == TUTTI_ERR_ARGUMENT && strstr(tutti_last_error()->text, "captured"));
-        tutti_gpu_graph_destroy(f.g.gpu, graph);
+        tutti_cuda_graph_destroy(f.g.gpu, graph);
     }
     fixture_close(&f);
 }
@@ -307,7 +307,7 @@ static void aborts(struct rank *rank)
     struct tutti_error error;
     _Atomic int go = 0;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
+    RANK_CHECK_OK(rank, tutti_cuda_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
     all_here(rank);
     tutti_comm_abort(rank->comm, "enough");
@@ -334,7 +334,7 @@ static void reports(struct rank *rank)
     if (!fixture_open(rank, &f)) return;
     fake_switches.reports_failure = true;
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &work));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(f.g.gpu, f.g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(f.g.gpu, f.g.stream));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_wait(work, 5 * TUTTI_NS_PER_MS));
     tutti_error_set(&told, TUTTI_ERR_PEER_DEAD, "rank 7 died");
     tutti_team_fail(rank->comm->team, &told, true);
@@ -372,7 +372,7 @@ static void destroyed_meanwhile(struct rank *rank, void *(*what)(void *))
     struct meanwhile meanwhile = {.team = rank->comm->team};
     pthread_t thread;
     if (!fixture_open(rank, &f)) return;
-    RANK_CHECK_OK(rank, tutti_gpu_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&meanwhile.go));
+    RANK_CHECK_OK(rank, tutti_cuda_host_call(f.g.gpu, f.g.stream, await_flag, (void *)&meanwhile.go));
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &f.options, &meanwhile.work));
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_work_test(meanwhile.work));
     fake_switches.lingers = true;

@@ -38,11 +38,11 @@ static inline bool fixture_open(struct rank *rank, struct fixture *out)
 
 static inline void fixture_close(struct fixture *f)
 {
-    tutti_gpu_stream_sync(f->g.gpu, f->g.stream);
+    tutti_cuda_stream_sync(f->g.gpu, f->g.stream);
     tutti_comm_destroy(f->g.rank->comm);
     f->g.rank->comm = NULL;
-    tutti_gpu_free(f->g.gpu, f->a);
-    tutti_gpu_free(f->g.gpu, f->b);
+    tutti_cuda_free(f->g.gpu, f->a);
+    tutti_cuda_free(f->g.gpu, f->b);
     gpu_rank_close(&f->g);
 }
 

@@ -7,7 +7,7 @@
 #include "contract/contract.h"
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "backend/nccl/nccl.h"
 #include "comm/device/staging.h"
 
@@ -47,9 +47,9 @@ static bool is_mine(const struct suite *suite, const struct rank *rank, const st
 static void count_method(const struct suite *suite, const struct rank *rank)
 {
     if (!suite->by_it) return;
-    const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
-    for (uint32_t i = 0; i < CUDA_CHOICES; i++) {
-        const struct cuda_method *chosen = backend->choices[i].method;
+    const struct gpu_backend *backend = (const struct gpu_backend *)rank->comm->device->backends[0];
+    for (uint32_t i = 0; i < GPU_CHOICES; i++) {
+        const struct gpu_method *chosen = backend->choices[i].method;
         if (chosen && strcmp(chosen->name, suite->method) == 0) ++*suite->by_it;
     }
 }
@@ -98,7 +98,7 @@ static void run_suite(struct rank *rank)
 static void run_worlds(struct suite *suite, bool forked, const char *method)
 {
     for (uint32_t w = 0; w < n_worlds(); w++) {
-        const struct tutti_option options[] = {{"gpu", gpu_ranks_way(worlds[w])}, {"cuda", method}};
+        const struct tutti_option options[] = {{"gpu", gpu_ranks_way(worlds[w])}, {"gpu_method", method}};
         if (worlds[w] > gpu_ranks_at_most(worlds[w])) continue;
         if (test_is_sampled() && method[0] && (w + suite->first) % 2) continue;
         struct ranks_config config = {.n = worlds[w],

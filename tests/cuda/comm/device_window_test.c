@@ -24,7 +24,7 @@ struct side {
 static void *device_memory(struct side *s, size_t bytes)
 {
     void *memory = NULL;
-    if (tutti_gpu_alloc(s->m.gpu, bytes, &memory) == TUTTI_OK && tutti_gpu_set(s->m.gpu, memory, 0, bytes) == TUTTI_OK)
+    if (tutti_cuda_alloc(s->m.gpu, bytes, &memory) == TUTTI_OK && tutti_cuda_set(s->m.gpu, memory, 0, bytes) == TUTTI_OK)
         return memory;
     rank_fail(s->rank, __FILE__, __LINE__, "no memory: %s", tutti_last_error()->text);
     return NULL;
@@ -53,8 +53,8 @@ static void side_close(struct side *s)
     (void)mixed_sync(&s->m);
     (void)tutti_barrier(s->m.beside, NULL, NULL);
     tutti_window_destroy(s->window);
-    tutti_gpu_free(s->m.gpu, s->x.source);
-    tutti_gpu_free(s->m.gpu, s->x.wrong);
+    tutti_cuda_free(s->m.gpu, s->x.source);
+    tutti_cuda_free(s->m.gpu, s->x.wrong);
     mixed_close(&s->m);
 }
 
@@ -71,10 +71,10 @@ static bool launch(struct side *s, void *function, uint32_t blocks, uint32_t thr
     const struct tutti_gpu_launch how = {
         .kernel = function, .stream = s->m.streams[0], .blocks = blocks, .threads = threads};
     struct tutti_device_scope scope;
-    enum tutti_status status = tutti_gpu_enter(s->m.gpu, &scope);
+    enum tutti_status status = tutti_cuda_enter(s->m.gpu, &scope);
     if (status >= 0) {
-        status = tutti_gpu_launch(s->m.gpu, &how, &s->x);
-        tutti_gpu_leave(&scope);
+        status = tutti_cuda_launch(s->m.gpu, &how, &s->x);
+        tutti_cuda_leave(&scope);
     }
     if (status < 0) rank_fail(s->rank, __FILE__, __LINE__, "launch: %s", tutti_last_error()->text);
     return status >= 0;
@@ -182,8 +182,8 @@ static enum tutti_status ending(struct rank *rank, struct tutti_error *error)
 static bool still_usable(struct side *s, uint32_t each)
 {
     uint32_t word = 0x1234, got = 0;
-    return found(s, each) && tutti_gpu_copy_now(s->m.gpu, s->x.source, &word, sizeof word) == TUTTI_OK &&
-           tutti_gpu_copy_now(s->m.gpu, &got, s->x.source, sizeof got) == TUTTI_OK && got == word;
+    return found(s, each) && tutti_cuda_copy_now(s->m.gpu, s->x.source, &word, sizeof word) == TUTTI_OK &&
+           tutti_cuda_copy_now(s->m.gpu, &got, s->x.source, sizeof got) == TUTTI_OK && got == word;
 }
 
 /* A signal that nobody sends: the deadline ends the wait, with the signal in the sentence. */

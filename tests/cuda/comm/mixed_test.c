@@ -96,7 +96,7 @@ static void chained(struct rank *rank)
     int64_t one = 1, *buffer, got = 0;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK(rank, (buffer = mixed_put(&m, &one, sizeof one)) != NULL);
-    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host_call(m.gpu, m.streams[0], hold_up, NULL));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_cuda_host_call(m.gpu, m.streams[0], hold_up, NULL));
     for (int t = 0; t < 2; t++)
         RANK_CHECK_OK(rank, tutti_all_reduce(buffer, buffer, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, &m.on[t], NULL));
     RANK_CHECK(rank, mixed_get(&m, &got, buffer, sizeof got));
@@ -211,13 +211,13 @@ static void streams(struct rank *rank)
     for (uint32_t i = 0; i < WORDS; i++) data[i] = i + 1000 * (uint32_t)rank->index;
     RANK_CHECK(rank, (out = mixed_put(&m, data, WORDS * 4)) && (in = mixed_put(&m, NULL, WORDS * 4)));
     RANK_CHECK(rank, (sum = mixed_put(&m, (uint32_t[]){1}, 4)) != NULL);
-    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host_call(m.gpu, m.streams[0], hold_up, NULL));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_cuda_host_call(m.gpu, m.streams[0], hold_up, NULL));
     RANK_CHECK_OK(rank, tutti_group_start());
     RANK_CHECK_OK(rank, tutti_send(out, WORDS, TUTTI_UINT32, right, 5, rank->comm, &m.on[0], NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(sum, sum, 1, TUTTI_UINT32, TUTTI_SUM, rank->comm, &m.on[1], NULL));
     RANK_CHECK_OK(rank, tutti_recv(in, WORDS, TUTTI_UINT32, left, 5, rank->comm, &m.on[1], NULL, NULL));
     RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_copy(m.gpu, out, in, WORDS * 4, m.streams[0])); /* which waits, too */
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_cuda_copy(m.gpu, out, in, WORDS * 4, m.streams[0])); /* which waits, too */
     RANK_CHECK(rank, mixed_get(&m, data, m.gpu ? out : in, WORDS * 4));
     for (uint32_t i = 0; i < WORDS; i++) RANK_CHECK(rank, data[i] == i + 1000 * (uint32_t)left);
     RANK_CHECK(rank, mixed_get(&m, data, sum, 4) && data[0] == (uint32_t)rank->n);

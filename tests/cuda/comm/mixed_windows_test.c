@@ -66,7 +66,7 @@ static void fill(unsigned char *out, size_t bytes, uint64_t seed)
 static bool set(struct side *s, const void *from, size_t bytes)
 {
     if (!s->m.gpu) memcpy(s->buffer, from, bytes);
-    if (!s->m.gpu || tutti_gpu_copy_now(s->m.gpu, s->buffer, from, bytes) == TUTTI_OK) return true;
+    if (!s->m.gpu || tutti_cuda_copy_now(s->m.gpu, s->buffer, from, bytes) == TUTTI_OK) return true;
     rank_fail(s->rank, __FILE__, __LINE__, "copy: %s", tutti_last_error()->text);
     return false;
 }
@@ -228,11 +228,11 @@ static void refused(struct rank *rank)
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "aligned", tutti_fetch_add(1, &value, 0, 4, s.window, on, NULL));
     if (s.m.gpu) {
         void *graph = NULL;
-        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s.m.gpu, s.m.streams[0]));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.m.gpu, s.m.streams[0]));
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "goes through the host, which can not be captured",
                          tutti_put(s.buffer, 8, 0, 0, s.window, on, NULL));
-        RANK_CHECK_OK(rank, tutti_gpu_graph_end(s.m.gpu, s.m.streams[0], &graph));
-        tutti_gpu_graph_destroy(s.m.gpu, graph);
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.m.gpu, s.m.streams[0], &graph));
+        tutti_cuda_graph_destroy(s.m.gpu, graph);
     }
     RANK_CHECK(rank, tutti_comm_state(rank->comm, NULL) == TUTTI_OK);
     /* Rank 1 destroys the window: who knows it is told at once; a call that is refused there ends the communicator. */

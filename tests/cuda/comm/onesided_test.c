@@ -30,7 +30,7 @@ static bool side_open(struct rank *rank, struct side *s)
     if (!mixed_open(rank, &s->m)) return false;
     if (tutti_mem_alloc(rank->comm, PART, &part) == TUTTI_OK &&
         tutti_window_create(rank->comm, part, PART, NULL, &s->window) == TUTTI_OK &&
-        tutti_gpu_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
+        tutti_cuda_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
         s->part = part, s->buffer = buffer;
         return true;
     }
@@ -44,7 +44,7 @@ static void side_close(struct side *s)
     if (tutti_barrier(s->m.beside, NULL, NULL) < 0)
         rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
     tutti_window_destroy(s->window);
-    tutti_gpu_free(s->m.gpu, s->buffer);
+    tutti_cuda_free(s->m.gpu, s->buffer);
     mixed_close(&s->m);
 }
 
@@ -92,9 +92,9 @@ static void moves(struct rank *rank)
         const size_t bytes = some_bytes(&shared, i), at = rank_random(&shared) % (WORDS_AT - bytes),
                      from = rank_random(&shared) % 17;
         const uint64_t of_left = shared.random + (uint64_t)left, mine = shared.random + (uint64_t)rank->index;
-        RANK_CHECK_OK(rank, tutti_gpu_set(s.m.gpu, s.part, 0xee, PART));
+        RANK_CHECK_OK(rank, tutti_cuda_set(s.m.gpu, s.part, 0xee, PART));
         fill(want, bytes, mine);
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer + from, want, bytes));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer + from, want, bytes));
         RANK_CHECK(rank, meet(&s));
         RANK_CHECK_OK(rank, tutti_put(s.buffer + from, bytes, right, at, s.window, &s.m.on[0], NULL));
         RANK_CHECK_OK(rank, tutti_flush(right, s.window, &s.m.on[0], NULL));
@@ -165,7 +165,7 @@ static void litmus(struct rank *rank)
         const size_t at = rank_random(&shared) % (WORDS_AT - bytes);
         const struct tutti_signal_info full = {0, TUTTI_SIGNAL_ADD, 1}, empty = {1, TUTTI_SIGNAL_SET, i};
         fill(want, bytes, shared.random + (uint64_t)rank->index);
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, bytes));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer, want, bytes));
         delays = delays * 1664525 + 1013904223;
         if (delays % 4 == 0) tutti_sleep_ns(delays % 300000);
         if (i % 2) {
@@ -176,7 +176,7 @@ static void litmus(struct rank *rank)
         }
         if (delays % 5 == 0) tutti_sleep_ns(delays % 200000);
         RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_GE, i, left, s.window, &s.m.on[1], NULL));
-        RANK_CHECK_OK(rank, tutti_gpu_copy(s.m.gpu, came, s.part + at, bytes, s.m.streams[1]));
+        RANK_CHECK_OK(rank, tutti_cuda_copy(s.m.gpu, came, s.part + at, bytes, s.m.streams[1]));
         RANK_CHECK_OK(rank, tutti_signal(&empty, left, s.window, &s.m.on[1], NULL));
         RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_EQ, i, right, s.window, &s.m.on[0], NULL));
         fill(want, bytes, shared.random + (uint64_t)left);
@@ -240,7 +240,7 @@ static void many(struct rank *rank)
                                           &s.m.on[1], &last));
     RANK_CHECK(rank, tutti_work_test(last) == TUTTI_PENDING);
     fill(want, ROUNDS * ROW, (uint64_t)rank->index);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, ROUNDS * ROW));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer, want, ROUNDS * ROW));
     for (int32_t i = 0; i < ROUNDS; i++) {
         for (int32_t q = 0; q < rank->n; q++) {
             const size_t at = (size_t)(rank->index * ROUNDS + i) * ROW;
@@ -276,17 +276,17 @@ static void streams(struct rank *rank)
     if (!side_open(rank, &s)) return;
     for (int i = 0; i < STREAMS; i++) {
         struct tutti_call_options options = s.m.on[0];
-        RANK_CHECK_OK(rank, tutti_gpu_stream_create(s.m.gpu, &own[i]));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_create(s.m.gpu, &own[i]));
         options.stream = own[i];
         RANK_CHECK_OK(rank, tutti_signal(&one, after(rank, 1), s.window, &options, NULL));
         RANK_CHECK_OK(rank, tutti_flush(after(rank, 1), s.window, &options, NULL));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.m.gpu, own[i]));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.m.gpu, own[i]));
         if (i % 16 == 15) tutti_sleep_ns(20 * TUTTI_NS_PER_MS); /* the watch finds what is over */
     }
     RANK_CHECK(rank, meet(&s));
     RANK_CHECK_OK(rank, tutti_signal_read(4, &value, s.window, &s.m.on[0]));
     RANK_CHECK(rank, value == STREAMS);
-    for (int i = 0; i < STREAMS; i++) tutti_gpu_stream_destroy(s.m.gpu, own[i]);
+    for (int i = 0; i < STREAMS; i++) tutti_cuda_stream_destroy(s.m.gpu, own[i]);
     side_close(&s);
 }
 
@@ -308,24 +308,24 @@ static void graphs(struct rank *rank)
     const struct tutti_call_options *on = &s.m.on[0];
     void *stream = s.m.streams[0];
     fill(want, BYTES, (uint64_t)rank->index);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s.m.gpu, s.buffer, want, BYTES));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer, want, BYTES));
     RANK_CHECK(rank, (before = mixed_put(&s.m, NULL, sizeof *before)) != NULL);
     RANK_CHECK(rank, meet(&s));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(s.m.gpu, stream));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.m.gpu, stream));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "captured", tutti_put(s.buffer, 1, right, 0, s.window, on, &work));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "captured", tutti_signal_read(0, counts, s.window, on));
     RANK_CHECK_OK(rank, tutti_put_signal(s.buffer, BYTES, right, 0, &full, s.window, on, NULL));
     RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, left, s.window, on, NULL));
     RANK_CHECK_OK(rank, tutti_signal_write(0, 0, s.window, on));
-    RANK_CHECK_OK(rank, tutti_gpu_copy(s.m.gpu, s.buffer, s.part, BYTES, stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy(s.m.gpu, s.buffer, s.part, BYTES, stream));
     RANK_CHECK_OK(rank, tutti_fetch_add(1, before, 0, WORDS_AT, s.window, on, NULL));
     RANK_CHECK_OK(rank, tutti_fetch_add(0, &in_graph, 0, WORDS_AT, s.window, on, NULL)); /* to the host */
     RANK_CHECK_OK(rank, tutti_signal(&taken, left, s.window, on, NULL));
     RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_EQ, 1, right, s.window, on, NULL));
     RANK_CHECK_OK(rank, tutti_signal_write(1, 0, s.window, on));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_end(s.m.gpu, stream, &graph));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.m.gpu, stream, &graph));
     for (int32_t i = 1; i <= REPLAYS; i++) {
-        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(s.m.gpu, graph, stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s.m.gpu, graph, stream));
         if (i % 3 == 1) tutti_sleep_ns(rank_random(rank) % 500000);
         if (i % 4) continue;
         RANK_CHECK(rank, mixed_get(&s.m, got, s.buffer, BYTES));
@@ -338,7 +338,7 @@ static void graphs(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_get(s.buffer, 8, 0, WORDS_AT, s.window, on, NULL));
     RANK_CHECK(rank, mixed_get(&s.m, counts, s.buffer, 8));
     RANK_CHECK(rank, counts[0] == (uint64_t)rank->n * REPLAYS);
-    tutti_gpu_graph_destroy(s.m.gpu, graph);
+    tutti_cuda_graph_destroy(s.m.gpu, graph);
     mixed_free(&s.m, before);
     side_close(&s);
 }

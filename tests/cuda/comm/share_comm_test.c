@@ -49,15 +49,15 @@ static void check_calls(struct scene *s, uint32_t round)
     struct rank *rank = s->g.rank;
     const size_t all = COUNT * (size_t)rank->n;
     for (size_t i = 0; i < COUNT; i++) s->host[i] = value(rank->index, i, round);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, s->in, s->host, COUNT * 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, s->in, s->host, COUNT * 4));
     /* What maps memory may wait for a kernel of another rank on this device, which would wait for this rank. */
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_all_gather(s->in, s->out, COUNT, TUTTI_UINT32, rank->comm, &s->options, NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->in, COUNT, TUTTI_UINT32, TUTTI_SUM, rank->comm, &s->options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s->g.gpu, s->g.stream));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s->g.gpu, s->host, s->out, all * 4));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(s->g.gpu, s->host, s->out, all * 4));
     for (size_t i = 0; i < all; i++) RANK_CHECK(rank, s->host[i] == value((int32_t)(i / COUNT), i % COUNT, round));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(s->g.gpu, s->host, s->in, COUNT * 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(s->g.gpu, s->host, s->in, COUNT * 4));
     for (size_t i = 0; i < COUNT; i++) {
         uint32_t sum = 0;
         for (int32_t q = 0; q < rank->n; q++) sum += value(q, i, round);
@@ -74,9 +74,9 @@ static void check_window(struct scene *s, struct tutti_window *window)
     uint32_t mine = 77 + (uint32_t)rank->index, found = 0;
     char *next = tutti_window_peer(window, (rank->index + 1) % rank->n, &size);
     RANK_CHECK(rank, next && size == bytes);
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, next + bytes - 4, &mine, 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, next + bytes - 4, &mine, 4));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    GPU_CHECK_OK(&s->g, tutti_gpu_copy_now(s->g.gpu, &found, s->base + OFFSET + bytes - 4, 4));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, &found, s->base + OFFSET + bytes - 4, 4));
     RANK_CHECK(rank, found == 77 + (uint32_t)((rank->index + rank->n - 1) % rank->n));
 }
 
@@ -184,7 +184,7 @@ static void none_can_be_had(struct rank *rank)
     RANK_CHECK(rank, descriptors_offered() == 0);
     RANK_CHECK_OK(rank, tutti_put_signal(s.base, 64, (rank->index + 1) % rank->n, 2048, &one, window, &options, NULL));
     RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, TUTTI_ANY_SOURCE, window, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.g.gpu, s.g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, s.g.stream));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_window_destroy(window);
     segment_close(&segment);
@@ -228,7 +228,7 @@ static void one_dies(struct rank *rank)
     enum tutti_status status =
         tutti_all_reduce(s.in, s.out, COUNT, TUTTI_UINT32, TUTTI_SUM, rank->comm, &s.options, NULL);
     RANK_CHECK(rank, status == TUTTI_OK || status == TUTTI_ERR_PEER_DEAD);
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(s.g.gpu, s.g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, s.g.stream));
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &victim, 1, &left));
     RANK_CHECK(rank, left->device && left->device->n > 0);
     tutti_window_destroy(window);
@@ -314,7 +314,7 @@ static void run(uint32_t n, void (*function)(struct rank *rank), const struct pl
 {
     struct plan copy = *plan;
     const struct tutti_option options[] = {{"gpu_share", plan->share},
-                                           {"cuda", "engines"},
+                                           {"gpu_method", "engines"},
                                            {"gpu", plan->through_host ? "auto" : "cuda"},
                                            {"log", "error"}};
     struct ranks_config config = {.n = n,

@@ -6,7 +6,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "comm/device/device.h"
 #include "comm/object/comm.h"
 
@@ -39,10 +39,10 @@ static void sum(struct gpu_rank *g, uint32_t *words, size_t n)
     static _Thread_local uint32_t host[WORDS];
     options.stream = g->stream;
     for (size_t i = 0; i < n; i++) host[i] = (uint32_t)(i * 7 + (size_t)rank->index);
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, words, host, n * 4));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, words, host, n * 4));
     GPU_CHECK_OK(g, tutti_all_reduce(words, words, n, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, host, words, n * 4));
+    GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, host, words, n * 4));
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, host[i] == (uint32_t)(i * 7 * N + N * (N - 1) / 2));
 }
 
@@ -53,7 +53,7 @@ static void sums_then_close(struct gpu_rank *g)
     if (!words) return;
     for (size_t n = 1; n <= WORDS && !rank->failure[0]; n *= 8) sum(g, words, n);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_gpu_free(g->gpu, words);
+    tutti_cuda_free(g->gpu, words);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
     gpu_rank_close(g);
@@ -68,9 +68,9 @@ static void first_counts(struct rank *rank)
     unlink(path);
     const struct tutti_comm_device *device = rank->comm->device;
     RANK_CHECK(rank, device && device->n == 1 && device->backends[0]->ops == &tutti_backend_cuda);
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)device->backends[0];
+    const struct gpu_backend *b = (const struct gpu_backend *)(const void *)device->backends[0];
     RANK_CHECK(rank, b->site.speed->tiles_ns == 1 && b->site.speed->blocks == BLOCKS);
-    RANK_CHECK(rank, b->site.speed->lines_ns == cuda_speed_known("", N)->lines_ns);
+    RANK_CHECK(rank, b->site.speed->lines_ns == gpu_speed_known("", N)->lines_ns);
     RANK_CHECK(rank, b->site.layout.n_blocks <= BLOCKS);
     sums_then_close(&g);
 }
@@ -91,7 +91,7 @@ static void few(struct rank *rank)
     const uint32_t wanted = *(const uint32_t *)rank->arg, most = wanted < 4 ? 4 : wanted;
     struct gpu_rank g;
     if (!gpu_rank_open(rank, &g)) return;
-    const struct cuda_backend *b = (const struct cuda_backend *)(const void *)rank->comm->device->backends[0];
+    const struct gpu_backend *b = (const struct gpu_backend *)(const void *)rank->comm->device->backends[0];
     RANK_CHECK(rank, b->site.layout.n_blocks <= most && b->site.layout.n_blocks * 2 > most);
     sums_then_close(&g);
 }

@@ -7,7 +7,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void check_window(struct gpu_rank *g, uint32_t *words, uint32_t *host)
     struct tutti_window *window = NULL;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, COUNT * 4, NULL, &window));
     for (int32_t r = 0; r < rank->n; r++) {
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, tutti_window_peer(window, r, NULL), COUNT * 4));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, host, tutti_window_peer(window, r, NULL), COUNT * 4));
         for (uint32_t i = 0; i < COUNT; i++) RANK_CHECK(rank, host[i] == i * (uint32_t)(r + 1));
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -74,8 +74,8 @@ static void check_far_window(struct gpu_rank *g, uint32_t *words, uint32_t *host
     for (int32_t r = 0; r < rank->n; r++) {
         RANK_CHECK(rank, r == rank->index || !tutti_window_peer(window, r, NULL));
         RANK_CHECK_OK(rank, tutti_get(got, COUNT * 4, r, 0, window, &options, NULL));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, got, COUNT * 4));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, host, got, COUNT * 4));
         for (uint32_t i = 0; i < COUNT; i++) RANK_CHECK(rank, host[i] == i * (uint32_t)(r + 1));
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
@@ -91,15 +91,15 @@ static void check_calls(struct gpu_rank *g, bool apart)
     options.stream = g->stream;
     for (uint32_t i = 0; i < COUNT; i++) host[i] = i * (uint32_t)(rank->index + 1);
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, sizeof host, (void **)&words));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, host, sizeof host));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, words, host, sizeof host));
     if (apart)
         check_far_window(g, words, host);
     else
         check_window(g, words, host);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_all_reduce(words, words, COUNT, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, words, sizeof host));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, host, words, sizeof host));
     for (uint32_t i = 0; i < COUNT; i++) RANK_CHECK(rank, host[i] == i * (uint32_t)(rank->n * (rank->n + 1) / 2));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, words));
@@ -111,7 +111,7 @@ static bool is_as_wanted(const struct rank *rank, const struct scene *scene)
     const struct tutti_comm_device *device = rank->comm->device;
     if (!device || device->ordinal != 0 || scene->apart) return device && device->ordinal == 0 && device->n == 0;
     if (device->n == 0 || strcmp(device->backends[0]->ops->name, "cuda") != 0) return false;
-    const struct cuda_backend *backend = (const struct cuda_backend *)device->backends[0];
+    const struct gpu_backend *backend = (const struct gpu_backend *)device->backends[0];
     const uint32_t sharing = ((uint32_t)rank->n + scene->n_devices - 1) / scene->n_devices; /* the fullest */
     return backend->alone == (sharing == 1) && backend->site.layout.n_blocks * sharing <= backend->gpu->n_sms;
 }
@@ -126,9 +126,9 @@ static void meet(struct rank *rank)
     config.device = 0;
     if (scene->apart) setenv("TUTTI_STANDIN_PEERS", "0", 1);
     see(scene, (uint32_t)rank->index);
-    RANK_CHECK(rank, tutti_gpu_count() == (scene->all ? scene->n_devices : 1));
-    RANK_CHECK_OK(rank, tutti_gpu_open(0, &g.gpu));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_create(g.gpu, &g.stream));
+    RANK_CHECK(rank, tutti_cuda_count() == (scene->all ? scene->n_devices : 1));
+    RANK_CHECK_OK(rank, tutti_cuda_open(0, &g.gpu));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_create(g.gpu, &g.stream));
     RANK_CHECK_OK(rank, tutti_comm_create(rank->context, &config, &rank->comm));
     RANK_CHECK(rank, is_as_wanted(rank, scene));
     check_calls(&g, scene->apart);
@@ -178,8 +178,8 @@ static void nobody_sees_any(void **state)
     const pid_t child = fork();
     if (child == 0) {
         setenv("CUDA_VISIBLE_DEVICES", "", 1);
-        const char *why = tutti_gpu_absence();
-        _exit(!why || !strstr(why, "sees no device; CUDA_VISIBLE_DEVICES is empty") || tutti_gpu_count() != 0);
+        const char *why = tutti_cuda_absence();
+        _exit(!why || !strstr(why, "sees no device; CUDA_VISIBLE_DEVICES is empty") || tutti_cuda_count() != 0);
     }
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);

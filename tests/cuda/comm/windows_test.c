@@ -21,7 +21,7 @@ static void fill(unsigned char *out, size_t bytes, int32_t rank)
 static bool reads(struct mixed *m, const unsigned char *at, size_t bytes, int32_t peer)
 {
     unsigned char *got = malloc(bytes), *want = malloc(bytes);
-    bool same = got && want && tutti_gpu_copy_now(m->gpu, got, at, bytes) == TUTTI_OK;
+    bool same = got && want && tutti_cuda_copy_now(m->gpu, got, at, bytes) == TUTTI_OK;
     if (same) fill(want, bytes, peer);
     same = same && memcmp(got, want, bytes) == 0;
     free(got);
@@ -43,11 +43,11 @@ static void memory(struct rank *rank)
     for (int i = 0; i < 3; i++) {
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, sizeof page, &pointers[i]));
         RANK_CHECK(rank, (uintptr_t)pointers[i] % PAGE == 0);
-        RANK_CHECK(rank, tutti_gpu_of(pointers[i]) == tutti_comm_device(rank->comm));
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, page, pointers[i], sizeof page));
+        RANK_CHECK(rank, tutti_cuda_of(pointers[i]) == tutti_comm_device(rank->comm));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, page, pointers[i], sizeof page));
         RANK_CHECK(rank, memcmp(page, zeros, sizeof page) == 0);
         memset(page, i + 1, sizeof page);
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, pointers[i], page, sizeof page));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, pointers[i], page, sizeof page));
     }
     struct tutti_mem *mem = NULL;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* a rank of this process may get what is freed here */
@@ -55,8 +55,8 @@ static void memory(struct rank *rank)
     tutti_mem_deregister(mem);
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, pointers[1]));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "tutti_mem_alloc", tutti_mem_free(rank->comm, pointers[1]));
-    RANK_CHECK(rank, tutti_gpu_of(pointers[1]) == -1);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, page, pointers[2], sizeof page));
+    RANK_CHECK(rank, tutti_cuda_of(pointers[1]) == -1);
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, page, pointers[2], sizeof page));
     RANK_CHECK(rank, page[0] == 3 && page[PAGE] == 3);
     mixed_close(&m); /* what is not freed goes with the family */
 }
@@ -71,12 +71,12 @@ static void share(struct mixed *m, bool own_memory, int32_t without)
     void *base = NULL;
     struct tutti_window *window = NULL;
     if (own_memory)
-        RANK_CHECK_OK(rank, tutti_gpu_alloc(m->gpu, bytes + 2 * offset, &base));
+        RANK_CHECK_OK(rank, tutti_cuda_alloc(m->gpu, bytes + 2 * offset, &base));
     else
         RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, bytes, &base));
     unsigned char *mine = (unsigned char *)base + offset;
     fill(data, bytes, me);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(m->gpu, mine, data, bytes));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m->gpu, mine, data, bytes));
     bool none = me == without;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, none ? NULL : mine, none ? 0 : bytes, NULL, &window));
     for (int32_t r = 0; r < n; r++) {
@@ -88,14 +88,14 @@ static void share(struct mixed *m, bool own_memory, int32_t without)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     unsigned char *there = tutti_window_peer(window, right, NULL);
     byte = (unsigned char)(200 + me);
-    if (there) RANK_CHECK_OK(rank, tutti_gpu_copy_now(m->gpu, there + 9999, &byte, 1));
+    if (there) RANK_CHECK_OK(rank, tutti_cuda_copy_now(m->gpu, there + 9999, &byte, 1));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(m->gpu, &mark, mine + 9999, 1));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m->gpu, &mark, mine + 9999, 1));
     RANK_CHECK(rank, none || mark == (unsigned char)(200 + (me + n - 1) % n));
     tutti_window_destroy(window);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* nobody has it mapped any more */
     if (own_memory)
-        tutti_gpu_free(m->gpu, base);
+        tutti_cuda_free(m->gpu, base);
     else
         RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
 }
@@ -122,7 +122,7 @@ static void calls(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, all + own, (void **)&base));
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, all + own, NULL, &window));
     for (size_t i = 0; i < COUNT; i++) got[i] = (float)(i % 1000) + 1000 * (float)rank->index;
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(m.gpu, base, got, own));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, base, got, own));
     RANK_CHECK_OK(rank, tutti_all_gather(base, base + COUNT, COUNT, TUTTI_FLOAT32, rank->comm, &m.on[0], NULL));
     RANK_CHECK_OK(rank, tutti_all_reduce(base, base, COUNT, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &m.on[0], NULL));
     RANK_CHECK(rank, mixed_get(&m, got, base + COUNT, all));
@@ -194,12 +194,12 @@ static void pooled(struct rank *rank)
     struct tutti_window *window = NULL;
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
-    RANK_CHECK_OK(rank, tutti_gpu_alloc_ordered(m.gpu, 4096, m.streams[0], &pool));
+    RANK_CHECK_OK(rank, tutti_cuda_alloc_ordered(m.gpu, 4096, m.streams[0], &pool));
     RANK_CHECK(rank, mixed_sync(&m));
-    if (m.world->forked || tutti_gpu_count() > 1)
+    if (m.world->forked || tutti_cuda_count() > 1)
         RANK_CHECK_STATUS(rank, TUTTI_ERR_UNSUPPORTED,
                           tutti_window_create(rank->comm, rank->index == 1 ? pool : base, 4096, NULL, &window));
-    RANK_CHECK_OK(rank, tutti_gpu_free_ordered(m.gpu, pool, m.streams[0]));
+    RANK_CHECK_OK(rank, tutti_cuda_free_ordered(m.gpu, pool, m.streams[0]));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
     mixed_close(&m);
 }
@@ -249,7 +249,7 @@ static void unreached(struct rank *rank)
     struct tutti_device_window kernels = {.size = sizeof kernels};
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
-    RANK_CHECK(rank, (tutti_gpu_of(base) >= 0) == (m.gpu != NULL));
+    RANK_CHECK(rank, (tutti_cuda_of(base) >= 0) == (m.gpu != NULL));
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, 4096, NULL, &window));
     RANK_CHECK(rank, tutti_window_peer(window, rank->index, NULL) == base);
     RANK_CHECK(rank, rank->index == 0 || tutti_window_peer(window, 0, NULL) == NULL);

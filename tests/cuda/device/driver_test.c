@@ -110,12 +110,12 @@ static int absent(void)
 {
     struct tutti_device *gpu;
     void *pointer = &gpu;
-    const char *why = tutti_gpu_absence();
+    const char *why = tutti_cuda_absence();
     if (!why || !strstr(why, wanted)) return 1;
-    if (tutti_gpu_count() != 0 || tutti_gpu_current() != -1 || tutti_gpu_of(pointer) != -1) return 2;
-    if (tutti_gpu_open(0, &gpu) != TUTTI_ERR_UNSUPPORTED) return 3;
+    if (tutti_cuda_count() != 0 || tutti_cuda_current() != -1 || tutti_cuda_of(pointer) != -1) return 2;
+    if (tutti_cuda_open(0, &gpu) != TUTTI_ERR_UNSUPPORTED) return 3;
     if (!strstr(tutti_last_error()->text, wanted)) return 4;
-    return why == tutti_gpu_absence() ? 0 : 5; /* it is found out once */
+    return why == tutti_cuda_absence() ? 0 : 5; /* it is found out once */
 }
 
 static void test_no_library(void **state)
@@ -142,7 +142,7 @@ static void test_an_old_driver(void **state)
 static int asks_of_host_memory(void)
 {
     int on_stack;
-    if (tutti_gpu_current() != -1 || tutti_gpu_of(&on_stack) != -1) return 1;
+    if (tutti_cuda_current() != -1 || tutti_cuda_of(&on_stack) != -1) return 1;
     return dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) ? 2 : 0;
 }
 
@@ -155,7 +155,7 @@ static void test_a_driver_that_nobody_uses_stays_where_it_is(void **state)
 static void test_builds_say_what_they_are_for(void **state)
 {
     (void)state;
-    const char *at = tutti_gpu_built_for();
+    const char *at = tutti_cuda_built_for();
     for (; *at; at += strspn(at, " ")) {
         char *end;
         const unsigned long architecture = strtoul(at, &end, 10);

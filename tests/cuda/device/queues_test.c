@@ -134,57 +134,57 @@ static char streams[64];
 static void launch_at(void *stream)
 {
     const struct tutti_gpu_launch how = {.stream = stream, .blocks = 1, .threads = 1};
-    assert_int_equal(tutti_gpu_launch(&gpu.seen, &how, NULL), TUTTI_OK);
+    assert_int_equal(tutti_cuda_launch(&gpu.seen, &how, NULL), TUTTI_OK);
 }
 
 static void launch_overlapping_at(void *stream)
 {
     const struct tutti_gpu_launch how = {.stream = stream, .blocks = 1, .threads = 1, .overlaps = true};
     gpu.overlaps = true;
-    assert_int_equal(tutti_gpu_launch(&gpu.seen, &how, NULL), TUTTI_OK);
+    assert_int_equal(tutti_cuda_launch(&gpu.seen, &how, NULL), TUTTI_OK);
 }
 
 static void copy_at(void *stream)
 {
     char bytes[2] = {0};
-    assert_int_equal(tutti_gpu_copy(&gpu.seen, bytes, bytes + 1, 1, stream), TUTTI_OK);
+    assert_int_equal(tutti_cuda_copy(&gpu.seen, bytes, bytes + 1, 1, stream), TUTTI_OK);
 }
 
 static void wait_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_stream_wait(&gpu.seen, stream, NULL), TUTTI_OK);
+    assert_int_equal(tutti_cuda_stream_wait(&gpu.seen, stream, NULL), TUTTI_OK);
 }
 
 static void wait_word_at(void *stream)
 {
     const uint32_t word = 0;
-    assert_int_equal(tutti_gpu_stream_wait_word(&gpu.seen, stream, &word, 0), TUTTI_OK);
+    assert_int_equal(tutti_cuda_stream_wait_word(&gpu.seen, stream, &word, 0), TUTTI_OK);
 }
 
 static void record_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_event_record(&gpu.seen, NULL, stream), TUTTI_OK);
+    assert_int_equal(tutti_cuda_event_record(&gpu.seen, NULL, stream), TUTTI_OK);
 }
 
 static void host_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_host_call(&gpu.seen, stream, NULL, NULL), TUTTI_OK);
+    assert_int_equal(tutti_cuda_host_call(&gpu.seen, stream, NULL, NULL), TUTTI_OK);
 }
 
 static void graph_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_graph_launch(&gpu.seen, NULL, stream), TUTTI_OK);
+    assert_int_equal(tutti_cuda_graph_launch(&gpu.seen, NULL, stream), TUTTI_OK);
 }
 
 static void alloc_at(void *stream)
 {
     void *memory;
-    assert_int_equal(tutti_gpu_alloc_ordered(&gpu.seen, 1, stream, &memory), TUTTI_OK);
+    assert_int_equal(tutti_cuda_alloc_ordered(&gpu.seen, 1, stream, &memory), TUTTI_OK);
 }
 
 static void free_at(void *stream)
 {
-    assert_int_equal(tutti_gpu_free_ordered(&gpu.seen, NULL, stream), TUTTI_OK);
+    assert_int_equal(tutti_cuda_free_ordered(&gpu.seen, NULL, stream), TUTTI_OK);
 }
 
 static void (*const uses[])(void *stream) = {
@@ -231,7 +231,7 @@ static void many_streams(void **state)
 
 static void *make_stream(void *out)
 {
-    assert_int_equal(tutti_gpu_stream_create(&gpu.seen, out), TUTTI_OK);
+    assert_int_equal(tutti_cuda_stream_create(&gpu.seen, out), TUTTI_OK);
     return NULL;
 }
 

@@ -63,7 +63,7 @@ static void child(void (*function)(struct side *side), int socket, int32_t devic
 {
     struct side side = {.socket = socket};
     alarm(DEADLINE_S);
-    CHECK_OK(tutti_gpu_open(device % (int32_t)tutti_gpu_count(), &side.gpu));
+    CHECK_OK(tutti_cuda_open(device % (int32_t)tutti_cuda_count(), &side.gpu));
     function(&side);
     _exit(0);
 }
@@ -101,7 +101,7 @@ static void put(struct side *side, char *at, size_t bytes, unsigned seed)
     unsigned char *data = malloc(bytes);
     CHECK(data != NULL);
     for (size_t i = 0; i < bytes; i++) data[i] = byte_at(i, seed);
-    CHECK_OK(tutti_gpu_copy_now(side->gpu, at, data, bytes));
+    CHECK_OK(tutti_cuda_copy_now(side->gpu, at, data, bytes));
     free(data);
 }
 
@@ -109,7 +109,7 @@ static void expect(struct side *side, const char *at, size_t bytes, unsigned see
 {
     unsigned char *data = malloc(bytes);
     CHECK(data != NULL);
-    CHECK_OK(tutti_gpu_copy_now(side->gpu, data, at, bytes));
+    CHECK_OK(tutti_cuda_copy_now(side->gpu, data, at, bytes));
     for (size_t i = 0; i < bytes; i++) CHECK(data[i] == byte_at(i, seed));
     free(data);
 }
@@ -133,7 +133,7 @@ static void memory_open(struct side *side, struct memory *m)
         return;
     }
     const enum tutti_device_share share = source == SHARED ? TUTTI_DEVICE_SHARE_FD : TUTTI_DEVICE_SHARE_IPC;
-    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
+    CHECK_OK(tutti_cuda_alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
 }
 
 static void memory_close(struct side *side, struct memory *m)
@@ -141,7 +141,7 @@ static void memory_close(struct side *side, struct memory *m)
     if (source == SEGMENT)
         segment_close(&m->segment);
     else
-        tutti_gpu_free(side->gpu, m->at);
+        tutti_cuda_free(side->gpu, m->at);
 }
 
 /* The range that is exported: it begins and ends inside. */
@@ -153,7 +153,7 @@ static size_t range(const struct memory *m)
 static struct offer offer_of(struct side *side, const struct memory *m)
 {
     struct offer offer;
-    CHECK_OK(tutti_gpu_export_memory(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
+    CHECK_OK(tutti_cuda_export_memory(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
     CHECK(offer.offset == OFFSET);
     return offer;
 }
@@ -171,8 +171,8 @@ static void export_both_ways(struct side *side)
         tell(side, &bytes, sizeof bytes);
         tell(side, &offer, sizeof offer);
         meet(side); /* it has imported and changed it */
-        tutti_gpu_unexport_memory(offer.handle);
-        tutti_gpu_unexport_memory(offer.handle);
+        tutti_cuda_unexport_memory(offer.handle);
+        tutti_cuda_unexport_memory(offer.handle);
         if (round > 0) CHECK(descriptors_open() == before);
         meet(side); /* it still has it */
         expect(side, m.at + OFFSET, bytes, (unsigned)round + 100);
@@ -191,24 +191,24 @@ static void import_both_ways(struct side *side)
         hear(side, &bytes, sizeof bytes);
         hear(side, &offer, sizeof offer);
         if (round == 1) before = descriptors_open();
-        CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &mapped));
-        CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &again));
+        CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &mapped));
+        CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &again));
         CHECK(mapped == again);
-        tutti_gpu_unimport_memory(side->gpu, again);
+        tutti_cuda_unimport_memory(side->gpu, again);
         char *at = (char *)mapped + offer.offset;
         for (size_t i = 0; i < 3; i++) { /* at the beginning, within, at the end */
             const size_t from = i * (bytes - 1000) / 2;
             unsigned char got[1000];
-            CHECK_OK(tutti_gpu_copy_now(side->gpu, got, at + from, sizeof got));
+            CHECK_OK(tutti_cuda_copy_now(side->gpu, got, at + from, sizeof got));
             for (size_t k = 0; k < sizeof got; k++) CHECK(got[k] == byte_at(from + k + OFFSET, (unsigned)round));
         }
         put(side, at, bytes, (unsigned)round + 100);
         meet(side);
         meet(side);
         expect(side, at, bytes, (unsigned)round + 100);
-        tutti_gpu_unimport_memory(side->gpu, mapped);
+        tutti_cuda_unimport_memory(side->gpu, mapped);
         if (round > 0 && source != LEGACY) CHECK(descriptors_open() == before);
-        CHECK(tutti_gpu_of(mapped) == -1);
+        CHECK(tutti_cuda_of(mapped) == -1);
         meet(side);
     }
 }
@@ -235,8 +235,8 @@ static void export_and_go(struct side *side)
     tell(side, &second, sizeof second);
     meet(side); /* the first is imported */
     if (killed) raise(SIGKILL);
-    tutti_gpu_unexport_memory(offer.handle);
-    tutti_gpu_unexport_memory(second.handle);
+    tutti_cuda_unexport_memory(offer.handle);
+    tutti_cuda_unexport_memory(second.handle);
     memory_close(side, &m);
     memory_open(side, &m); /* perhaps where it was */
     put(side, m.at + OFFSET, range(&m), 8);
@@ -259,7 +259,7 @@ static void import_and_stay(struct side *side)
     hear(side, &bytes, sizeof bytes);
     hear(side, &offer, sizeof offer);
     hear(side, &second, sizeof second);
-    CHECK_OK(tutti_gpu_import_memory(side->gpu, offer.handle, &mapped));
+    CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &mapped));
     meet(side);
     if (killed)
         wait_for_the_end(side);
@@ -267,10 +267,10 @@ static void import_and_stay(struct side *side)
         meet(side);
     expect(side, (char *)mapped + offer.offset, bytes, 7); /* as long as somebody has it, it is there */
     const int before = descriptors_open();
-    CHECK(tutti_gpu_import_memory(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_cuda_import_memory(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
     CHECK(descriptors_open() == before);
-    tutti_gpu_unimport_memory(side->gpu, mapped);
+    tutti_cuda_unimport_memory(side->gpu, mapped);
     CHECK(descriptors_open() <= before);
     if (!killed) meet(side);
 }
@@ -301,7 +301,7 @@ static void export_and_lie(struct side *side)
     meet(side);
     CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
     meet(side);
-    tutti_gpu_unexport_memory(offer.handle);
+    tutti_cuda_unexport_memory(offer.handle);
     memory_close(side, &m);
 }
 
@@ -311,7 +311,7 @@ static void refused(struct side *side, const struct cuda_offer *offer, const cha
     void *mapped = NULL;
     memcpy(handle, offer, sizeof *offer);
     const int before = descriptors_open();
-    CHECK(tutti_gpu_import_memory(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_cuda_import_memory(side->gpu, handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, why) && !mapped);
     CHECK(descriptors_open() == before);
 }
@@ -360,23 +360,23 @@ static void export_in_vain(struct side *side)
     void *pooled = NULL, *plain = NULL;
     const int before = descriptors_open();
     CHECK(segment_open(&secret, side->gpu, 2, false));
-    CHECK(tutti_gpu_export_memory(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(tutti_cuda_export_memory(side->gpu, secret.base, 100, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "without a type for descriptors"));
-    CHECK_OK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece - 1));
-    CHECK(tutti_gpu_holds(side->gpu, secret.base + 1, 2 * secret.piece) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_gpu_export_memory(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK_OK(tutti_cuda_holds(side->gpu, secret.base + 1, 2 * secret.piece - 1));
+    CHECK(tutti_cuda_holds(side->gpu, secret.base + 1, 2 * secret.piece) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_cuda_export_memory(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
     segment_close(&secret);
-    if (tutti_gpu_alloc_ordered(side->gpu, 1000, NULL, &pooled) == TUTTI_OK) {
-        CHECK_OK(tutti_gpu_stream_sync(side->gpu, NULL));
-        CHECK(tutti_gpu_export_memory(side->gpu, pooled, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    if (tutti_cuda_alloc_ordered(side->gpu, 1000, NULL, &pooled) == TUTTI_OK) {
+        CHECK_OK(tutti_cuda_stream_sync(side->gpu, NULL));
+        CHECK(tutti_cuda_export_memory(side->gpu, pooled, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
         CHECK(strstr(tutti_last_error()->text, "this process's alone"));
-        CHECK_OK(tutti_gpu_holds(side->gpu, pooled, 1000));
-        CHECK_OK(tutti_gpu_free_ordered(side->gpu, pooled, NULL));
+        CHECK_OK(tutti_cuda_holds(side->gpu, pooled, 1000));
+        CHECK_OK(tutti_cuda_free_ordered(side->gpu, pooled, NULL));
     }
-    CHECK_OK(tutti_gpu_alloc(side->gpu, 1000, &plain));
-    CHECK(tutti_gpu_export_memory(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_gpu_export_memory(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
-    tutti_gpu_free(side->gpu, plain);
+    CHECK_OK(tutti_cuda_alloc(side->gpu, 1000, &plain));
+    CHECK(tutti_cuda_export_memory(side->gpu, plain, (size_t)1 << 40, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_cuda_export_memory(side->gpu, &side, 4, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    tutti_cuda_free(side->gpu, plain);
     CHECK(descriptors_open() == before || !pooled);
 }
 
@@ -401,21 +401,21 @@ static void without(struct side *side)
     struct cuda_offer offer;
     setenv("TUTTI_STANDIN_IPC", "0", 1);
     for (int twice = 0; twice < 2; twice++) {
-        CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
-        CHECK_OK(tutti_gpu_export_memory(side->gpu, memory, 1000, handle, &offset));
+        CHECK_OK(tutti_cuda_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
+        CHECK_OK(tutti_cuda_export_memory(side->gpu, memory, 1000, handle, &offset));
         memcpy(&offer, handle, sizeof offer);
         CHECK(offer.kind == CUDA_OFFER_DESCRIPTORS);
-        tutti_gpu_unexport_memory(handle);
-        tutti_gpu_free(side->gpu, memory);
+        tutti_cuda_unexport_memory(handle);
+        tutti_cuda_free(side->gpu, memory);
     }
     setenv("TUTTI_STANDIN_FDS", "0", 1);
     memory = NULL;
-    CHECK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 1000, &memory) == TUTTI_ERR_UNSUPPORTED && !memory);
+    CHECK(tutti_cuda_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 1000, &memory) == TUTTI_ERR_UNSUPPORTED && !memory);
     CHECK(strstr(tutti_last_error()->text, "has no memory that descriptors share"));
-    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
-    CHECK_OK(tutti_gpu_set(side->gpu, memory, 1, 1000));
-    CHECK(tutti_gpu_export_memory(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
-    tutti_gpu_free(side->gpu, memory);
+    CHECK_OK(tutti_cuda_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_AUTO, 1000, &memory));
+    CHECK_OK(tutti_cuda_set(side->gpu, memory, 1, 1000));
+    CHECK(tutti_cuda_export_memory(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    tutti_cuda_free(side->gpu, memory);
 }
 
 static void drivers_without_handles_share_descriptors(void **state)
@@ -433,22 +433,22 @@ static void reach(struct side *side)
     struct segment segment;
     void *own;
     unsigned char got[100], *data = malloc(100);
-    if (tutti_gpu_count() < 2 || !tutti_gpu_reaches(1, 0)) return;
-    CHECK_OK(tutti_gpu_open(1, &other));
-    CHECK_OK(tutti_gpu_reach(other, side->gpu));
+    if (tutti_cuda_count() < 2 || !tutti_cuda_reaches(1, 0)) return;
+    CHECK_OK(tutti_cuda_open(1, &other));
+    CHECK_OK(tutti_cuda_reach(other, side->gpu));
     CHECK(segment_open(&segment, side->gpu, 3, true));
-    CHECK_OK(tutti_gpu_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 100, &own));
-    CHECK_OK(tutti_gpu_reach_memory(side->gpu, segment.base, 100));
-    CHECK_OK(tutti_gpu_reach_memory(other, segment.base + 100, 2 * segment.piece)); /* all three pieces */
+    CHECK_OK(tutti_cuda_alloc_shared(side->gpu, TUTTI_DEVICE_SHARE_FD, 100, &own));
+    CHECK_OK(tutti_cuda_reach_memory(side->gpu, segment.base, 100));
+    CHECK_OK(tutti_cuda_reach_memory(other, segment.base + 100, 2 * segment.piece)); /* all three pieces */
     memset(data, 0x5a, 100);
     char *const where[] = {segment.base, segment.base + 3 * segment.piece - 100, own};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(where); i++) {
-        CHECK_OK(tutti_gpu_set(side->gpu, where[i], 1, 100));
-        CHECK_OK(tutti_gpu_copy_now(other, where[i], data, 100));
-        CHECK_OK(tutti_gpu_copy_now(side->gpu, got, where[i], 100));
+        CHECK_OK(tutti_cuda_set(side->gpu, where[i], 1, 100));
+        CHECK_OK(tutti_cuda_copy_now(other, where[i], data, 100));
+        CHECK_OK(tutti_cuda_copy_now(side->gpu, got, where[i], 100));
         CHECK(memcmp(got, data, 100) == 0);
     }
-    tutti_gpu_free(side->gpu, own);
+    tutti_cuda_free(side->gpu, own);
     segment_close(&segment);
     free(data);
 }
@@ -464,8 +464,8 @@ static int look(void)
 {
     struct tutti_device *gpu;
     void *memory;
-    if (tutti_gpu_absence() || tutti_gpu_open(0, &gpu) < 0) return 1;
-    return tutti_gpu_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
+    if (tutti_cuda_absence() || tutti_cuda_open(0, &gpu) < 0) return 1;
+    return tutti_cuda_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
 }
 
 int main(void)

@@ -5,7 +5,7 @@
 
 #include "failures_test.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 #include "comm/device/device.h"
 
 #include <pthread.h>
@@ -35,11 +35,11 @@ static void goes_on(struct gpu_rank *g, uint32_t *words)
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, &victim, 1, &left));
     RANK_CHECK(rank, tutti_comm_device(left) == tutti_comm_device(rank->comm));
     uint32_t mine = UINT32_C(1) << tutti_comm_rank(left), all = 0;
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, &mine, 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, words, &mine, 4));
     RANK_CHECK_OK(rank, call(g, left, words, 1));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
     RANK_CHECK_OK(rank, tutti_comm_state(left, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, &all, words, 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, &all, words, 4));
     RANK_CHECK(rank, all == (UINT32_C(1) << tutti_comm_size(left)) - 1);
     RANK_CHECK_OK(rank, tutti_barrier(left, NULL, NULL));
     tutti_comm_destroy(left);
@@ -76,10 +76,10 @@ static void open_window(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     struct rank *rank = g->rank;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, words, WORDS * sizeof *words, NULL, out));
     RANK_CHECK_OK(rank, call_of(plan, g, words, WORDS));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    const struct cuda_backend *backend = (const struct cuda_backend *)rank->comm->device->backends[0];
-    for (uint32_t i = 0; i < CUDA_CHOICES; i++)
+    const struct gpu_backend *backend = (const struct gpu_backend *)rank->comm->device->backends[0];
+    for (uint32_t i = 0; i < GPU_CHOICES; i++)
         if (backend->choices[i].method && strcmp(backend->choices[i].method->name, plan->method) == 0) return;
     rank_fail(rank, __FILE__, __LINE__, "no call went by %s", plan->method);
 }
@@ -107,7 +107,7 @@ static void give_back(struct gpu_rank *g, uint32_t *words, void *memory)
     RANK_CHECK_OK(rank,
                   tutti_all_reduce(words, words, WORDS, TUTTI_UINT32, TUTTI_SUM, rank->comm, &options, &waiter.work));
     RANK_CHECK(rank, pthread_create(&thread, NULL, wait_for, &waiter) == 0);
-    tutti_gpu_free(g->gpu, memory);
+    tutti_cuda_free(g->gpu, memory);
     pthread_join(thread, NULL);
     RANK_CHECK(rank, waiter.status == TUTTI_ERR_PEER_DEAD);
     tutti_work_free(waiter.work);
@@ -207,7 +207,7 @@ static void call_until_a_death(struct rank *rank)
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         const size_t n = 1 + (size_t)(random >> 33) % WORDS;
         status = plan->ships ? ship(&g, words, n) : call_of(plan, &g, words, n);
-        if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_gpu_stream_sync(g.gpu, g.stream);
+        if (i % ahead == 0 && status == TUTTI_OK) (void)tutti_cuda_stream_sync(g.gpu, g.stream);
     }
     RANK_CHECK(rank, rank->index != VICTIM);
     check_death(&g, plan, words);
@@ -222,7 +222,7 @@ static void run_deaths(uint32_t n_runs, rank_function function, struct plan plan
     for (uint32_t i = 0; i < n_runs; i++) {
         random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         plan.delay_ns = 1000000 + (random >> 17) % 200000000;
-        const struct tutti_option options[] = {{"cuda", plan.method ? plan.method : ""}};
+        const struct tutti_option options[] = {{"gpu_method", plan.method ? plan.method : ""}};
         struct ranks_config config = {.n = gpu_ranks_at_most(2 + i % 2),
                                       .forked = true,
                                       .options = options,
@@ -289,15 +289,15 @@ static void outlive(struct rank *rank)
     if (rank->index == VICTIM) {
         struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
         options.stream = g.stream;
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, words, &(uint32_t){42}, 4));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, words, &(uint32_t){42}, 4));
         RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, 0, 0, comm, &options, NULL));
         tutti_comm_destroy(comm);
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     } else {
         nap_ns(300000000);
         RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, &word, words, 4));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, &word, words, 4));
         RANK_CHECK(rank, word == 42);
         RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
         uint64_t start = now_ns();
@@ -326,18 +326,18 @@ static void outlive_in_a_replay(struct rank *rank)
     connect_all(&g, comm, words);
     if (rank->failure[0]) return;
     if (rank->index != VICTIM) {
-        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(g.gpu, g.stream));
         RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(10000000000)));
-        RANK_CHECK_OK(rank, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
     }
     RANK_CHECK_OK(rank, call(&g, comm, words, 1000));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index != VICTIM) {
-        RANK_CHECK_OK(rank, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
         if (outcome(&g, comm, &error) != TUTTI_ERR_PEER_LEFT || !strstr(error.text, "in recv from rank 1 (40 bytes)"))
             rank_fail(rank, __FILE__, __LINE__, "%s \"%s\"", tutti_status_name(error.status), error.text);
-        tutti_gpu_graph_destroy(g.gpu, graph);
+        tutti_cuda_graph_destroy(g.gpu, graph);
     }
     tutti_comm_destroy(comm);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));

@@ -36,7 +36,7 @@ static void go_wrong(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
     tutti_comm_set_timeout(again, UINT64_C(20000000000));
     RANK_CHECK_OK(rank, call(&g, again, words, WORDS));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(again, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(again, NULL, NULL));
     tutti_comm_destroy(again);
@@ -134,7 +134,7 @@ static enum tutti_status abort_behind_the_host(struct gpu_rank *g, uint32_t *wor
     options.stream = g->stream;
     enum tutti_status status = tutti_op_create(g->rank->context, add, NULL, true, &op);
     if (status >= 0) status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, op, comm, &options, NULL);
-    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+    if (status >= 0) status = tutti_cuda_stream_sync(g->gpu, g->stream);
     if (status < 0) return status;
     if (g->rank->index == VICTIM) return abort_soon(g, words);
     status = tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_SUM, comm, &options, &work);
@@ -171,7 +171,7 @@ static void destroy_at_once(struct rank *rank)
     options.timeout_ns = UINT64_C(1000000000);
     if (rank->index != VICTIM) {
         RANK_CHECK_OK(rank, tutti_all_reduce(words, words, 1000, TUTTI_UINT32, TUTTI_SUM, comm, &options, &work));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
         tutti_comm_destroy(comm);
         RANK_CHECK_ERROR(rank, TUTTI_ERR_TIMEOUT, awaits_victim(2), tutti_work_wait(work, UINT64_C(20000000000)));
         tutti_work_free(work);

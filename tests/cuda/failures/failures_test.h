@@ -47,14 +47,14 @@ static inline enum tutti_status receive(struct gpu_rank *g, struct tutti_comm *c
 static inline enum tutti_status replay(struct gpu_rank *g, uint32_t *words, bool again)
 {
     void *graph = NULL;
-    enum tutti_status status = tutti_gpu_graph_begin(g->gpu, g->stream);
+    enum tutti_status status = tutti_cuda_graph_begin(g->gpu, g->stream);
     if (status >= 0) status = call(g, g->rank->comm, words, 1000);
-    if (status >= 0) status = tutti_gpu_graph_end(g->gpu, g->stream, &graph);
-    if (status >= 0) status = tutti_gpu_graph_launch(g->gpu, graph, g->stream);
-    if (status >= 0) status = tutti_gpu_stream_sync(g->gpu, g->stream);
+    if (status >= 0) status = tutti_cuda_graph_end(g->gpu, g->stream, &graph);
+    if (status >= 0) status = tutti_cuda_graph_launch(g->gpu, graph, g->stream);
+    if (status >= 0) status = tutti_cuda_stream_sync(g->gpu, g->stream);
     if (status >= 0) status = tutti_comm_state(g->rank->comm, NULL);
-    if (status >= 0 && again) status = tutti_gpu_graph_launch(g->gpu, graph, g->stream);
-    tutti_gpu_graph_destroy(g->gpu, graph); /* a launch under way goes on */
+    if (status >= 0 && again) status = tutti_cuda_graph_launch(g->gpu, graph, g->stream);
+    tutti_cuda_graph_destroy(g->gpu, graph); /* a launch under way goes on */
     return status;
 }
 
@@ -62,7 +62,7 @@ static inline enum tutti_status replay(struct gpu_rank *g, uint32_t *words, bool
 static inline enum tutti_status outcome(struct gpu_rank *g, struct tutti_comm *comm, struct tutti_error *error)
 {
     uint64_t start = now_ns();
-    if (tutti_gpu_stream_sync(g->gpu, g->stream) < 0) return tutti_last_error()->status;
+    if (tutti_cuda_stream_sync(g->gpu, g->stream) < 0) return tutti_last_error()->status;
     while (tutti_comm_state(comm, error) == TUTTI_OK && now_ns() - start < 10 * LIMIT_NS) nap_ns(1000000);
     return tutti_comm_state(comm, error);
 }
@@ -77,7 +77,7 @@ static inline void connect_all(struct gpu_rank *g, struct tutti_comm *comm, uint
     for (int32_t q = 0; q < rank->n && rank->index == VICTIM; q++)
         if (q != VICTIM) RANK_CHECK_OK(rank, tutti_send(words, 10, TUTTI_UINT32, q, 0, comm, &options, NULL));
     if (rank->index != VICTIM) RANK_CHECK_OK(rank, receive(g, comm, words, 0));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
 }
 
 /* Another communicator of the same ranks, which has made a call. */
@@ -86,7 +86,7 @@ static inline void open_second(struct gpu_rank *g, uint32_t *words, struct tutti
     struct rank *rank = g->rank;
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, comm));
     RANK_CHECK_OK(rank, call(g, *comm, words, 1000));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
 }
 
 #endif

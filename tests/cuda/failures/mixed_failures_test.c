@@ -34,7 +34,7 @@ static void still_usable(struct mixed *m)
     RANK_CHECK(rank, (memory = mixed_put(m, &word, sizeof word)) != NULL);
     RANK_CHECK_STATUS(rank, status,
                       tutti_all_reduce(memory, memory, 1, TUTTI_UINT32, TUTTI_SUM, rank->comm, &m->on[0], NULL));
-    if (m->gpu) RANK_CHECK_OK(rank, tutti_gpu_copy(m->gpu, memory, memory, sizeof word, m->streams[0]));
+    if (m->gpu) RANK_CHECK_OK(rank, tutti_cuda_copy(m->gpu, memory, memory, sizeof word, m->streams[0]));
     RANK_CHECK(rank, mixed_get(m, &got, memory, sizeof got) && got == word);
     mixed_free(m, memory);
 }
@@ -156,10 +156,10 @@ static void refusals(struct rank *rank)
     if (!mixed_open(rank, &m)) return;
     RANK_CHECK(rank, (memory = mixed_put(&m, host, sizeof host)) != NULL);
     if (m.gpu) {
-        RANK_CHECK_OK(rank, tutti_gpu_graph_begin(m.gpu, m.streams[0]));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(m.gpu, m.streams[0]));
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "can not be captured", call(&m, memory, 4, 0));
-        RANK_CHECK_OK(rank, tutti_gpu_graph_end(m.gpu, m.streams[0], &graph));
-        tutti_gpu_graph_destroy(m.gpu, graph);
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(m.gpu, m.streams[0], &graph));
+        tutti_cuda_graph_destroy(m.gpu, graph);
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "host memory",
                          tutti_all_reduce(memory, host, 4, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &m.on[0], NULL));
         RANK_CHECK_STATUS(rank, TUTTI_ERR_ARGUMENT, call(&m, memory, SIZE_MAX / 2, 0));
@@ -176,9 +176,9 @@ static void refusals(struct rank *rank)
 static _Atomic int n_waiting; /* ranks that wait for their streams */
 static _Atomic bool asked, in_vain;
 
-enum tutti_status __real_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event)
+enum tutti_status __real_tutti_cuda_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_cuda_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_cuda_event_query(struct tutti_device *gpu, void *event)
 {
     for (int i = 0; atomic_load(&n_waiting) > 0; i++, usleep(1000)) {
         atomic_store(&asked, true);
@@ -186,7 +186,7 @@ enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *e
         atomic_store(&in_vain, true);
         break;
     }
-    return __real_tutti_gpu_event_query(gpu, event);
+    return __real_tutti_cuda_event_query(gpu, event);
 }
 
 static void be_late(void *arg)
@@ -204,7 +204,7 @@ static void late_answers(struct rank *rank)
     RANK_CHECK(rank, (memory = mixed_put(&m, NULL, COUNT * sizeof *memory)) != NULL);
     RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
     RANK_CHECK(rank, mixed_sync(&m));
-    if (m.gpu) RANK_CHECK_OK(rank, tutti_gpu_host_call(m.gpu, m.streams[0], be_late, NULL));
+    if (m.gpu) RANK_CHECK_OK(rank, tutti_cuda_host_call(m.gpu, m.streams[0], be_late, NULL));
     atomic_fetch_add(&n_waiting, 1);
     RANK_CHECK_OK(rank, call(&m, memory, COUNT, 0));
     RANK_CHECK(rank, mixed_sync(&m));

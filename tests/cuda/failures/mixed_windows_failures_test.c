@@ -61,8 +61,8 @@ static bool still_usable(struct side *s, enum tutti_status ended)
     uint32_t word = 0x1234, got = 0;
     if (!mixed_sync(&s->m) || tutti_put(s->buffer, 4, 0, 0, s->window, &s->m.on[0], NULL) != ended) return false;
     if (!s->m.gpu) return true;
-    return tutti_gpu_copy_now(s->m.gpu, s->buffer, &word, sizeof word) == TUTTI_OK &&
-           tutti_gpu_copy(s->m.gpu, s->buffer + 8, s->buffer, sizeof word, s->m.streams[0]) == TUTTI_OK &&
+    return tutti_cuda_copy_now(s->m.gpu, s->buffer, &word, sizeof word) == TUTTI_OK &&
+           tutti_cuda_copy(s->m.gpu, s->buffer + 8, s->buffer, sizeof word, s->m.streams[0]) == TUTTI_OK &&
            mixed_get(&s->m, &got, s->buffer + 8, sizeof got) && got == word;
 }
 

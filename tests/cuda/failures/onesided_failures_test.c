@@ -27,7 +27,7 @@ static bool side_open(struct rank *rank, struct side *s)
     if (!mixed_open(rank, &s->m)) return false;
     if (tutti_mem_alloc(rank->comm, PART, &part) == TUTTI_OK &&
         tutti_window_create(rank->comm, part, PART, NULL, &s->window) == TUTTI_OK &&
-        tutti_gpu_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
+        tutti_cuda_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
         s->buffer = buffer;
         return true;
     }
@@ -39,7 +39,7 @@ static void side_close(struct side *s)
 {
     if (s->rank->failure[0]) return;
     tutti_window_destroy(s->window);
-    tutti_gpu_free(s->m.gpu, s->buffer);
+    tutti_cuda_free(s->m.gpu, s->buffer);
     mixed_close(&s->m);
 }
 
@@ -56,8 +56,8 @@ static bool still_usable(struct side *s, enum tutti_status ended)
 {
     uint32_t word = 0x1234, got = 0;
     if (!mixed_sync(&s->m) || tutti_put(s->buffer, 4, 0, 0, s->window, &s->m.on[0], NULL) != ended) return false;
-    return tutti_gpu_copy_now(s->m.gpu, s->buffer, &word, sizeof word) == TUTTI_OK &&
-           tutti_gpu_copy(s->m.gpu, s->buffer + 8, s->buffer, sizeof word, s->m.streams[0]) == TUTTI_OK &&
+    return tutti_cuda_copy_now(s->m.gpu, s->buffer, &word, sizeof word) == TUTTI_OK &&
+           tutti_cuda_copy(s->m.gpu, s->buffer + 8, s->buffer, sizeof word, s->m.streams[0]) == TUTTI_OK &&
            mixed_get(&s->m, &got, s->buffer + 8, sizeof got) && got == word;
 }
 
@@ -107,7 +107,7 @@ static void left(struct rank *rank)
         tutti_comm_destroy(rank->comm);
         rank->comm = NULL;
         RANK_CHECK_OK(rank, tutti_barrier(s.m.beside, NULL, NULL));
-        tutti_gpu_free(s.m.gpu, s.buffer);
+        tutti_cuda_free(s.m.gpu, s.buffer);
         mixed_close(&s.m);
         return;
     }

@@ -27,7 +27,7 @@ static uint32_t *filled(struct gpu_rank *g, uint32_t value)
 {
     uint32_t *words = gpu_rank_words(g, FEW), host[FEW];
     for (int i = 0; i < FEW; i++) host[i] = value;
-    if (words && tutti_gpu_copy_now(g->gpu, words, host, sizeof host) == TUTTI_OK) return words;
+    if (words && tutti_cuda_copy_now(g->gpu, words, host, sizeof host) == TUTTI_OK) return words;
     rank_fail(g->rank, __FILE__, __LINE__, "%d words of %u", FEW, value);
     return NULL;
 }
@@ -47,19 +47,19 @@ static void come_late(struct gpu_rank *g, const char *algorithm)
     *gate = 0;
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
     if (rank->index == VICTIM) {
-        RANK_CHECK_OK(rank, tutti_gpu_stream_wait_word(g->gpu, g->stream, gate, 1));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_wait_word(g->gpu, g->stream, gate, 1));
         RANK_CHECK_OK(rank, sum(g, comm, first, out, FEW, algorithm, 0));
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index != VICTIM) {
         RANK_CHECK_OK(rank, sum(g, comm, first, out, FEW, algorithm, UINT64_C(300000000)));
         RANK_CHECK_OK(rank, sum(g, comm, second, other, FEW, algorithm, 0));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     __atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, got, out, sizeof got));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, got, out, sizeof got));
     for (int i = 0; i < FEW && rank->index == VICTIM && !rank->failure[0]; i++)
         if (got[i] != 0 && got[i] != 2 * FIRST) /* it may have been stopped, too */
             rank_fail(rank, __FILE__, __LINE__, "%s: word %d is %u instead of %d", algorithm, i, got[i], 2 * FIRST);
@@ -88,15 +88,15 @@ static _Atomic(uint32_t *) held;     /* what a stream waits for until somebody a
 static _Atomic bool freed_early;
 static _Atomic int n_freed; /* as closing does at last */
 
-enum tutti_status __real_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __real_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args);
-enum tutti_status __wrap_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __wrap_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args);
-enum tutti_status __wrap_tutti_gpu_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
+enum tutti_status __wrap_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
                                           const void *args)
 {
     if (n_launches > 0 && --n_launches == 0) return tutti_fail(TUTTI_ERR_MEMORY, "this launch was to fail");
-    return __real_tutti_gpu_launch(gpu, launch, args);
+    return __real_tutti_cuda_launch(gpu, launch, args);
 }
 
 static bool let_go(void)
@@ -106,21 +106,21 @@ static bool let_go(void)
     return gate != NULL;
 }
 
-enum tutti_status __real_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event);
-enum tutti_status __wrap_tutti_gpu_event_query(struct tutti_device *gpu, void *event)
+enum tutti_status __real_tutti_cuda_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_cuda_event_query(struct tutti_device *gpu, void *event);
+enum tutti_status __wrap_tutti_cuda_event_query(struct tutti_device *gpu, void *event)
 {
     (void)let_go();
-    return __real_tutti_gpu_event_query(gpu, event);
+    return __real_tutti_cuda_event_query(gpu, event);
 }
 
-void __real_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer);
-void __wrap_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer);
-void __wrap_tutti_gpu_free_host(struct tutti_device *gpu, void *pointer)
+void __real_tutti_cuda_free_host(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_cuda_free_host(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_cuda_free_host(struct tutti_device *gpu, void *pointer)
 {
     if (let_go()) atomic_store(&freed_early, true);
     atomic_fetch_add(&n_freed, 1);
-    __real_tutti_gpu_free_host(gpu, pointer);
+    __real_tutti_cuda_free_host(gpu, pointer);
 }
 
 static enum tutti_status in_two_launches(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *words)
@@ -150,13 +150,13 @@ static void fail_half_way(struct rank *rank)
         RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
         if (rank->index == 0) {
             *gate = 0;
-            RANK_CHECK_OK(rank, tutti_gpu_stream_wait_word(g.gpu, g.stream, gate, 1));
+            RANK_CHECK_OK(rank, tutti_cuda_stream_wait_word(g.gpu, g.stream, gate, 1));
             n_launches = 2;
             RANK_CHECK_ERROR(rank, TUTTI_ERR_MEMORY, "this launch was to fail", calls[i](&g, comm, words));
             atomic_store(&held, gate);
             tutti_comm_destroy(comm);
             RANK_CHECK(rank, !atomic_load(&freed_early));
-            RANK_CHECK_OK(rank, tutti_gpu_stream_query(g.gpu, g.stream));
+            RANK_CHECK_OK(rank, tutti_cuda_stream_query(g.gpu, g.stream));
         }
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
         if (rank->index != 0) tutti_comm_destroy(comm);
@@ -175,31 +175,31 @@ static bool other_build;
 static void *scratch; /* that there is */
 static int n_scratch; /* that there was */
 
-const char *__real_tutti_gpu_built_for(void);
-const char *__wrap_tutti_gpu_built_for(void);
-const char *__wrap_tutti_gpu_built_for(void)
+const char *__real_tutti_cuda_built_for(void);
+const char *__wrap_tutti_cuda_built_for(void);
+const char *__wrap_tutti_cuda_built_for(void)
 {
-    return other_build ? "another GPU" : __real_tutti_gpu_built_for();
+    return other_build ? "another GPU" : __real_tutti_cuda_built_for();
 }
 
-enum tutti_status __real_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
+enum tutti_status __real_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out);
-enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
+enum tutti_status __wrap_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out);
-enum tutti_status __wrap_tutti_gpu_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
+enum tutti_status __wrap_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
                                                 void **out)
 {
-    const enum tutti_status status = __real_tutti_gpu_alloc_shared(gpu, share, bytes, out);
+    const enum tutti_status status = __real_tutti_cuda_alloc_shared(gpu, share, bytes, out);
     if (status == TUTTI_OK) scratch = *out, n_scratch++;
     return status;
 }
 
-void __real_tutti_gpu_free(struct tutti_device *gpu, void *pointer);
-void __wrap_tutti_gpu_free(struct tutti_device *gpu, void *pointer);
-void __wrap_tutti_gpu_free(struct tutti_device *gpu, void *pointer)
+void __real_tutti_cuda_free(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_cuda_free(struct tutti_device *gpu, void *pointer);
+void __wrap_tutti_cuda_free(struct tutti_device *gpu, void *pointer)
 {
     if (pointer == scratch) scratch = NULL;
-    __real_tutti_gpu_free(gpu, pointer);
+    __real_tutti_cuda_free(gpu, pointer);
 }
 
 /* No peer has mapped its scratch memory, so that no peer has to let go of it. */
@@ -257,13 +257,13 @@ static void close_in_a_capture(struct rank *rank)
     uint32_t *words = gpu_rank_words(&g, FEW);
     RANK_CHECK(rank, words && said >= 0 && standard >= 0);
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(g.gpu, g.stream));
     RANK_CHECK_OK(rank, call(&g, comm, words, FEW));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_create(g.gpu, &other));
-    RANK_CHECK_OK(rank, tutti_gpu_graph_begin(g.gpu, other));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_create(g.gpu, &other));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(g.gpu, other));
     atomic_store(&n_freed, 0);
     dup2(said, STDERR_FILENO);
     tutti_comm_destroy(comm);

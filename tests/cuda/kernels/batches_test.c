@@ -5,7 +5,7 @@
 #include "cuda/support/rig.h"
 #include "reference.h"
 
-#include "backend/cuda/run/cuda_backend.h"
+#include "backend/gpu/run/gpu_backend.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void open_rig(struct rig *rig, uint32_t n)
                                       .n_blocks = BLOCKS,
                                       .line_bytes = BLOCK_BYTES,
                                       .sentinel_bytes = SLOT_BYTES,
-                                      .tile_bytes = CUDA_LEAST_TILE,
+                                      .tile_bytes = GPU_LEAST_TILE,
                                       .n_tiles = 2,
                                       .n_devices = rig_devices()});
 }
@@ -54,7 +54,7 @@ struct trial {
     uint32_t threads, units, blocks;
     unsigned char *device[GROUP_RANKS];
     struct tutti_backend_call calls[GROUP_RANKS][MOST_CALLS];
-    struct cuda_batch batch[GROUP_RANKS];
+    struct gpu_batch batch[GROUP_RANKS];
 };
 
 static bool reduces(const struct trial *t)
@@ -92,20 +92,20 @@ static void open_trial(struct trial *t, const struct rig *rig)
     assert_true(group_plan_draw(&t->plan, &shape, t->of_plan));
     group_plan_fill(&t->plan, t->of_plan);
     for (uint32_t r = 0; r < rig->n; r++) {
-        const struct cuda_site site = {.n = rig->n, .me = r};
-        struct cuda_batch *b = &t->batch[r];
+        const struct gpu_site site = {.n = rig->n, .me = r};
+        struct gpu_batch *b = &t->batch[r];
         t->device[r] = rig_alloc(rig, r, t->plan.bytes);
         rig_copy(rig, r, t->device[r], t->plan.memory[r], t->plan.bytes);
         for (size_t i = 0; i < t->plan.n; i++)
             group_call_bind(&t->plan.calls[i], &t->plan, r, t->device[r], &t->calls[r][i]);
-        cuda_run_fill(&site, t->calls[r], t->plan.n, b);
+        gpu_run_fill(&site, t->calls[r], t->plan.n, b);
         b->call = rig_call(rig, r);
         b->call.op = t->plan.calls[0].op;
         b->call.divisor = t->calls[r][0].bind.divide ? t->calls[r][0].bind.divisor : 0;
         b->call.scales = t->calls[r][0].bind.scale != NULL;
     }
     draw_kernel(t);
-    draw_grid(t, t->batch[0].first[CUDA_SEGMENTS]);
+    draw_grid(t, t->batch[0].first[GPU_SEGMENTS]);
     for (uint32_t r = 0; r < rig->n; r++) t->batch[r].units = t->units;
     group_plan_apply(&t->plan);
 }
@@ -121,7 +121,7 @@ static uint32_t end_of(const struct trial *t, size_t i)
 /* In one launch, or in pieces at any places; in any case where factors change. */
 static void launch_trial(struct trial *t, const struct rig *rig, uint32_t r)
 {
-    struct cuda_batch *b = &t->batch[r];
+    struct gpu_batch *b = &t->batch[r];
     void *kernel = rig_kernel(rig, r, t->protocol, t->reducer);
     const uint64_t cuts = below(2) ? 0 : 4;
     if (t->blocks == 0) return;

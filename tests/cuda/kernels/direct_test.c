@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-enum { TILE = CUDA_LEAST_TILE, WARPS = CUDA_DIRECT_THREADS / 32, PIECE = CUDA_PIECE, ROUND = WARPS * PIECE };
+enum { TILE = GPU_LEAST_TILE, WARPS = GPU_DIRECT_THREADS / 32, PIECE = GPU_PIECE, ROUND = WARPS * PIECE };
 
 #define LATE_NS (UINT64_C(1000000) * (rig_is_slow() ? 400 : 50))
 
@@ -103,7 +103,7 @@ static struct direct_reduction any_sum(void)
 static void test_sums(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= CUDA_MAX_RANKS; n += n < 8 ? 1 : 8) {
+    for (uint32_t n = 2; n <= GPU_MAX_RANKS; n += n < 8 ? 1 : 8) {
         struct rig rig;
         open_ranks(&rig, n);
         for (int k = 0; k < (int)rig_times(24, 3, 2); k++) {
@@ -209,7 +209,7 @@ static void set_words(const struct rig *rig, uint32_t r, uint64_t at, size_t n, 
 /* After so many calls; `relayed`: the last one had relays, else none ever had. */
 static void set_counts(const struct rig *rig, uint32_t count, bool relayed)
 {
-    const struct cuda_layout *l = &rig->layout;
+    const struct gpu_layout *l = &rig->layout;
     const uint64_t pieces = relayed ? (uint64_t)(count - 1) << 32 | 9 : 0;
     for (uint32_t r = 0; r < rig->n; r++) {
         set_words(rig, r, l->directs, l->n_blocks, count, sizeof(uint32_t));
@@ -232,7 +232,7 @@ static void test_counts_wrap(void **state)
             if (c % 2 == 0) reduce(&rig, &f);
             if (c % 2 == 1)
                 move(&rig, c % 4 == 1 ? DIRECT_SHARES : DIRECT_CHAIN, (uint32_t)below(4),
-                     3 * CUDA_PIECE * (size_t)c + 20000);
+                     3 * GPU_PIECE * (size_t)c + 20000);
         }
         rig_close(&rig);
     }
@@ -252,7 +252,7 @@ static void test_nobody_ends_before_all_have_come(void **state)
         for (uint32_t k = 0; k < rig.n; k++) {
             for (uint32_t i = 0; i < k; i++) {
                 const uint32_t r = (first + i * step) % rig.n;
-                assert_int_equal(tutti_gpu_stream_query(rig.gpus[r], rig.streams[r]), TUTTI_PENDING);
+                assert_int_equal(tutti_cuda_stream_query(rig.gpus[r], rig.streams[r]), TUTTI_PENDING);
             }
             direct_call_launch(&call, (first + k * step) % rig.n);
             usleep(rig_is_slow() ? 20000 : 2000);
@@ -280,8 +280,8 @@ static void launch_for_report(struct direct_call *call, uint32_t reporter, uint3
 
 static void expect_report(const struct rig *rig, uint32_t peer)
 {
-    assert_int_equal(rig->control->stop, CUDA_TIMEOUT);
-    assert_int_equal(rig->control->report, CUDA_REPORT(77, peer));
+    assert_int_equal(rig->control->stop, GPU_TIMEOUT);
+    assert_int_equal(rig->control->report, GPU_REPORT(77, peer));
 }
 
 /* Nothing is stored anywhere. */
@@ -351,7 +351,7 @@ static void test_the_host_stops_all(void **state)
             call.sides[r].direct.call.timeout_ns = call.sides[r].tiles.call.timeout_ns = 0;
             if (r != missing) direct_call_launch(&call, r);
         }
-        __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
+        __atomic_store_n(&rig.control->stop, GPU_STOPPED, __ATOMIC_RELEASE);
         rig_await(&rig);
         assert_int_equal(rig.control->report, 0);
         direct_call_close(&call);

@@ -15,21 +15,21 @@ static const uint32_t teams[] = {1, 2, 3, 4, 8, 16};
 static void open_rig(struct rig *rig, uint32_t n, uint32_t n_devices)
 {
     rig_open(rig, &(struct rig_shape){
-                      .n = n, .n_blocks = 1, .tile_bytes = CUDA_LEAST_TILE, .n_tiles = 2, .n_devices = n_devices});
+                      .n = n, .n_blocks = 1, .tile_bytes = GPU_LEAST_TILE, .n_tiles = 2, .n_devices = n_devices});
 }
 
 static void copy(const struct rig *rig, uint32_t r, void *dst, const void *src)
 {
     struct tutti_device_scope scope;
-    assert_int_equal(tutti_gpu_enter(rig->gpus[r], &scope), TUTTI_OK);
-    assert_int_equal(tutti_gpu_copy(rig->gpus[r], dst, src, BYTES, rig->streams[r]), TUTTI_OK);
-    tutti_gpu_leave(&scope);
+    assert_int_equal(tutti_cuda_enter(rig->gpus[r], &scope), TUTTI_OK);
+    assert_int_equal(tutti_cuda_copy(rig->gpus[r], dst, src, BYTES, rig->streams[r]), TUTTI_OK);
+    tutti_cuda_leave(&scope);
 }
 
 /* In each round all write to the next rank's mailbox, meet, read their own, and meet again before the next round. */
 static void meet_in_rounds(struct rig *rig)
 {
-    char *mailbox[CUDA_MAX_RANKS], *letters[CUDA_MAX_RANKS], *kept[CUDA_MAX_RANKS];
+    char *mailbox[GPU_MAX_RANKS], *letters[GPU_MAX_RANKS], *kept[GPU_MAX_RANKS];
     unsigned char text[BYTES], got[BYTES];
     for (uint32_t r = 0; r < rig->n; r++) {
         mailbox[r] = rig_alloc(rig, r, BYTES);
@@ -42,8 +42,8 @@ static void meet_in_rounds(struct rig *rig)
     }
     for (int i = 0; i < ROUNDS; i++) {
         for (uint32_t r = 0; r < rig->n; r++) {
-            const struct cuda_meeting x = {.call = rig_call(rig, r)};
-            void *kernel = tutti_gpu_kernel(rig->gpus[r], "meet");
+            const struct gpu_meeting x = {.call = rig_call(rig, r)};
+            void *kernel = tutti_cuda_kernel(rig->gpus[r], "meet");
             copy(rig, r, mailbox[(r + 1) % rig->n], letters[r] + i * BYTES);
             rig_launch(rig, r, kernel, 1, 32, &x);
             copy(rig, r, kept[r] + i * BYTES, mailbox[r]);
@@ -87,26 +87,26 @@ static void test_who_does_not_come_is_named(void **state)
     struct rig rig;
     open_rig(&rig, 3, 1);
     for (uint32_t r = 0; r < 2; r++) {
-        struct cuda_meeting x = {.call = rig_call(&rig, r)};
+        struct gpu_meeting x = {.call = rig_call(&rig, r)};
         x.call.timeout_ns = 20 * 1000000;
-        rig_launch(&rig, r, tutti_gpu_kernel(rig.gpus[r], "meet"), 1, 32, &x);
+        rig_launch(&rig, r, tutti_cuda_kernel(rig.gpus[r], "meet"), 1, 32, &x);
     }
     rig_await(&rig);
-    assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-    assert_int_equal(CUDA_REPORT_PEER(rig.control->report), 2);
+    assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+    assert_int_equal(GPU_REPORT_PEER(rig.control->report), 2);
     rig_close(&rig);
 }
 
 /* Chunks of rank `me` and of others, at any address, folded by rank `me`'s device; exact data. */
 static void fold(const struct rig *rig, enum tutti_dtype dtype, enum tutti_op op, const char *reducer)
 {
-    static unsigned char host[CUDA_MAX_RANKS][BYTES], want[BYTES + 2 * EDGE], got[BYTES + 2 * EDGE];
+    static unsigned char host[GPU_MAX_RANKS][BYTES], want[BYTES + 2 * EDGE], got[BYTES + 2 * EDGE];
     static const unsigned char ones[16] = {1};
     unsigned char factor[16];
     const size_t size = ref_bytes(dtype), n = 1 + tutti_random64(&seed) % (BYTES / size);
     const uint64_t data = tutti_random64(&seed);
-    const void *inputs[CUDA_MAX_RANKS];
-    struct cuda_fold x = {.call = rig_call(rig, rig->n - 1), .bytes = n * size};
+    const void *inputs[GPU_MAX_RANKS];
+    struct gpu_fold x = {.call = rig_call(rig, rig->n - 1), .bytes = n * size};
     memcpy(factor, ones, sizeof factor);
     if (dtype > TUTTI_BOOL && dtype < TUTTI_COMPLEX64) ref_encode(dtype, 2, factor);
     if (dtype >= TUTTI_COMPLEX64) {
@@ -136,7 +136,7 @@ static void fold(const struct rig *rig, enum tutti_dtype dtype, enum tutti_op op
     if (x.call.scales) ref_scale(dtype, host[x.call.me], n, factor);
     ref_reduce(dtype, x.call.scales ? TUTTI_SUM : op, inputs, rig->n, n, factor, want + EDGE);
     rig_launch(rig, x.call.me, rig_kernel(rig, x.call.me, "fold", reducer), BLOCKS, THREADS, &x);
-    assert_int_equal(tutti_gpu_stream_sync(rig->gpus[x.call.me], rig->streams[x.call.me]), TUTTI_OK);
+    assert_int_equal(tutti_cuda_stream_sync(rig->gpus[x.call.me], rig->streams[x.call.me]), TUTTI_OK);
     rig_copy(rig, x.call.me, got, out, sizeof got);
     for (size_t i = 0; i < sizeof got; i++) {
         if (got[i] != want[i])

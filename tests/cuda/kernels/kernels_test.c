@@ -23,7 +23,7 @@ static void open_rig(struct rig *rig, uint32_t n)
                                       .n_blocks = BLOCKS,
                                       .line_bytes = BLOCK_BYTES,
                                       .sentinel_bytes = SLOT_BYTES,
-                                      .tile_bytes = CUDA_LEAST_TILE,
+                                      .tile_bytes = GPU_LEAST_TILE,
                                       .n_tiles = 2,
                                       .n_devices = n > 1 ? rig_devices() : 1});
 }
@@ -426,8 +426,8 @@ static void call_after(uint32_t count, uint32_t begun, bool goes_on)
         line_call_check(&call);
     } else {
         rig_await(&rig);
-        assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-        assert_int_equal(CUDA_REPORT_PEER(rig.control->report), 2);
+        assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+        assert_int_equal(GPU_REPORT_PEER(rig.control->report), 2);
     }
     line_call_close(&call);
     rig_close(&rig);
@@ -454,8 +454,8 @@ static void test_who_waits_in_vain_says_so(void **state)
         open_rig(&rig, 3);
         launch_but_last(&rig, &call, protocols[k], 50 * 1000000);
         rig_await(&rig);
-        assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-        assert_int_equal(rig.control->report, CUDA_REPORT(77, 2));
+        assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+        assert_int_equal(rig.control->report, GPU_REPORT(77, 2));
         line_call_launch(&call, 2); /* too late: it leaves, whatever it finds */
         rig_await(&rig);
         line_call_close(&call);
@@ -471,7 +471,7 @@ static void test_the_host_stops_who_waits(void **state)
         struct line_call call;
         open_rig(&rig, 3);
         launch_but_last(&rig, &call, protocols[k], 0);
-        __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
+        __atomic_store_n(&rig.control->stop, GPU_STOPPED, __ATOMIC_RELEASE);
         rig_await(&rig);
         assert_int_equal(rig.control->report, 0);
         line_call_close(&call);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { EDGE = 32, PARTS = 60, MOST = 40 * CUDA_LEAST_TILE }; /* EDGE: bytes around parts, which nobody may touch */
+enum { EDGE = 32, PARTS = 60, MOST = 40 * GPU_LEAST_TILE }; /* EDGE: bytes around parts, which nobody may touch */
 
 /* The same parts in the same order for all ranks, of which each makes launches of runs. */
 struct part {
@@ -25,9 +25,9 @@ static uint64_t below(uint64_t n)
 struct scene {
     struct rig rig;
     struct part parts[PARTS];
-    size_t bytes[CUDA_MAX_RANKS];
-    char *device[CUDA_MAX_RANKS];
-    unsigned char *want[CUDA_MAX_RANKS];
+    size_t bytes[GPU_MAX_RANKS];
+    char *device[GPU_MAX_RANKS];
+    unsigned char *want[GPU_MAX_RANKS];
 };
 
 static void draw(struct scene *s)
@@ -37,7 +37,7 @@ static void draw(struct scene *s)
         struct part *p = &s->parts[i];
         p->from = (uint32_t)below(s->rig.n);
         p->to = (p->from + 1 + (uint32_t)below(s->rig.n - 1)) % s->rig.n;
-        p->bytes = 1 + below(below(3) ? 3 * CUDA_LEAST_TILE : MOST);
+        p->bytes = 1 + below(below(3) ? 3 * GPU_LEAST_TILE : MOST);
         for (int end = 0; end < 2; end++) {
             size_t *bytes = &s->bytes[end ? p->to : p->from];
             p->at[end] = (*bytes + EDGE + 15) / 16 * 16 + (below(2) ? below(16) : 0);
@@ -65,20 +65,20 @@ static void upload(struct scene *s)
 
 /* A rank's launch: its ends of parts, as lists, and, as long as there is one for each peer, as an exchange. */
 struct launch {
-    struct cuda_lists lists;
-    struct cuda_exchange x;
-    uint32_t n, blocks, last[2 * CUDA_MAX_RANKS];
+    struct gpu_lists lists;
+    struct gpu_exchange x;
+    uint32_t n, blocks, last[2 * GPU_MAX_RANKS];
     bool single;
 };
 
 static void launch_add(const struct scene *s, struct launch *l, const struct part *p, bool receives)
 {
-    const struct cuda_layout *layout = &s->rig.layout;
+    const struct gpu_layout *layout = &s->rig.layout;
     const uint32_t r = receives ? p->to : p->from, q = receives ? p->from : p->to;
-    const uint32_t list = receives ? CUDA_MAX_RANKS + q : q, part = ++l->n;
-    const uint32_t blocks = cuda_tile_blocks(p->bytes, layout->tile_bytes, layout->n_blocks);
+    const uint32_t list = receives ? GPU_MAX_RANKS + q : q, part = ++l->n;
+    const uint32_t blocks = gpu_tile_blocks(p->bytes, layout->tile_bytes, layout->n_blocks);
     if (blocks > l->blocks) l->blocks = blocks;
-    l->lists.parts[part] = (struct cuda_part){(uint64_t)(uintptr_t)s->device[r] + p->at[receives], p->bytes};
+    l->lists.parts[part] = (struct gpu_part){(uint64_t)(uintptr_t)s->device[r] + p->at[receives], p->bytes};
     (receives ? l->x.recv : l->x.send)[q] = l->lists.parts[part];
     l->single &= !l->last[list];
     *(l->last[list] ? &l->lists.next[l->last[list]] : &l->lists.first[list]) = (uint8_t)part;
@@ -89,8 +89,8 @@ static void launch_run(const struct scene *s, uint32_t r, const struct launch *l
 {
     if (l->n == 0) return;
     if (l->single && below(2)) return rig_launch_tiles(&s->rig, &l->x, "move");
-    void *kernel = tutti_gpu_kernel(s->rig.gpus[r], "messages_16");
-    rig_launch(&s->rig, r, kernel, l->blocks, CUDA_TILE_THREADS, &l->lists);
+    void *kernel = tutti_cuda_kernel(s->rig.gpus[r], "messages_16");
+    rig_launch(&s->rig, r, kernel, l->blocks, GPU_TILE_THREADS, &l->lists);
 }
 
 static void rank_run(const struct scene *s, uint32_t r)
@@ -125,7 +125,7 @@ static void check_and_close(struct scene *s)
 /* As if so many tiles had been sent and received in each ring: as it opens, or so that counts wrap. */
 static void set_counts(const struct rig *rig, uint32_t count)
 {
-    const struct cuda_layout *l = &rig->layout;
+    const struct gpu_layout *l = &rig->layout;
     for (uint32_t r = 0; r < rig->n; r++) {
         for (size_t i = 0; i < (size_t)rig->n * l->n_blocks; i++) {
             const uint64_t longs[] = {l->sent, l->received}, words[] = {l->arrived, l->returned};
@@ -140,11 +140,11 @@ static void set_counts(const struct rig *rig, uint32_t count)
 static void test_lists(void **state)
 {
     static const struct rig_shape shapes[] = {
-        {.n = 2, .n_blocks = 4, .tile_bytes = 4 * CUDA_LEAST_TILE, .n_tiles = 2},
-        {.n = 2, .n_blocks = 1, .tile_bytes = CUDA_LEAST_TILE, .n_tiles = 3},
-        {.n = 3, .n_blocks = 2, .tile_bytes = 2 * CUDA_LEAST_TILE, .n_tiles = 2},
-        {.n = 5, .n_blocks = 3, .tile_bytes = CUDA_LEAST_TILE, .n_tiles = 2},
-        {.n = 16, .n_blocks = 2, .tile_bytes = CUDA_LEAST_TILE, .n_tiles = 2},
+        {.n = 2, .n_blocks = 4, .tile_bytes = 4 * GPU_LEAST_TILE, .n_tiles = 2},
+        {.n = 2, .n_blocks = 1, .tile_bytes = GPU_LEAST_TILE, .n_tiles = 3},
+        {.n = 3, .n_blocks = 2, .tile_bytes = 2 * GPU_LEAST_TILE, .n_tiles = 2},
+        {.n = 5, .n_blocks = 3, .tile_bytes = GPU_LEAST_TILE, .n_tiles = 2},
+        {.n = 16, .n_blocks = 2, .tile_bytes = GPU_LEAST_TILE, .n_tiles = 2},
     };
     const int rounds = rig_is_slow() ? 2 : 20;
     (void)state;

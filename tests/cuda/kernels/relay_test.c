@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-enum { EDGE = 64, TILE = CUDA_LEAST_TILE }; /* bytes around buffers that nobody may touch */
+enum { EDGE = 64, TILE = GPU_LEAST_TILE }; /* bytes around buffers that nobody may touch */
 
 /* A call of all ranks: a buffer each, what is sent of it, and what has to be there afterwards. */
 struct scene {
     struct rig *rig;
-    struct cuda_exchange x[CUDA_MAX_RANKS];
+    struct gpu_exchange x[GPU_MAX_RANKS];
     size_t bytes;
-    uint32_t skew[CUDA_MAX_RANKS], root;
-    unsigned char *want[CUDA_MAX_RANKS]; /* with the edges */
-    char *device[CUDA_MAX_RANKS];
+    uint32_t skew[GPU_MAX_RANKS], root;
+    unsigned char *want[GPU_MAX_RANKS]; /* with the edges */
+    char *device[GPU_MAX_RANKS];
     const char *name;
 };
 
@@ -47,17 +47,17 @@ static void scene_open(struct scene *s, struct rig *rig, size_t bytes, bool alig
         for (size_t i = 0; i < room(s); i++) s->want[r][i] = (unsigned char)tutti_random64(&seed);
         s->device[r] = rig_alloc(rig, r, room(s));
         rig_copy(rig, r, s->device[r], s->want[r], room(s));
-        s->x[r] = (struct cuda_exchange){.call = rig_call(rig, r)};
+        s->x[r] = (struct gpu_exchange){.call = rig_call(rig, r)};
         s->x[r].in = s->x[r].out = s->device[r] + EDGE + s->skew[r];
     }
 }
 
 /* A share for each rank but the root, which sends it on to the rest; the last ones may be short, or empty. */
-static struct cuda_part share(const struct scene *s, uint32_t root, uint32_t r)
+static struct gpu_part share(const struct scene *s, uint32_t root, uint32_t r)
 {
     const size_t each = (s->bytes / (s->rig->n - 1) + 128) / 128 * 128, at = (r > root ? r - 1 : r) * each;
     const size_t begin = at < s->bytes ? at : s->bytes, left = s->bytes - begin;
-    return (struct cuda_part){begin, left < each ? left : each};
+    return (struct gpu_part){begin, left < each ? left : each};
 }
 
 static void lay_relay(struct scene *s, uint32_t root)
@@ -81,8 +81,8 @@ static void lay_gather(struct scene *s)
     s->name = "gather";
     for (uint32_t r = 0; r < n; r++) {
         for (uint32_t q = 0; q < n; q++) {
-            s->x[r].send[q] = (struct cuda_part){r * each, each};
-            s->x[r].recv[q] = (struct cuda_part){q * each, each};
+            s->x[r].send[q] = (struct gpu_part){r * each, each};
+            s->x[r].recv[q] = (struct gpu_part){q * each, each};
             if (q != r) memcpy(want_of(s, r) + q * each, want_of(s, q) + q * each, each);
         }
     }
@@ -204,8 +204,8 @@ static void test_who_waits_in_vain_says_so(void **state)
         if (r != 0) launch(&s, r);
     }
     rig_await(&rig);
-    assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-    assert_int_equal(rig.control->report, CUDA_REPORT(77, 0));
+    assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+    assert_int_equal(rig.control->report, GPU_REPORT(77, 0));
     launch(&s, 0); /* too late: it leaves at once, whatever it finds */
     rig_await(&rig);
     scene_close(&s);
@@ -224,7 +224,7 @@ static void test_the_host_stops_all(void **state)
         s.x[r].call.timeout_ns = 0;
         if (r != 2) launch(&s, r);
     }
-    __atomic_store_n(&rig.control->stop, CUDA_STOPPED, __ATOMIC_RELEASE);
+    __atomic_store_n(&rig.control->stop, GPU_STOPPED, __ATOMIC_RELEASE);
     rig_await(&rig);
     assert_int_equal(rig.control->report, 0);
     scene_close(&s);

@@ -61,11 +61,11 @@ static void lay_reduction(struct scene *s, const struct reduction *f)
     }
     scene_open(s);
     for (uint32_t r = 0; r < n; r++) {
-        struct cuda_exchange *x = &s->x[r];
+        struct gpu_exchange *x = &s->x[r];
         for (uint32_t q = 0; q < n; q++) {
             const uint64_t at = result_from(f, q) * size, bytes = result_count(f, q) * size;
-            x->send[q] = (struct cuda_part){at, contributes(f, r, q) ? bytes : 0};
-            x->recv[q] = (struct cuda_part){0, contributes(f, q, r) ? result_count(f, r) * size : 0};
+            x->send[q] = (struct gpu_part){at, contributes(f, r, q) ? bytes : 0};
+            x->recv[q] = (struct gpu_part){0, contributes(f, q, r) ? result_count(f, r) * size : 0};
         }
         x->recv[r].at = s->in_place ? result_from(f, r) * size : 0;
         x->result_bytes = result_count(f, r) * size;
@@ -94,7 +94,7 @@ static void check_reduction(struct scene *s, const struct reduction *f)
 {
     const size_t size = ref_bytes(f->dtype);
     for (uint32_t r = 0; r < s->rig->n; r++) {
-        const void *inputs[CUDA_MAX_RANKS];
+        const void *inputs[GPU_MAX_RANKS];
         size_t n_inputs = 0, where, n = result_count(f, r);
         for (uint32_t q = 0; q < s->rig->n; q++) {
             if (contributes(f, q, r)) inputs[n_inputs++] = in_of(s, q) + result_from(f, r) * size;

@@ -8,7 +8,7 @@ static void want_moves(struct scene *s)
 {
     for (uint32_t r = 0; r < s->rig->n; r++) {
         for (uint32_t q = 0; q < s->rig->n; q++) {
-            const struct cuda_part *to = &s->x[r].recv[q];
+            const struct gpu_part *to = &s->x[r].recv[q];
             assert_int_equal(to->bytes, s->x[q].send[r].bytes);
             if (to->bytes == 0) continue;
             assert_true(to->at + to->bytes <= s->out_bytes[r]);
@@ -71,8 +71,8 @@ static void lay_parts(struct scene *s, pattern bytes_of, size_t bytes, size_t ga
         uint64_t in = 0, out = 0;
         for (uint32_t q = 0; q < s->rig->n; q++) {
             const size_t there = bytes_of(r, q, s->rig->n, bytes), back = bytes_of(q, r, s->rig->n, bytes);
-            s->x[r].send[q] = (struct cuda_part){in, there};
-            s->x[r].recv[q] = (struct cuda_part){out, back};
+            s->x[r].send[q] = (struct gpu_part){in, there};
+            s->x[r].recv[q] = (struct gpu_part){out, back};
             in += there + gap;
             out += back + gap;
         }
@@ -131,8 +131,8 @@ static void move_in_place(struct rig *rig, bool exchanges, size_t bytes, uint32_
     scene_open(&s);
     for (uint32_t r = 0; r < rig->n; r++) {
         for (uint32_t q = 0; q < rig->n; q++) {
-            s.x[r].recv[q] = (struct cuda_part){q * bytes, bytes};
-            s.x[r].send[q] = exchanges ? s.x[r].recv[q] : (struct cuda_part){r * bytes, bytes};
+            s.x[r].recv[q] = (struct gpu_part){q * bytes, bytes};
+            s.x[r].send[q] = exchanges ? s.x[r].recv[q] : (struct gpu_part){r * bytes, bytes};
         }
     }
     scene_upload(&s);
@@ -175,7 +175,7 @@ static void test_own_parts_by_few_blocks(void **state)
             struct scene s = {.rig = &rig, .out_skew = 5 * skew, .name = "own part"};
             lay_parts(&s, to_itself, 37 * TILE + 333, below(40));
             for (uint32_t r = 0; r < rig.n; r++)
-                rig_launch(&rig, r, rig_kernel(&rig, r, "tiles", "move"), blocks, CUDA_TILE_THREADS, &s.x[r]);
+                rig_launch(&rig, r, rig_kernel(&rig, r, "tiles", "move"), blocks, GPU_TILE_THREADS, &s.x[r]);
             rig_sync(&rig);
             scene_check(&s);
             scene_close(&s);
@@ -219,9 +219,9 @@ static void test_no_part_waits_for_another(void **state)
     for (uint32_t r = 0; r < rig.n; r++) s.in_bytes[r] = s.out_bytes[r] = (size_t)rig.n * BYTES;
     scene_open(&s);
     /* [rank][call]: 0 has all in one, 2 sends to 0 and then to 1, 1 receives from 2 and then from 0 */
-    struct cuda_exchange x[3][2];
+    struct gpu_exchange x[3][2];
     for (uint32_t r = 0; r < 3; r++) x[r][0] = x[r][1] = s.x[r];
-    const struct cuda_part from_2 = {2 * (uint64_t)BYTES, BYTES}, from_0 = {0, BYTES}, whole = {0, BYTES};
+    const struct gpu_part from_2 = {2 * (uint64_t)BYTES, BYTES}, from_0 = {0, BYTES}, whole = {0, BYTES};
     x[0][0].send[1] = x[2][0].send[0] = x[2][1].send[1] = whole;
     x[0][0].recv[2] = x[1][0].recv[2] = from_2;
     x[1][1].recv[0] = from_0;
@@ -249,7 +249,7 @@ static void test_counts_wrap(void **state)
     (void)state;
     struct rig rig;
     open_shape(&rig, 3);
-    const struct cuda_layout *l = &rig.layout;
+    const struct gpu_layout *l = &rig.layout;
     const size_t rings = (size_t)rig.n * l->n_blocks;
     for (uint32_t r = 0; r < rig.n; r++) {
         const uint32_t near = UINT32_MAX - 3;
@@ -276,10 +276,10 @@ static void test_who_waits_in_vain_says_so(void **state)
         if (r != 1) rig_launch_tiles(&rig, &s.x[r], "move");
     }
     rig_await(&rig);
-    assert_int_equal(rig.control->stop, CUDA_TIMEOUT);
-    assert_int_equal(rig.control->report, CUDA_REPORT(77, 1));
+    assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+    assert_int_equal(rig.control->report, GPU_REPORT(77, 1));
     rig_launch_tiles(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
-    assert_int_equal(tutti_gpu_stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
+    assert_int_equal(tutti_cuda_stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
     scene_close(&s);
     rig_close(&rig);
 }

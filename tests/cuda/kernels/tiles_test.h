@@ -11,15 +11,15 @@
 
 #include <string.h>
 
-enum { EDGE = 64, TILE = CUDA_LEAST_TILE }; /* bytes around buffers that nobody may touch */
+enum { EDGE = 64, TILE = GPU_LEAST_TILE }; /* bytes around buffers that nobody may touch */
 
 /* What all ranks do at once: buffers with known bytes, exchanges, and what has to be there afterwards. */
 struct scene {
     struct rig *rig;
-    struct cuda_exchange x[CUDA_MAX_RANKS];
-    size_t in_bytes[CUDA_MAX_RANKS], out_bytes[CUDA_MAX_RANKS];
-    unsigned char *in[CUDA_MAX_RANKS], *want[CUDA_MAX_RANKS]; /* from the first byte of the buffer */
-    char *device_in[CUDA_MAX_RANKS], *device_out[CUDA_MAX_RANKS];
+    struct gpu_exchange x[GPU_MAX_RANKS];
+    size_t in_bytes[GPU_MAX_RANKS], out_bytes[GPU_MAX_RANKS];
+    unsigned char *in[GPU_MAX_RANKS], *want[GPU_MAX_RANKS]; /* from the first byte of the buffer */
+    char *device_in[GPU_MAX_RANKS], *device_out[GPU_MAX_RANKS];
     uint32_t in_skew, out_skew;
     bool in_place;
     const char *name;
@@ -59,7 +59,7 @@ static inline size_t room(size_t bytes)
 static inline void scene_open(struct scene *s)
 {
     for (uint32_t r = 0; r < s->rig->n; r++) {
-        s->x[r] = (struct cuda_exchange){.call = rig_call(s->rig, r)};
+        s->x[r] = (struct gpu_exchange){.call = rig_call(s->rig, r)};
         s->want[r] = random_bytes(room(s->out_bytes[r]));
         s->in[r] = s->in_place ? malloc(room(s->out_bytes[r])) : random_bytes(room(s->in_bytes[r]));
         s->device_out[r] = rig_alloc(s->rig, r, room(s->out_bytes[r]));

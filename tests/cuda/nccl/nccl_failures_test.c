@@ -107,7 +107,7 @@ static void get_stuck(struct rank *rank)
     if (!words) return;
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
     for (int i = 0; i < 100; i++) RANK_CHECK_OK(rank, all_reduce(&g, comm, words, 10, 20 * SECOND));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
     if (rank->index == 0) check_end(rank, stuck, &g, comm, words);
     if (rank->failure[0]) return;
     if (rank->index == 1 && stuck->leaves) tutti_comm_destroy(comm);
@@ -150,12 +150,12 @@ static void share(struct rank *rank)
         return;
     }
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, 0));
-    RANK_CHECK_OK(rank, tutti_gpu_open(0, &g.gpu));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_create(g.gpu, &g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_open(0, &g.gpu));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_create(g.gpu, &g.stream));
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
     RANK_CHECK_OK(rank, all_reduce(&g, rank->comm, words, 10, 20 * SECOND));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
 }
 
 static void run_sharing(const char *version, const char *allowed, const char *refusal)

@@ -57,18 +57,18 @@ static void replay(struct scene *s, const struct way *way)
     void *graph = NULL;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (size_t i = 0; i < s->words; i++) s->host[i] = value(g->rank->index, i, round);
-        GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, s->buffer, s->host, s->words * 4));
-        GPU_CHECK_OK(g, round ? tutti_gpu_graph_launch(g->gpu, graph, g->stream) : way->call(s));
-        GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, s->buffer, s->host, s->words * 4));
+        GPU_CHECK_OK(g, round ? tutti_cuda_graph_launch(g->gpu, graph, g->stream) : way->call(s));
+        GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
         GPU_CHECK_OK(g, tutti_comm_state(g->rank->comm, NULL));
-        GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, s->host, s->buffer, s->words * 4));
+        GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, s->host, s->buffer, s->words * 4));
         for (size_t i = 0; i < s->words; i++) RANK_CHECK(g->rank, s->host[i] == way->want(g->rank, i, round));
         if (round > 0) continue;
-        GPU_CHECK_OK(g, tutti_gpu_graph_begin(g->gpu, g->stream));
+        GPU_CHECK_OK(g, tutti_cuda_graph_begin(g->gpu, g->stream));
         GPU_CHECK_OK(g, way->call(s));
-        GPU_CHECK_OK(g, tutti_gpu_graph_end(g->gpu, g->stream, &graph));
+        GPU_CHECK_OK(g, tutti_cuda_graph_end(g->gpu, g->stream, &graph));
     }
-    tutti_gpu_graph_destroy(g->gpu, graph);
+    tutti_cuda_graph_destroy(g->gpu, graph);
 }
 
 static void replay_each(struct rank *rank)
@@ -88,7 +88,7 @@ static void replay_each(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
-    tutti_gpu_free(s.g.gpu, memory);
+    tutti_cuda_free(s.g.gpu, memory);
     gpu_rank_close(&s.g);
 }
 

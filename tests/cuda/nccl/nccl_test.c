@@ -42,11 +42,11 @@ static void check_sum(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *wor
     struct rank *rank = g->rank;
     uint32_t *host = rank_alloc(rank, WORDS * 4);
     for (size_t i = 0; i < WORDS; i++) host[i] = 1;
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, words, host, WORDS * 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, words, host, WORDS * 4));
     RANK_CHECK_OK(rank, sum(g, comm, words, WORDS, by));
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g->gpu, g->stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
     RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g->gpu, host, words, WORDS * 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g->gpu, host, words, WORDS * 4));
     for (size_t i = 0; i < WORDS; i++) RANK_CHECK(rank, host[i] == (uint32_t)tutti_comm_size(comm));
 }
 
@@ -89,10 +89,10 @@ static void capture_first(struct rank *rank)
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *words = gpu_rank_words(&g, WORDS);
     if (!words) return;
-    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_begin(g.gpu, g.stream));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "can not be captured", sum(&g, rank->comm, words, WORDS, NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
-    tutti_gpu_graph_destroy(g.gpu, graph);
+    GPU_CHECK_OK(&g, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
+    tutti_cuda_graph_destroy(g.gpu, graph);
     check_sum(&g, rank->comm, words, NULL);
     gpu_rank_leave(&g);
 }
@@ -112,12 +112,12 @@ static void check_scaled(struct gpu_rank *g, size_t n, enum tutti_op op, double 
     for (size_t i = 0; i < n; i++) host[i] = 1 + (double)i;
     options.stream = g->stream;
     options.premul_value = factor;
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, device, host, n * sizeof *host));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, device, host, n * sizeof *host));
     GPU_CHECK_OK(g, tutti_all_reduce(device, device + n, n, TUTTI_FLOAT64, op, g->rank->comm, &options, NULL));
-    GPU_CHECK_OK(g, tutti_gpu_stream_sync(g->gpu, g->stream));
-    GPU_CHECK_OK(g, tutti_gpu_copy_now(g->gpu, host, device + n, n * sizeof *host));
+    GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, g->stream));
+    GPU_CHECK_OK(g, tutti_cuda_copy_now(g->gpu, host, device + n, n * sizeof *host));
     for (size_t i = 0; i < n; i++) RANK_CHECK(g->rank, host[i] == factor * (1 + (double)i));
-    tutti_gpu_free(g->gpu, device);
+    tutti_cuda_free(g->gpu, device);
 }
 
 static void alone(struct rank *rank)
@@ -145,14 +145,14 @@ static void scaled_alone(void **state)
 static enum tutti_status capture_two(struct gpu_rank *g, void *other, void *event, uint32_t *words, void **graph)
 {
     struct gpu_rank second = {.rank = g->rank, .gpu = g->gpu, .stream = other};
-    enum tutti_status status = tutti_gpu_graph_begin(g->gpu, g->stream);
-    if (status >= 0) status = tutti_gpu_event_record(g->gpu, event, g->stream);
-    if (status >= 0) status = tutti_gpu_stream_wait(g->gpu, other, event);
+    enum tutti_status status = tutti_cuda_graph_begin(g->gpu, g->stream);
+    if (status >= 0) status = tutti_cuda_event_record(g->gpu, event, g->stream);
+    if (status >= 0) status = tutti_cuda_stream_wait(g->gpu, other, event);
     for (int i = 0; i < 4 && status >= 0; i++)
         status = sum(i % 2 ? &second : g, g->rank->comm, words + i * WORDS, WORDS, NULL);
-    if (status >= 0) status = tutti_gpu_event_record(g->gpu, event, other);
-    if (status >= 0) status = tutti_gpu_stream_wait(g->gpu, g->stream, event);
-    return status < 0 ? status : tutti_gpu_graph_end(g->gpu, g->stream, graph);
+    if (status >= 0) status = tutti_cuda_event_record(g->gpu, event, other);
+    if (status >= 0) status = tutti_cuda_stream_wait(g->gpu, g->stream, event);
+    return status < 0 ? status : tutti_cuda_graph_end(g->gpu, g->stream, graph);
 }
 
 static void two_streams(struct rank *rank)
@@ -164,20 +164,20 @@ static void two_streams(struct rank *rank)
     if (!words) return;
     check_sum(&g, rank->comm, words, NULL);
     if (rank->failure[0]) return;
-    GPU_CHECK_OK(&g, tutti_gpu_stream_create(g.gpu, &other));
-    GPU_CHECK_OK(&g, tutti_gpu_event_create(g.gpu, false, &event));
+    GPU_CHECK_OK(&g, tutti_cuda_stream_create(g.gpu, &other));
+    GPU_CHECK_OK(&g, tutti_cuda_event_create(g.gpu, false, &event));
     GPU_CHECK_OK(&g, capture_two(&g, other, event, words, &graph));
     for (size_t i = 0; i < 4 * WORDS; i++) host[i] = 1;
-    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, words, host, 4 * WORDS * 4));
+    GPU_CHECK_OK(&g, tutti_cuda_copy_now(g.gpu, words, host, 4 * WORDS * 4));
     for (int round = 0; round < 8; round++, want *= (uint32_t)rank->n)
-        GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
-    GPU_CHECK_OK(&g, tutti_gpu_stream_sync(g.gpu, g.stream));
+        GPU_CHECK_OK(&g, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream));
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    GPU_CHECK_OK(&g, tutti_gpu_copy_now(g.gpu, host, words, 4 * WORDS * 4));
+    GPU_CHECK_OK(&g, tutti_cuda_copy_now(g.gpu, host, words, 4 * WORDS * 4));
     for (size_t i = 0; i < 4 * WORDS; i++) RANK_CHECK(rank, host[i] == want);
-    tutti_gpu_graph_destroy(g.gpu, graph);
-    tutti_gpu_event_destroy(g.gpu, event);
-    tutti_gpu_stream_destroy(g.gpu, other);
+    tutti_cuda_graph_destroy(g.gpu, graph);
+    tutti_cuda_event_destroy(g.gpu, event);
+    tutti_cuda_stream_destroy(g.gpu, other);
     gpu_rank_leave(&g);
 }
 
@@ -218,25 +218,25 @@ static void messages(struct rank *rank)
     uint32_t *out = gpu_rank_words(&g, all), *in = gpu_rank_words(&g, all), *host = rank_alloc(rank, all * 4);
     if (!out || !in) return;
     for (size_t i = 0; i < all; i++) host[i] = word(rank->index, (int32_t)(i / WORDS), i % WORDS);
-    RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, out, host, all * 4));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, out, host, all * 4));
     exchange(&g, out, in);
     if (rank->failure[0]) return;
-    GPU_CHECK_OK(&g, tutti_gpu_graph_begin(g.gpu, g.stream));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_begin(g.gpu, g.stream));
     exchange(&g, out, in);
-    GPU_CHECK_OK(&g, tutti_gpu_graph_end(g.gpu, g.stream, &graph));
+    GPU_CHECK_OK(&g, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
     for (int round = 0; round < 3 && !rank->failure[0]; round++) {
-        if (round > 0) GPU_CHECK_OK(&g, tutti_gpu_graph_launch(g.gpu, graph, g.stream));
-        RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
-        RANK_CHECK_OK(rank, tutti_gpu_copy_now(g.gpu, host, in, all * 4));
+        if (round > 0) GPU_CHECK_OK(&g, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
+        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, host, in, all * 4));
         for (size_t i = 0; i < all; i++) {
             const int32_t from = (int32_t)(i / WORDS);
             const bool came = i % WORDS < (size_t)(WORDS - 100 * from);
             RANK_CHECK(rank, host[i] == (came ? word(from, rank->index, i % WORDS) : 0));
         }
-        RANK_CHECK_OK(rank, tutti_gpu_set(g.gpu, in, 0, all * 4));
+        RANK_CHECK_OK(rank, tutti_cuda_set(g.gpu, in, 0, all * 4));
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     }
-    tutti_gpu_graph_destroy(g.gpu, graph);
+    tutti_cuda_graph_destroy(g.gpu, graph);
     gpu_rank_leave(&g);
 }
 
@@ -364,7 +364,7 @@ static void go_wrong(struct rank *rank)
     if (rank->index == 1) setenv("TUTTI_STANDIN_NCCL", wrong->how, 1);
     const enum tutti_status status = wrong->scales ? scaled_sum(&g, words) : sum(&g, rank->comm, words, WORDS, NULL);
     if (status < 0) error = *tutti_last_error();
-    RANK_CHECK_OK(rank, tutti_gpu_stream_sync(g.gpu, g.stream));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
     while (error.status == TUTTI_OK && tutti_comm_state(rank->comm, &error) == TUTTI_OK) nanosleep(&nap, NULL);
     unsetenv("TUTTI_STANDIN_NCCL");
     if (error.status != wrong->status || !strstr(error.text, wrong->says)) {

@@ -99,7 +99,7 @@ static void copy(const struct direct_call *call, uint32_t r, enum place to, enum
     const struct rig *rig = call->rig;
     if (call->bare) return;
     assert_int_equal(
-        tutti_gpu_copy(rig->gpus[r], place(call, r, to), place(call, r, from), room(call), rig->streams[r]), TUTTI_OK);
+        tutti_cuda_copy(rig->gpus[r], place(call, r, to), place(call, r, from), room(call), rig->streams[r]), TUTTI_OK);
 }
 
 void direct_call_launch(const struct direct_call *call, uint32_t r)
@@ -108,13 +108,13 @@ void direct_call_launch(const struct direct_call *call, uint32_t r)
     if (call->kind == DIRECT_REDUCE)
         rig_launch_tiles(call->rig, &call->sides[r].tiles, call->reduction.kernel);
     else if (call->grid.blocks > 0)
-        rig_launch(call->rig, r, rig_kernel(call->rig, r, "direct", "move"), call->grid.blocks, CUDA_DIRECT_THREADS,
+        rig_launch(call->rig, r, rig_kernel(call->rig, r, "direct", "move"), call->grid.blocks, GPU_DIRECT_THREADS,
                    &call->sides[r].direct);
     copy(call, r, AFTER, OUT);
 }
 
 /* ---- moves ---- */
-static void send(struct direct_call *call, uint32_t r, uint32_t q, struct cuda_part part, uint64_t to)
+static void send(struct direct_call *call, uint32_t r, uint32_t q, struct gpu_part part, uint64_t to)
 {
     call->sides[r].direct.send[q] = part;
     call->sides[r].direct.to[q] = out_at(call, q) + to;
@@ -128,7 +128,7 @@ static void lay_gather(struct direct_call *call, size_t each)
         side->direct.alike = 1;
         side->direct.in = there ? out_at(call, r) + r * each : place(call, r, IN) + EDGE + side->in_skew;
         for (uint32_t q = 0; q < call->rig->n; q++) {
-            if (q != r || !there) send(call, r, q, (struct cuda_part){0, each}, r * each);
+            if (q != r || !there) send(call, r, q, (struct gpu_part){0, each}, r * each);
             memcpy(want_of(call, q) + r * each, there ? before_of(call, r) + r * each : input_of(call, r), each);
         }
     }
@@ -139,7 +139,7 @@ static void lay_to_all(struct direct_call *call, size_t each)
     for (uint32_t r = 0; r < call->rig->n; r++) {
         call->sides[r].direct.in = place(call, r, IN) + EDGE + call->sides[r].in_skew;
         for (uint32_t q = 0; q < call->rig->n; q++) {
-            struct cuda_part part = {q * each, each};
+            struct gpu_part part = {q * each, each};
             if (call->kind == DIRECT_TO_ALL_V)
                 part.bytes = (r * 7 + q * 3) % 4 == 0 ? 0 : each * (r + q + 1) / (2 * call->rig->n);
             if (part.bytes > 0 || call->kind == DIRECT_TO_ALL) send(call, r, q, part, r * each);
@@ -154,16 +154,16 @@ static size_t lay_shares(struct direct_call *call)
     const uint32_t n = call->rig->n, root = call->root;
     const size_t grain = below(call, 2) ? 16 : 1, most = ((call->bytes + n - 2) / (n - 1) + grain - 1) / grain * grain;
     for (uint32_t r = 0; r < n; r++) {
-        struct cuda_direct *x = &call->sides[r].direct;
+        struct gpu_direct *x = &call->sides[r].direct;
         x->in = out_at(call, r);
         x->alike = r != root;
         x->relays = r != root && n > 2 ? 1 + root : 0;
         x->relayed = r == root && n > 2;
         memcpy(want_of(call, r), before_of(call, root), call->bytes);
         for (uint32_t q = 0; q < n; q++) {
-            const uint64_t at = cuda_row(root, r == root ? q : r) * most,
+            const uint64_t at = gpu_row(root, r == root ? q : r) * most,
                            left = at < call->bytes ? call->bytes - at : 0;
-            const struct cuda_part share = {left > 0 ? at : call->bytes, left < most ? left : most};
+            const struct gpu_part share = {left > 0 ? at : call->bytes, left < most ? left : most};
             if (q != r && q != root) send(call, r, q, share, share.at);
         }
     }
@@ -176,14 +176,14 @@ static size_t lay_chain(struct direct_call *call)
     const uint32_t n = call->rig->n;
     for (uint32_t hop = 0; hop < n; hop++) {
         const uint32_t r = (call->root + hop) % n;
-        struct cuda_direct *x = &call->sides[r].direct;
+        struct gpu_direct *x = &call->sides[r].direct;
         x->in = out_at(call, r);
         memcpy(want_of(call, r), before_of(call, call->root), call->bytes);
         if (hop == n - 1) continue;
         x->alike = (uint32_t)below(call, 2);
         x->relays = hop > 0 ? 1 + (r + n - 1) % n : 0;
         x->relayed = hop + 2 < n;
-        send(call, r, (r + 1) % n, (struct cuda_part){0, call->bytes}, 0);
+        send(call, r, (r + 1) % n, (struct gpu_part){0, call->bytes}, 0);
     }
     return call->bytes;
 }
@@ -191,9 +191,9 @@ static size_t lay_chain(struct direct_call *call)
 /* Grids are those of calls, or whatever all agree on. */
 static void choose_grid(struct direct_call *call, uint64_t longest)
 {
-    call->grid = cuda_direct_grid_of(longest, call->rig->layout.n_blocks);
+    call->grid = gpu_direct_grid_of(longest, call->rig->layout.n_blocks);
     if (below(call, 2)) {
-        call->grid.piece_bytes = 512 * (1 + (uint32_t)below(call, CUDA_PIECE / 512));
+        call->grid.piece_bytes = 512 * (1 + (uint32_t)below(call, GPU_PIECE / 512));
         call->grid.blocks = 1 + (uint32_t)below(call, call->rig->layout.n_blocks);
     }
     for (uint32_t r = 0; r < call->rig->n; r++) call->sides[r].direct.piece_bytes = call->grid.piece_bytes;
@@ -232,19 +232,19 @@ static const unsigned char *factor_of(enum tutti_dtype dtype)
     return factor;
 }
 
-static struct cuda_part shard(const struct direct_call *call, uint32_t q)
+static struct gpu_part shard(const struct direct_call *call, uint32_t q)
 {
     const uint64_t each = ((call->bytes + call->rig->n - 1) / call->rig->n + 15) / 16 * 16;
     const uint64_t at = q * each < call->bytes ? q * each : call->bytes;
-    return (struct cuda_part){at, call->bytes - at < each ? call->bytes - at : each};
+    return (struct gpu_part){at, call->bytes - at < each ? call->bytes - at : each};
 }
 
 static void lay_reduce(struct direct_call *call)
 {
     const uint32_t n = call->rig->n;
     for (uint32_t r = 0; r < n; r++) {
-        struct cuda_exchange *x = &call->sides[r].tiles;
-        const struct cuda_part own = shard(call, r);
+        struct gpu_exchange *x = &call->sides[r].tiles;
+        const struct gpu_part own = shard(call, r);
         x->out = out_at(call, r);
         x->in = call->reduction.in_place ? x->out : place(call, r, IN) + EDGE + call->sides[r].in_skew;
         for (uint32_t q = 0; q < n; q++) {
@@ -298,12 +298,12 @@ void direct_call_reduce(struct direct_call *call, struct rig *rig, const struct 
  */
 static void want_reduction(const struct direct_call *call)
 {
-    const void *inputs[CUDA_MAX_RANKS];
+    const void *inputs[GPU_MAX_RANKS];
     size_t where;
     unsigned char *result = malloc(call->bytes);
     assert_non_null(result);
     for (uint32_t r = 0; r < call->rig->n; r++) {
-        const struct cuda_part own = shard(call, r);
+        const struct gpu_part own = shard(call, r);
         inputs[r] = input_of(call, r);
         rig_copy(call->rig, r, result + own.at,
                  place(call, r, call->bare ? OUT : AFTER) + EDGE + call->sides[r].out_skew + own.at, own.bytes);
@@ -316,7 +316,7 @@ static void want_reduction(const struct direct_call *call)
         fail_msg("%s of %s, %u ranks: element %zu of %zu", tutti_op_name(call->reduction.op),
                  tutti_dtype_name(call->reduction.dtype), call->rig->n, where, call->reduction.count);
     for (uint32_t r = 0; r < call->rig->n; r++) {
-        const struct cuda_part whole = {0, call->bytes}, part = call->reduction.alone ? shard(call, r) : whole;
+        const struct gpu_part whole = {0, call->bytes}, part = call->reduction.alone ? shard(call, r) : whole;
         memcpy(want_of(call, r) + part.at, result + part.at, part.bytes);
     }
     free(result);

@@ -33,8 +33,8 @@ struct direct_reduction {
 };
 
 struct direct_side {
-    struct cuda_direct direct;
-    struct cuda_exchange tiles;
+    struct gpu_direct direct;
+    struct gpu_exchange tiles;
     uint32_t in_skew, out_skew;
     unsigned char *in, *before, *want; /* from the first byte of the buffers */
     char *memory;
@@ -47,9 +47,9 @@ struct direct_call {
     size_t bytes; /* of buffers */
     uint32_t root;
     bool bare; /* nothing but the kernel is launched */
-    struct cuda_direct_grid grid;
+    struct gpu_direct_grid grid;
     struct direct_reduction reduction;
-    struct direct_side sides[CUDA_MAX_RANKS];
+    struct direct_side sides[GPU_MAX_RANKS];
 };
 
 static inline bool direct_is_broadcast(enum direct_kind kind)

@@ -18,7 +18,7 @@ uint32_t gpu_ranks_devices(void)
     int status = 0;
     if (known >= 0) return (uint32_t)known;
     pid_t child = fork();
-    if (child == 0) _exit((int)(tutti_gpu_count() & 0x7f));
+    if (child == 0) _exit((int)(tutti_cuda_count() & 0x7f));
     const bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
     known = ended ? WEXITSTATUS(status) : 0;
     return (uint32_t)known;
@@ -29,7 +29,7 @@ bool gpu_ranks_ask(bool (*question)(const struct tutti_device *gpu))
     struct tutti_device *gpu;
     int status = 0;
     pid_t child = fork();
-    if (child == 0) _exit(tutti_gpu_open(0, &gpu) < 0 || !question(gpu));
+    if (child == 0) _exit(tutti_cuda_open(0, &gpu) < 0 || !question(gpu));
     return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
@@ -119,10 +119,10 @@ uint32_t gpu_ranks_deadline_s(void)
 
 bool gpu_rank_open(struct rank *rank, struct gpu_rank *out)
 {
-    const uint32_t n_devices = tutti_gpu_count();
+    const uint32_t n_devices = tutti_cuda_count();
     const int32_t device = n_devices ? rank->index % (int32_t)n_devices : 0;
     *out = (struct gpu_rank){.rank = rank};
-    if (tutti_gpu_open(device, &out->gpu) == TUTTI_OK && tutti_gpu_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
+    if (tutti_cuda_open(device, &out->gpu) == TUTTI_OK && tutti_cuda_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
         (!rank->comm || tutti_comm_set_device(rank->comm, device) == TUTTI_OK))
         return true;
     rank_fail(rank, __FILE__, __LINE__, "device %d: %s", (int)device, tutti_last_error()->text);
@@ -131,8 +131,8 @@ bool gpu_rank_open(struct rank *rank, struct gpu_rank *out)
 
 void gpu_rank_close(struct gpu_rank *g)
 {
-    tutti_gpu_stream_destroy(g->gpu, g->stream);
-    tutti_gpu_close(g->gpu);
+    tutti_cuda_stream_destroy(g->gpu, g->stream);
+    tutti_cuda_close(g->gpu);
 }
 
 void gpu_rank_leave(struct gpu_rank *g)
@@ -147,7 +147,7 @@ void gpu_rank_leave(struct gpu_rank *g)
 uint32_t *gpu_rank_words(struct gpu_rank *g, size_t n)
 {
     void *words = NULL;
-    if (tutti_gpu_alloc(g->gpu, n * 4, &words) == TUTTI_OK && tutti_gpu_set(g->gpu, words, 0, n * 4) == TUTTI_OK)
+    if (tutti_cuda_alloc(g->gpu, n * 4, &words) == TUTTI_OK && tutti_cuda_set(g->gpu, words, 0, n * 4) == TUTTI_OK)
         return words;
     rank_fail(g->rank, __FILE__, __LINE__, "%zu words of a device: %s", n, tutti_last_error()->text);
     return NULL;
@@ -156,7 +156,7 @@ uint32_t *gpu_rank_words(struct gpu_rank *g, size_t n)
 uint32_t *gpu_rank_host_words(struct gpu_rank *g, size_t n)
 {
     void *words = NULL;
-    if (tutti_gpu_alloc_host(g->gpu, n * 4, &words) == TUTTI_OK) return words;
+    if (tutti_cuda_alloc_host(g->gpu, n * 4, &words) == TUTTI_OK) return words;
     rank_fail(g->rank, __FILE__, __LINE__, "%zu pinned words: %s", n, tutti_last_error()->text);
     return NULL;
 }

@@ -7,7 +7,7 @@
 
 #include "ranks.h"
 
-#include "device/cuda/gpu.h"
+#include "device/cuda/cuda_device.h"
 
 /* Visible devices, found out by a child; 0: none. */
 uint32_t gpu_ranks_devices(void);

@@ -62,7 +62,7 @@ static void lay_parts(struct line_call *call, uint32_t r)
 {
     const struct line_spec *spec = &call->spec;
     struct line_side *side = &call->sides[r];
-    struct cuda_exchange *x = &side->exchange;
+    struct gpu_exchange *x = &side->exchange;
     const bool spread = spec->kind == KIND_REDUCE_SCATTER || spec->kind == KIND_ALL_TO_ALL;
     uint64_t in = 0, out = 0;
     for (uint32_t q = 0; q < call->rig->n; q++) {
@@ -146,8 +146,8 @@ static void make_buffers(struct line_call *call, uint32_t r)
 static void want_result(struct line_call *call, uint32_t r)
 {
     const struct line_spec *spec = &call->spec;
-    struct cuda_exchange *x = &call->sides[r].exchange;
-    const unsigned char *inputs[CUDA_MAX_RANKS], *factors[CUDA_MAX_RANKS];
+    struct gpu_exchange *x = &call->sides[r].exchange;
+    const unsigned char *inputs[GPU_MAX_RANKS], *factors[GPU_MAX_RANKS];
     size_t n = 0;
     for (uint32_t q = 0; q < call->rig->n; q++) {
         if (x->recv[q].bytes == 0) continue;
@@ -164,7 +164,7 @@ static void want_result(struct line_call *call, uint32_t r)
 
 static void want_moves(struct line_call *call, uint32_t r)
 {
-    const struct cuda_exchange *x = &call->sides[r].exchange;
+    const struct gpu_exchange *x = &call->sides[r].exchange;
     for (uint32_t q = 0; q < call->rig->n; q++)
         memcpy(want_of(call, r) + x->recv[q].at, call->sides[q].in + call->sides[q].exchange.send[r].at,
                x->recv[q].bytes);
@@ -173,20 +173,20 @@ static void want_moves(struct line_call *call, uint32_t r)
 /* Shards of a little more than their share, so that the last ones are short or empty. */
 static void make_two_shot(struct line_call *call, uint32_t r)
 {
-    const struct cuda_exchange *x = &call->sides[r].exchange;
-    struct cuda_two_shot *shot = &call->sides[r].two_shot;
-    *shot = (struct cuda_two_shot){
+    const struct gpu_exchange *x = &call->sides[r].exchange;
+    struct gpu_two_shot *shot = &call->sides[r].two_shot;
+    *shot = (struct gpu_two_shot){
         .call = x->call, .in = x->in, .out = x->out, .bytes = x->result_bytes, .units = call->spec.units};
     shot->shard_bytes = (shot->bytes / call->rig->n + 16 + 15) / 16 * 16;
     call->blocks = blocks_for(&call->spec, shot->shard_bytes);
-    cuda_two_shot_seal(shot);
+    gpu_two_shot_seal(shot);
 }
 
 void line_call_open(struct line_call *call, struct rig *rig, const struct line_spec *spec)
 {
     *call = (struct line_call){.rig = rig, .spec = *spec};
     for (uint32_t r = 0; r < rig->n; r++) {
-        struct cuda_exchange *x = &call->sides[r].exchange;
+        struct gpu_exchange *x = &call->sides[r].exchange;
         x->call = rig_call(rig, r);
         x->call.op = spec->op;
         x->units = spec->units;
@@ -200,7 +200,7 @@ void line_call_open(struct line_call *call, struct rig *rig, const struct line_s
             want_moves(call, r);
         else
             want_result(call, r);
-        cuda_exchange_seal(&call->sides[r].exchange);
+        gpu_exchange_seal(&call->sides[r].exchange);
         make_two_shot(call, r);
     }
     if (strcmp(spec->protocol, "sentinel2") != 0) call->blocks = blocks_for(spec, part_bytes(spec));

@@ -38,8 +38,8 @@ struct line_spec {
 
 /* One rank's side: the buffers' bytes on the host, and where they are on the device. */
 struct line_side {
-    struct cuda_exchange exchange;
-    struct cuda_two_shot two_shot;
+    struct gpu_exchange exchange;
+    struct gpu_two_shot two_shot;
     size_t in_bytes, out_bytes;
     unsigned char *in, *want; /* want: with its surroundings */
     char *device_in, *device_out;
@@ -49,7 +49,7 @@ struct line_call {
     struct rig *rig;
     struct line_spec spec;
     uint32_t blocks;
-    struct line_side sides[CUDA_MAX_RANKS];
+    struct line_side sides[GPU_MAX_RANKS];
 };
 
 void line_call_open(struct line_call *call, struct rig *rig, const struct line_spec *spec);

@@ -44,7 +44,7 @@ void line_reduce(enum tutti_dtype dtype, enum tutti_op op, const unsigned char *
 {
     const size_t size = ref_bytes(dtype);
     for (size_t i = 0; i < n; i++) {
-        unsigned char elements[CUDA_MAX_RANKS][MOST_BYTES];
+        unsigned char elements[GPU_MAX_RANKS][MOST_BYTES];
         for (size_t k = 0; k < n_inputs; k++) {
             memcpy(elements[k], inputs[k] + i * size, size);
             if (op == TUTTI_PREMUL_SUM) ref_scale(dtype, elements[k], 1, factors[k]);

@@ -83,11 +83,11 @@ bool mixed_open(struct rank *rank, struct mixed *out)
     memset(out, 0, sizeof *out);
     out->rank = rank, out->world = world;
     if (world->devices >> rank->index & 1) {
-        device = rank->index % (int32_t)tutti_gpu_count();
-        status = tutti_gpu_open(device, &out->gpu);
+        device = rank->index % (int32_t)tutti_cuda_count();
+        status = tutti_cuda_open(device, &out->gpu);
     }
     for (int s = 0; s < MIXED_STREAMS; s++) {
-        if (status == TUTTI_OK && out->gpu) status = tutti_gpu_stream_create(out->gpu, &out->streams[s]);
+        if (status == TUTTI_OK && out->gpu) status = tutti_cuda_stream_create(out->gpu, &out->streams[s]);
         out->on[s] = init;
         out->on[s].stream = out->streams[s];
     }
@@ -105,16 +105,16 @@ void mixed_close(struct mixed *m)
     tutti_comm_destroy(m->beside);
     m->rank->comm = m->beside = NULL;
     if (!m->gpu) return;
-    for (int s = 0; s < MIXED_STREAMS; s++) tutti_gpu_stream_destroy(m->gpu, m->streams[s]);
-    tutti_gpu_close(m->gpu);
+    for (int s = 0; s < MIXED_STREAMS; s++) tutti_cuda_stream_destroy(m->gpu, m->streams[s]);
+    tutti_cuda_close(m->gpu);
 }
 
 void *mixed_put(struct mixed *m, const void *from, size_t bytes)
 {
     void *memory = m->gpu ? NULL : calloc(1, bytes);
-    enum tutti_status status = m->gpu ? tutti_gpu_alloc(m->gpu, bytes, &memory) : TUTTI_OK;
+    enum tutti_status status = m->gpu ? tutti_cuda_alloc(m->gpu, bytes, &memory) : TUTTI_OK;
     if (status == TUTTI_OK && m->gpu)
-        status = from ? tutti_gpu_copy_now(m->gpu, memory, from, bytes) : tutti_gpu_set(m->gpu, memory, 0, bytes);
+        status = from ? tutti_cuda_copy_now(m->gpu, memory, from, bytes) : tutti_cuda_set(m->gpu, memory, 0, bytes);
     if (memory && from && !m->gpu) memcpy(memory, from, bytes);
     if (status == TUTTI_OK && memory) return memory;
     rank_fail(m->rank, __FILE__, __LINE__, "no memory of %zu bytes: %s", bytes, tutti_last_error()->text);
@@ -125,7 +125,7 @@ bool mixed_sync(struct mixed *m)
 {
     enum tutti_status status = TUTTI_OK;
     for (int s = 0; s < MIXED_STREAMS && m->gpu && status == TUTTI_OK; s++)
-        status = tutti_gpu_stream_sync(m->gpu, m->streams[s]);
+        status = tutti_cuda_stream_sync(m->gpu, m->streams[s]);
     if (status < 0) rank_fail(m->rank, __FILE__, __LINE__, "a stream: %s", tutti_last_error()->text);
     return status == TUTTI_OK;
 }
@@ -137,7 +137,7 @@ bool mixed_get(struct mixed *m, void *to, const void *memory, size_t bytes)
         return true;
     }
     if (!mixed_sync(m)) return false;
-    if (tutti_gpu_copy_now(m->gpu, to, memory, bytes) == TUTTI_OK) return true;
+    if (tutti_cuda_copy_now(m->gpu, to, memory, bytes) == TUTTI_OK) return true;
     rank_fail(m->rank, __FILE__, __LINE__, "copy back: %s", tutti_last_error()->text);
     return false;
 }
@@ -145,7 +145,7 @@ bool mixed_get(struct mixed *m, void *to, const void *memory, size_t bytes)
 void mixed_free(struct mixed *m, void *memory)
 {
     if (m->gpu)
-        tutti_gpu_free(m->gpu, memory);
+        tutti_cuda_free(m->gpu, memory);
     else
         free(memory);
 }

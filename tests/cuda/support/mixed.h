@@ -7,7 +7,7 @@
 
 #include "ranks.h"
 
-#include "device/cuda/gpu.h"
+#include "device/cuda/cuda_device.h"
 
 struct mixed_world {
     uint32_t n;

@@ -22,8 +22,8 @@ static void check(enum tutti_status status, const char *what)
 
 uint64_t rig_begin(void)
 {
-    if (tutti_gpu_absence() != NULL) {
-        printf("skipped: no CUDA device (%s)\n", tutti_gpu_absence());
+    if (tutti_cuda_absence() != NULL) {
+        printf("skipped: no CUDA device (%s)\n", tutti_cuda_absence());
         exit(SKIPPED);
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log says in which test a program was ended */
@@ -48,13 +48,13 @@ uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled)
 
 uint32_t rig_devices(void)
 {
-    if (tutti_gpu_count() < MOST_DEVICES) return 1;
+    if (tutti_cuda_count() < MOST_DEVICES) return 1;
     struct tutti_device *a, *b;
-    OK(tutti_gpu_open(0, &a));
-    OK(tutti_gpu_open(1, &b));
-    const bool both = tutti_gpu_may_reach(a, b->uuid) && tutti_gpu_may_reach(b, a->uuid);
-    tutti_gpu_close(b);
-    tutti_gpu_close(a);
+    OK(tutti_cuda_open(0, &a));
+    OK(tutti_cuda_open(1, &b));
+    const bool both = tutti_cuda_may_reach(a, b->uuid) && tutti_cuda_may_reach(b, a->uuid);
+    tutti_cuda_close(b);
+    tutti_cuda_close(a);
     return both ? MOST_DEVICES : 1;
 }
 
@@ -65,12 +65,12 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
+static void lay_out(const struct rig_shape *shape, struct gpu_layout *l)
 {
     const uint64_t cells = (uint64_t)shape->n * shape->n_blocks;
     const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
     uint64_t end = 0;
-    *l = (struct cuda_layout){.n_blocks = shape->n_blocks,
+    *l = (struct gpu_layout){.n_blocks = shape->n_blocks,
                               .line_bytes = shape->line_bytes,
                               .sentinel_bytes = shape->sentinel_bytes,
                               .tile_bytes = shape->tile_bytes,
@@ -87,7 +87,7 @@ static void lay_out(const struct rig_shape *shape, struct cuda_layout *l)
     l->received = take(&end, cells * sizeof(uint64_t));
     l->directs = take(&end, shape->n_blocks * sizeof(uint32_t));
     l->landed = take(&end, cells * sizeof(uint32_t));
-    l->relayed = take(&end, (uint64_t)shape->n_blocks * (CUDA_DIRECT_THREADS / 32) * sizeof(uint64_t));
+    l->relayed = take(&end, (uint64_t)shape->n_blocks * (GPU_DIRECT_THREADS / 32) * sizeof(uint64_t));
     l->met = take(&end, shape->n * sizeof(uint32_t));
     l->met_own = take(&end, sizeof(uint32_t));
     l->asked = take(&end, sizeof(uint64_t));
@@ -101,36 +101,36 @@ void rig_open(struct rig *rig, const struct rig_shape *shape)
     lay_out(shape, &rig->layout);
     const uint32_t n_devices = shape->n_devices ? shape->n_devices : 1;
     for (uint32_t r = 0; r < rig->n; r++) {
-        OK(tutti_gpu_open((int32_t)(r % n_devices), &rig->gpus[r]));
+        OK(tutti_cuda_open((int32_t)(r % n_devices), &rig->gpus[r]));
         for (uint32_t q = 0; q < r; q++) {
-            OK(tutti_gpu_reach(rig->gpus[r], rig->gpus[q]));
-            OK(tutti_gpu_reach(rig->gpus[q], rig->gpus[r]));
+            OK(tutti_cuda_reach(rig->gpus[r], rig->gpus[q]));
+            OK(tutti_cuda_reach(rig->gpus[q], rig->gpus[r]));
         }
         void *scratch;
-        OK(tutti_gpu_alloc(rig->gpus[r], rig->layout.bytes, &scratch));
-        OK(tutti_gpu_set(rig->gpus[r], scratch, 0, rig->layout.bytes));
-        OK(tutti_gpu_set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
+        OK(tutti_cuda_alloc(rig->gpus[r], rig->layout.bytes, &scratch));
+        OK(tutti_cuda_set(rig->gpus[r], scratch, 0, rig->layout.bytes));
+        OK(tutti_cuda_set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
         rig->scratch[r] = scratch;
-        OK(tutti_gpu_stream_create(rig->gpus[r], &rig->streams[r]));
+        OK(tutti_cuda_stream_create(rig->gpus[r], &rig->streams[r]));
     }
     void *control;
-    OK(tutti_gpu_alloc_host(rig->gpus[0], sizeof *rig->control, &control));
+    OK(tutti_cuda_alloc_host(rig->gpus[0], sizeof *rig->control, &control));
     rig->control = control;
 }
 
 void rig_close(struct rig *rig)
 {
-    tutti_gpu_free_host(rig->gpus[0], rig->control);
+    tutti_cuda_free_host(rig->gpus[0], rig->control);
     for (uint32_t r = 0; r < rig->n; r++) {
-        tutti_gpu_stream_destroy(rig->gpus[r], rig->streams[r]);
-        tutti_gpu_free(rig->gpus[r], rig->scratch[r]);
+        tutti_cuda_stream_destroy(rig->gpus[r], rig->streams[r]);
+        tutti_cuda_free(rig->gpus[r], rig->scratch[r]);
     }
-    for (uint32_t r = 0; r < rig->n; r++) tutti_gpu_close(rig->gpus[r]);
+    for (uint32_t r = 0; r < rig->n; r++) tutti_cuda_close(rig->gpus[r]);
 }
 
-struct cuda_call rig_call(const struct rig *rig, uint32_t me)
+struct gpu_call rig_call(const struct rig *rig, uint32_t me)
 {
-    struct cuda_call call = {.control = rig->control,
+    struct gpu_call call = {.control = rig->control,
                              .layout = rig->layout,
                              .n = rig->n,
                              .me = me,
@@ -142,10 +142,10 @@ struct cuda_call rig_call(const struct rig *rig, uint32_t me)
 
 void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer)
 {
-    for (uint32_t most = 2; most <= CUDA_MAX_RANKS; most *= 2) {
+    for (uint32_t most = 2; most <= GPU_MAX_RANKS; most *= 2) {
         char name[64];
         snprintf(name, sizeof name, "%s_%s_%u", protocol, reducer, most);
-        void *kernel = most >= rig->n ? tutti_gpu_kernel(rig->gpus[me], name) : NULL;
+        void *kernel = most >= rig->n ? tutti_cuda_kernel(rig->gpus[me], name) : NULL;
         if (kernel) return kernel;
     }
     fail_msg("there is no kernel %s_%s for %u ranks", protocol, reducer, rig->n);
@@ -158,18 +158,18 @@ void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t block
         .kernel = kernel, .stream = rig->streams[me], .blocks = blocks, .threads = threads};
     struct tutti_device_scope scope;
     assert_non_null(kernel);
-    OK(tutti_gpu_enter(rig->gpus[me], &scope));
-    OK(tutti_gpu_launch(rig->gpus[me], &launch, args));
-    tutti_gpu_leave(&scope);
+    OK(tutti_cuda_enter(rig->gpus[me], &scope));
+    OK(tutti_cuda_launch(rig->gpus[me], &launch, args));
+    tutti_cuda_leave(&scope);
 }
 
-static void widen(uint32_t *blocks, const struct cuda_exchange *x, uint64_t bytes)
+static void widen(uint32_t *blocks, const struct gpu_exchange *x, uint64_t bytes)
 {
-    const uint32_t needed = cuda_tile_blocks(bytes, x->call.layout.tile_bytes, x->call.layout.n_blocks);
+    const uint32_t needed = gpu_tile_blocks(bytes, x->call.layout.tile_bytes, x->call.layout.n_blocks);
     if (needed > *blocks) *blocks = needed;
 }
 
-void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer)
+void rig_launch_tiles(const struct rig *rig, const struct gpu_exchange *x, const char *reducer)
 {
     uint32_t blocks = 0;
     for (uint32_t q = 0; q < rig->n; q++) {
@@ -177,43 +177,43 @@ void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, cons
         widen(&blocks, x, x->recv[q].bytes);
     }
     if (blocks == 0) return;
-    rig_launch(rig, x->call.me, rig_kernel(rig, x->call.me, "tiles", reducer), blocks, CUDA_TILE_THREADS, x);
+    rig_launch(rig, x->call.me, rig_kernel(rig, x->call.me, "tiles", reducer), blocks, GPU_TILE_THREADS, x);
 }
 
 void rig_await(const struct rig *rig)
 {
-    for (uint32_t r = 0; r < rig->n; r++) OK(tutti_gpu_stream_sync(rig->gpus[r], rig->streams[r]));
+    for (uint32_t r = 0; r < rig->n; r++) OK(tutti_cuda_stream_sync(rig->gpus[r], rig->streams[r]));
 }
 
 void rig_sync(struct rig *rig)
 {
     rig_await(rig);
     if (rig->control->stop)
-        fail_msg("a wait for rank %u ended with %u in call %llu", CUDA_REPORT_PEER(rig->control->report),
-                 rig->control->stop, (unsigned long long)CUDA_REPORT_SEQ(rig->control->report));
+        fail_msg("a wait for rank %u ended with %u in call %llu", GPU_REPORT_PEER(rig->control->report),
+                 rig->control->stop, (unsigned long long)GPU_REPORT_SEQ(rig->control->report));
     rig->seq++;
 }
 
 void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes)
 {
     void *pointer;
-    OK(tutti_gpu_alloc(rig->gpus[me], bytes, &pointer));
+    OK(tutti_cuda_alloc(rig->gpus[me], bytes, &pointer));
     return pointer;
 }
 
 void rig_free(const struct rig *rig, uint32_t me, void *pointer)
 {
-    tutti_gpu_free(rig->gpus[me], pointer);
+    tutti_cuda_free(rig->gpus[me], pointer);
 }
 
 void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes)
 {
-    OK(tutti_gpu_copy_now(rig->gpus[me], dst, src, bytes));
+    OK(tutti_cuda_copy_now(rig->gpus[me], dst, src, bytes));
 }
 
 void rig_set_counts(const struct rig *rig, uint32_t count)
 {
-    const struct cuda_layout *layout = &rig->layout;
+    const struct gpu_layout *layout = &rig->layout;
     const uint64_t called = count;
     for (uint32_t r = 0; r < rig->n; r++) {
         for (uint32_t b = 0; b < layout->n_blocks; b++) {

@@ -7,8 +7,8 @@
 
 #include "test.h"
 
-#include "device/cuda/gpu.h"
-#include "device/cuda/kernels/exchange.h"
+#include "device/cuda/cuda_device.h"
+#include "device/exchange.h"
 
 struct rig_shape {
     uint32_t n, n_blocks, line_bytes, sentinel_bytes, tile_bytes, n_tiles, n_devices;
@@ -16,11 +16,11 @@ struct rig_shape {
 
 struct rig {
     uint32_t n;
-    struct cuda_layout layout;
-    struct cuda_control *control; /* of all ranks */
-    struct tutti_device *gpus[CUDA_MAX_RANKS];
-    void *streams[CUDA_MAX_RANKS];
-    char *scratch[CUDA_MAX_RANKS];
+    struct gpu_layout layout;
+    struct gpu_control *control; /* of all ranks */
+    struct tutti_device *gpus[GPU_MAX_RANKS];
+    void *streams[GPU_MAX_RANKS];
+    char *scratch[GPU_MAX_RANKS];
     uint64_t seq;
 };
 
@@ -38,14 +38,14 @@ uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled);
 void rig_open(struct rig *rig, const struct rig_shape *shape);
 void rig_close(struct rig *rig);
 /* For the next launch of a rank, without an operation. */
-struct cuda_call rig_call(const struct rig *rig, uint32_t me);
+struct gpu_call rig_call(const struct rig *rig, uint32_t me);
 /* "tiles", "move", n: the kernel for the fewest ranks that are enough, of those there are. */
 void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer);
 void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args);
 /* Until all streams have come to their ends, whatever came of it. */
 void rig_await(const struct rig *rig);
 /* `tiles` with as many blocks as the longest part asks for; none: nothing is launched. */
-void rig_launch_tiles(const struct rig *rig, const struct cuda_exchange *x, const char *reducer);
+void rig_launch_tiles(const struct rig *rig, const struct gpu_exchange *x, const char *reducer);
 /* Waits for all ranks, and that nobody has reported anything. */
 void rig_sync(struct rig *rig);
 

@@ -39,7 +39,7 @@ bool segment_open(struct segment *segment, struct tutti_device *gpu, size_t n, b
 {
     struct tutti_device_scope scope;
     *segment = (struct segment){.gpu = gpu, .n = n};
-    if (tutti_gpu_enter(gpu, &scope) < 0) return false;
+    if (tutti_cuda_enter(gpu, &scope) < 0) return false;
     return cuda_done(gpu, &scope, map_all(segment, shareable), "a segment") == TUTTI_OK;
 }
 
@@ -49,9 +49,9 @@ void segment_close(struct segment *s)
     const uint64_t base = (uint64_t)(uintptr_t)s->base;
     const size_t n = s->n;
     struct tutti_device_scope scope;
-    if (!s->base || tutti_gpu_enter(s->gpu, &scope) < 0) return;
+    if (!s->base || tutti_cuda_enter(s->gpu, &scope) < 0) return;
     for (size_t i = 0; i < n; i++) driver->virtual_unmap(base + i * s->piece, s->piece);
     driver->address_free(base, (n + MORE) * s->piece);
-    tutti_gpu_leave(&scope);
+    tutti_cuda_leave(&scope);
     s->base = NULL;
 }

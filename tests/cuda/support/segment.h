@@ -5,7 +5,7 @@
 /* Memory as frameworks make it who map piece after piece: one range of addresses, of which the first pieces are mapped
  * and more are reserved. */
 
-#include "device/cuda/gpu.h"
+#include "device/cuda/cuda_device.h"
 
 struct segment {
     struct tutti_device *gpu;

@@ -39,12 +39,12 @@ void *test_kernel(struct tutti_device *gpu, const char *name, const char **why)
     *why = "there is no image of the tests' kernels";
     if (!image && !driver->standin_kernels) return NULL;
     *why = "the driver refuses it";
-    if (tutti_gpu_enter(gpu, &scope) == TUTTI_OK) {
+    if (tutti_cuda_enter(gpu, &scope) == TUTTI_OK) {
         int registers = 0;
         if (driver->module_load_data(&module, image ? image : driver->standin_kernels) == CUDA_RESULT_OK)
             (void)driver->module_function(&function, module, name);
         if (function) (void)driver->function_attribute(&registers, CUDA_FUNCTION_N_REGISTERS, function); /* loads it */
-        tutti_gpu_leave(&scope);
+        tutti_cuda_leave(&scope);
     }
     free(image);
     return function;

@@ -4,7 +4,7 @@
 
 /* Kernels that are the tests' own: a file that nvcc made, or the stand-in's. */
 
-#include "device/cuda/gpu.h"
+#include "device/cuda/cuda_device.h"
 
 /* Loads the kernel of window_cases.cu by its name; NULL: *why says why. Before anything waits on the device. */
 void *test_kernel(struct tutti_device *gpu, const char *name, const char **why);

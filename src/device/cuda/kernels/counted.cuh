@@ -11,14 +11,14 @@
 #include "device/counted.h"
 
 /* The verdict on all ranks, a rank a lane of the first warp. */
-CUDA_DEVICE bool counted_all_fit(const struct cuda_counted &x)
+CUDA_DEVICE bool counted_all_fit(const struct gpu_counted &x)
 {
     const uint32_t r = cuda_thread();
     return !cuda_sync_block_any(r < x.exchange.call.n && !counted_fits(x.rows, x.exchange.call.n, r));
 }
 
 /* What rank q gets from here, and what comes from it. */
-CUDA_DEVICE void counted_parts(const struct cuda_counted &x, uint32_t q, struct cuda_exchange *out)
+CUDA_DEVICE void counted_parts(const struct gpu_counted &x, uint32_t q, struct gpu_exchange *out)
 {
     const uint32_t n = x.exchange.call.n, me = x.exchange.call.me;
     uint64_t sent = 0, packed = 0;
@@ -31,9 +31,9 @@ CUDA_DEVICE void counted_parts(const struct cuda_counted &x, uint32_t q, struct 
     out->recv[q] = {counted_begin(x.rows, n, me, q, packed) * x.element, counted_count(x.rows, n, q, me) * x.element};
 }
 
-CUDA_DEVICE void counted_tiles(const struct cuda_counted &x)
+CUDA_DEVICE void counted_tiles(const struct gpu_counted &x)
 {
-    CUDA_SHARED(struct cuda_exchange, exchange);
+    CUDA_SHARED(struct gpu_exchange, exchange);
     const uint32_t q = cuda_thread(), n = x.exchange.call.n;
     cuda_wait_for_launch();
     const bool fit = counted_all_fit(x);

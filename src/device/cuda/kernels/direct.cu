@@ -6,7 +6,7 @@
 #include "direct.cuh"
 #include "units.cuh"
 
-constexpr uint32_t cuda_piece_units = CUDA_PIECE / 16 / CUDA_WARP; /* of a thread */
+constexpr uint32_t cuda_piece_units = GPU_PIECE / 16 / CUDA_WARP; /* of a thread */
 
 /* What a thread has of a piece, where units are whole. */
 struct cuda_piece {
@@ -47,9 +47,9 @@ CUDA_DEVICE void cuda_piece_store(const cuda_piece &piece, const char *from, cha
     }
 }
 
-CUDA_DEVICE char *cuda_relayed(const struct cuda_call &call, uint32_t rank)
+CUDA_DEVICE char *cuda_relayed(const struct gpu_call &call, uint32_t rank)
 {
-    const uint32_t warp = cuda_block() * (CUDA_DIRECT_THREADS / CUDA_WARP) + cuda_warp();
+    const uint32_t warp = cuda_block() * (GPU_DIRECT_THREADS / CUDA_WARP) + cuda_warp();
     return call.base[rank] + call.layout.relayed + 8 * warp;
 }
 
@@ -62,7 +62,7 @@ CUDA_DEVICE bool cuda_have_come(uint64_t came, uint64_t pieces)
 
 /* Until so many pieces have come. `late`: a rank that they may come from, for the report. All warps wait here for most
  * of the time, so they acquire once, at the end: see tiles.cuh. */
-CUDA_DEVICE bool cuda_relay_wait(const struct cuda_call &call, uint64_t pieces, uint32_t late)
+CUDA_DEVICE bool cuda_relay_wait(const struct gpu_call &call, uint64_t pieces, uint32_t late)
 {
     struct cuda_waiter waiter = {};
     bool on = true;
@@ -77,7 +77,7 @@ CUDA_DEVICE bool cuda_relay_wait(const struct cuda_call &call, uint64_t pieces, 
 }
 
 /* Who relays what this warp has stored hears of it. */
-CUDA_DEVICE void cuda_relay_tell(const struct cuda_direct &x, uint64_t pieces)
+CUDA_DEVICE void cuda_relay_tell(const struct gpu_direct &x, uint64_t pieces)
 {
     const uint32_t q = cuda_lane();
     cuda_sync_warp();
@@ -87,13 +87,13 @@ CUDA_DEVICE void cuda_relay_tell(const struct cuda_direct &x, uint64_t pieces)
 }
 
 /* The piece at `at` of each part. */
-CUDA_DEVICE void cuda_pieces_move(const struct cuda_direct &x, uint64_t at, uint32_t first)
+CUDA_DEVICE void cuda_pieces_move(const struct gpu_direct &x, uint64_t at, uint32_t first)
 {
     cuda_piece piece;
     bool loaded = false;
     for (uint32_t k = 0; k < x.call.n; k++) {
         const uint32_t q = first + k < x.call.n ? first + k : first + k - x.call.n;
-        const struct cuda_part part = x.send[q];
+        const struct gpu_part part = x.send[q];
         if (!x.to[q] || at >= part.bytes) continue;
         const uint32_t bytes = part.bytes - at < x.piece_bytes ? (uint32_t)(part.bytes - at) : x.piece_bytes;
         const char *from = x.in + part.at + at;
@@ -103,9 +103,9 @@ CUDA_DEVICE void cuda_pieces_move(const struct cuda_direct &x, uint64_t at, uint
     }
 }
 
-CUDA_DEVICE bool cuda_direct_move(const struct cuda_direct &x, uint32_t count)
+CUDA_DEVICE bool cuda_direct_move(const struct gpu_direct &x, uint32_t count)
 {
-    const uint32_t warps = CUDA_DIRECT_THREADS / CUDA_WARP, warp = cuda_block() * warps + cuda_warp();
+    const uint32_t warps = GPU_DIRECT_THREADS / CUDA_WARP, warp = cuda_block() * warps + cuda_warp();
     const uint32_t first = (x.call.me + 1 + warp) % x.call.n;
     const uint64_t step = (uint64_t)cuda_blocks() * warps * x.piece_bytes;
     uint64_t longest = 0, pieces = (uint64_t)count << 32;
@@ -120,7 +120,7 @@ CUDA_DEVICE bool cuda_direct_move(const struct cuda_direct &x, uint32_t count)
     return true;
 }
 
-CUDA_KERNEL(direct_move_16, struct cuda_direct, x, CUDA_DIRECT_THREADS)
+CUDA_KERNEL(direct_move_16, struct gpu_direct, x, GPU_DIRECT_THREADS)
 {
     cuda_wait_for_launch();
     const uint32_t count = cuda_load_u32(cuda_directs(x.call));

@@ -9,24 +9,24 @@
 
 #include "wait.cuh"
 
-CUDA_DEVICE uint32_t *cuda_directs(const struct cuda_call &call)
+CUDA_DEVICE uint32_t *cuda_directs(const struct gpu_call &call)
 {
     return reinterpret_cast<uint32_t *>(call.base[call.me] + call.layout.directs) + cuda_block();
 }
 
-CUDA_DEVICE char *cuda_landed(const struct cuda_call &call, uint32_t at_rank, uint32_t of_rank)
+CUDA_DEVICE char *cuda_landed(const struct gpu_call &call, uint32_t at_rank, uint32_t of_rank)
 {
     return call.base[at_rank] + call.layout.landed + 4 * (of_rank * call.layout.n_blocks + cuda_block());
 }
 
 /* By one warp, a lane a peer. */
-CUDA_DEVICE bool cuda_meets(const struct cuda_call &call)
+CUDA_DEVICE bool cuda_meets(const struct gpu_call &call)
 {
     return cuda_lane() < call.n && cuda_lane() != call.me;
 }
 
 /* Until all others have told `now`. False: the call has failed. */
-CUDA_DEVICE bool cuda_direct_wait(const struct cuda_call &call, uint32_t now)
+CUDA_DEVICE bool cuda_direct_wait(const struct gpu_call &call, uint32_t now)
 {
     const uint32_t peer = cuda_lane();
     struct cuda_waiter waiter = {};
@@ -39,7 +39,7 @@ CUDA_DEVICE bool cuda_direct_wait(const struct cuda_call &call, uint32_t now)
 }
 
 /* Before anything is stored: tells that what came before in the stream is over. */
-CUDA_DEVICE bool cuda_direct_begin(const struct cuda_call &call, uint32_t count)
+CUDA_DEVICE bool cuda_direct_begin(const struct gpu_call &call, uint32_t count)
 {
     const uint32_t now = 2 * count + 1;
     if (cuda_meets(call)) cuda_release_before_u32(cuda_landed(call, cuda_lane(), call.me), now);
@@ -47,7 +47,7 @@ CUDA_DEVICE bool cuda_direct_begin(const struct cuda_call &call, uint32_t count)
 }
 
 /* After everything that the block has stored, which this warp has to know: by a barrier, or by what it has read. */
-CUDA_DEVICE bool cuda_direct_end(const struct cuda_call &call, uint32_t count)
+CUDA_DEVICE bool cuda_direct_end(const struct gpu_call &call, uint32_t count)
 {
     const uint32_t now = 2 * count + 2;
     cuda_fence_system();

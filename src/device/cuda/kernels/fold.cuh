@@ -11,7 +11,7 @@
 /* ranks: at least one bit; N: the most ranks; HELD: units at once. All threads of a warp call it, since sources may ask
  * other lanes; `left` of a source is 0 where this thread has no unit. */
 template <class R, uint32_t N, uint32_t HELD, class Sources>
-CUDA_DEVICE void cuda_fold_ranks(const Sources *sources, uint32_t ranks, const struct cuda_call &call, cuda_words *out)
+CUDA_DEVICE void cuda_fold_ranks(const Sources *sources, uint32_t ranks, const struct gpu_call &call, cuda_words *out)
 {
     constexpr uint32_t group = N < 4 ? N : 4;
     const uint32_t first = cuda_lowest(ranks);

@@ -9,7 +9,7 @@
 #include "units.cuh"
 
 struct cuda_chunk_sources {
-    const struct cuda_fold *x;
+    const struct gpu_fold *x;
     uint64_t at, left; /* of the unit */
 
     CUDA_DEVICE cuda_words unit(const cuda_chunk_sources &s, uint32_t q, bool wanted)
@@ -18,7 +18,7 @@ struct cuda_chunk_sources {
     }
 };
 
-template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cuda_fold &x)
+template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct gpu_fold &x)
 {
     constexpr uint32_t held = N == 2 ? 2 : 1;
     const uint64_t turn = (uint64_t)cuda_threads() * cuda_blocks() * 16;
@@ -41,7 +41,7 @@ template <class R, uint32_t N> CUDA_DEVICE void cuda_fold_chunks(const struct cu
 }
 
 #define CUDA_FOLD(name, reducer, ranks)                                                                                \
-    CUDA_KERNEL(fold_##name##_##ranks, struct cuda_fold, x, 512)                                                       \
+    CUDA_KERNEL(fold_##name##_##ranks, struct gpu_fold, x, 512)                                                       \
     {                                                                                                                  \
         cuda_wait_for_launch();                                                                                        \
         cuda_fold_chunks<reducer, ranks>(x);                                                                           \

@@ -41,8 +41,8 @@ struct alignas(16) cuda_pair { /* 16 bytes as two words */
 #define CUDA_PRAGMA(text) _Pragma(#text)
 #define CUDA_UNROLL_BY(n) CUDA_PRAGMA(unroll n) /* 1: not at all */
 #define CUDA_CONSTANT static __device__ const
-/* CUDA_KERNEL(name, struct cuda_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
- * its launches of at most 512 threads a block; CUDA_KERNEL(name, struct cuda_exchange, x, 512, 2): and registers for
+/* CUDA_KERNEL(name, struct gpu_exchange, x, 512) { body }: a kernel found by name, its parameter x a constant struct,
+ * its launches of at most 512 threads a block; CUDA_KERNEL(name, struct gpu_exchange, x, 512, 2): and registers for
  * two such blocks at once. `name` may be made by a macro. */
 #define CUDA_KERNEL(name, type, parameter, ...)                                                                        \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ type parameter)

@@ -4,9 +4,9 @@
  * meetings, copy engines included. A rank is at most one meeting ahead. */
 #include "wait.cuh"
 
-CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
+CUDA_DEVICE void cuda_meet(const struct gpu_call &call)
 {
-    const struct cuda_layout &layout = call.layout;
+    const struct gpu_layout &layout = call.layout;
     const uint32_t peer = cuda_lane();
     char *own = call.base[call.me];
     const uint32_t now = cuda_load_u32(own + layout.met_own) + 1;
@@ -24,7 +24,7 @@ CUDA_DEVICE void cuda_meet(const struct cuda_call &call)
     if (cuda_all(met) && peer == 0) cuda_store_u32(own + layout.met_own, now);
 }
 
-CUDA_KERNEL(meet, struct cuda_meeting, x, CUDA_WARP)
+CUDA_KERNEL(meet, struct gpu_meeting, x, CUDA_WARP)
 {
     cuda_wait_for_launch();
     cuda_meet(x.call);

@@ -2,8 +2,8 @@
 #ifndef TUTTI_DEVICE_CUDA_MESSAGES_CUH
 #define TUTTI_DEVICE_CUDA_MESSAGES_CUH
 
-/* Several parts for each peer in one launch: tiles (tiles.cuh) whose streams go through lists (struct cuda_lists). Each
- * part is cut by cuda_tiling_of for itself; of a stream, block b has its tiles of the first part, then those of the
+/* Several parts for each peer in one launch: tiles (tiles.cuh) whose streams go through lists (struct gpu_lists). Each
+ * part is cut by gpu_tiling_of for itself; of a stream, block b has its tiles of the first part, then those of the
  * second, and so on, in the slots of its ring one behind the other, just as launches by `tiles_move_16` that follow one
  * another would have them. So peers agree whatever part is in which launch.
  *
@@ -14,7 +14,7 @@
 
 #include "tiles.cuh"
 
-static_assert(sizeof(struct cuda_lists) <= 4096, "what a kernel's parameters may take");
+static_assert(sizeof(struct gpu_lists) <= 4096, "what a kernel's parameters may take");
 
 /* Its total is that of the tiles up to the end of this part. */
 struct cuda_listed : cuda_stream {
@@ -23,12 +23,12 @@ struct cuda_listed : cuda_stream {
 };
 
 /* Opens this part, or the first one behind it that has tiles of this block. */
-CUDA_DEVICE void cuda_listed_open(const struct cuda_lists &x, cuda_listed *s, uint32_t part)
+CUDA_DEVICE void cuda_listed_open(const struct gpu_lists &x, cuda_listed *s, uint32_t part)
 {
     s->before = s->total;
     for (; part != 0; part = x.next[part]) {
-        const struct cuda_layout &layout = x.call.layout;
-        const cuda_tiling tiling = cuda_tiling_of(x.parts[part].bytes, layout.tile_bytes, layout.n_blocks);
+        const struct gpu_layout &layout = x.call.layout;
+        const gpu_tiling tiling = gpu_tiling_of(x.parts[part].bytes, layout.tile_bytes, layout.n_blocks);
         if (cuda_block() >= tiling.blocks) continue;
         s->total += cuda_tiles_here(tiling);
         s->shape = cuda_shape_of(tiling);
@@ -37,46 +37,46 @@ CUDA_DEVICE void cuda_listed_open(const struct cuda_lists &x, cuda_listed *s, ui
     s->part = part;
 }
 
-template <class R> CUDA_DEVICE cuda_listed cuda_stream_begin(const struct cuda_lists &x, uint32_t lane)
+template <class R> CUDA_DEVICE cuda_listed cuda_stream_begin(const struct gpu_lists &x, uint32_t lane)
 {
     cuda_listed s = {};
     cuda_listed_open(x, &s, x.first[lane]);
     return s;
 }
 
-template <class R> CUDA_DEVICE uint32_t cuda_stream_total(const struct cuda_lists &x, uint32_t lane)
+template <class R> CUDA_DEVICE uint32_t cuda_stream_total(const struct gpu_lists &x, uint32_t lane)
 {
     cuda_listed s = cuda_stream_begin<R>(x, lane);
     while (s.part != 0) cuda_listed_open(x, &s, x.next[s.part]);
     return s.total;
 }
 
-CUDA_DEVICE void cuda_streams_renew(const struct cuda_lists &x, cuda_listed *s)
+CUDA_DEVICE void cuda_streams_renew(const struct gpu_lists &x, cuda_listed *s)
 {
     if (s->part != 0 && s->next == s->total) cuda_listed_open(x, s, x.next[s->part]);
 }
 
-CUDA_DEVICE uint32_t cuda_due(const struct cuda_lists &, const cuda_listed &, uint32_t left)
+CUDA_DEVICE uint32_t cuda_due(const struct gpu_lists &, const cuda_listed &, uint32_t left)
 {
     return left;
 }
 
 /* The next tile of the stream, and where the part that it is of begins. */
-CUDA_DEVICE cuda_tile cuda_listed_next(const struct cuda_lists &x, const cuda_listed &s, uint32_t stream, char **begin)
+CUDA_DEVICE cuda_tile cuda_listed_next(const struct gpu_lists &x, const cuda_listed &s, uint32_t stream, char **begin)
 {
-    const struct cuda_part &part = x.parts[cuda_shuffle(s.part, stream)];
+    const struct gpu_part &part = x.parts[cuda_shuffle(s.part, stream)];
     *begin = reinterpret_cast<char *>(part.at);
     return cuda_tile_of(s.shape, s.next - s.before, stream, part.bytes);
 }
 
-CUDA_DEVICE cuda_route cuda_leaving_route(const struct cuda_lists &x, const cuda_listed &s, uint32_t stream)
+CUDA_DEVICE cuda_route cuda_leaving_route(const struct gpu_lists &x, const cuda_listed &s, uint32_t stream)
 {
     char *begin;
     const cuda_tile tile = cuda_listed_next(x, s, stream, &begin);
     return cuda_route{begin + tile.at, nullptr, tile.bytes, cuda_is_whole(begin + tile.at, tile.bytes)};
 }
 
-CUDA_DEVICE cuda_route cuda_coming_route(const struct cuda_lists &x, const cuda_listed &s, uint32_t stream,
+CUDA_DEVICE cuda_route cuda_coming_route(const struct gpu_lists &x, const cuda_listed &s, uint32_t stream,
                                          uint32_t source)
 {
     char *begin;

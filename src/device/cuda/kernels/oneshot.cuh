@@ -21,16 +21,16 @@ CUDA_DEVICE uint64_t cuda_unit_at(uint32_t units, uint32_t u)
     return (uint64_t)16 * ((cuda_block() * units + u) * cuda_threads() + cuda_thread());
 }
 
-/* The parts of a struct cuda_exchange. */
+/* The parts of a struct gpu_exchange. */
 struct cuda_exchange_parts {
-    const struct cuda_call &call;
-    const struct cuda_exchange &x;
+    const struct gpu_call &call;
+    const struct gpu_exchange &x;
     const char *in;
     char *out;
     uint32_t units;
 
-    __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return x.send[q]; }
-    __device__ __forceinline__ struct cuda_part from(uint32_t q) const { return x.recv[q]; }
+    __device__ __forceinline__ struct gpu_part to(uint32_t q) const { return x.send[q]; }
+    __device__ __forceinline__ struct gpu_part from(uint32_t q) const { return x.recv[q]; }
     __device__ __forceinline__ uint64_t at(uint32_t u) const { return cuda_unit_at(units, u); }
     __device__ __forceinline__ uint64_t result_bytes() const { return x.result_bytes; }
 };
@@ -42,12 +42,12 @@ CUDA_DEVICE bool cuda_is_whole(uint32_t units, uint32_t whole)
 }
 
 /* Out of the way: each kernel has many places for it, and few calls scale. */
-template <typename R> CUDA_COLD cuda_words cuda_scale_unit(const struct cuda_call &call, cuda_words unit)
+template <typename R> CUDA_COLD cuda_words cuda_scale_unit(const struct gpu_call &call, cuda_words unit)
 {
     return R::scale(unit, call.factor);
 }
 
-template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call &call, cuda_words unit)
+template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct gpu_call &call, cuda_words unit)
 {
     if constexpr (R::moves)
         return unit;
@@ -56,7 +56,7 @@ template <typename R> CUDA_DEVICE cuda_words cuda_scaled(const struct cuda_call 
 }
 
 /* The i-th other rank to send to: each rank begins with another, so that they do not all push at one at a time. */
-CUDA_DEVICE uint32_t cuda_nth(const struct cuda_call &call, uint32_t i)
+CUDA_DEVICE uint32_t cuda_nth(const struct gpu_call &call, uint32_t i)
 {
     const uint32_t q = call.me + 1 + i;
     return q < call.n ? q : q - call.n;
@@ -69,7 +69,7 @@ template <typename T> CUDA_DEVICE T *cuda_further(T *p, uint64_t by)
 }
 
 /* Of `part`, from `at` on: what travels by lines and sentinels is not long. */
-CUDA_DEVICE uint32_t cuda_left(struct cuda_part part, uint64_t at)
+CUDA_DEVICE uint32_t cuda_left(struct gpu_part part, uint64_t at)
 {
     return at < part.bytes ? (uint32_t)(part.bytes - at) : 0;
 }
@@ -92,18 +92,18 @@ struct cuda_way_from { /* the rank of a row, likewise */
 template <typename Parts>
 CUDA_DEVICE struct cuda_way_to cuda_find_to(const Parts &x, const struct cuda_start &start, uint32_t i)
 {
-    const struct cuda_call &call = x.call;
+    const struct gpu_call &call = x.call;
     const uint32_t q = cuda_nth(call, i);
-    const struct cuda_part part = x.to(q);
+    const struct gpu_part part = x.to(q);
     return cuda_way_to{cuda_further(x.in, part.at + start.at),
-                       call.base[q] + start.slot + cuda_row(q, call.me) * start.stride,
+                       call.base[q] + start.slot + gpu_row(q, call.me) * start.stride,
                        i + 1 < call.n ? cuda_left(part, start.at) : 0};
 }
 
 template <typename Parts>
 CUDA_DEVICE struct cuda_way_from cuda_find_from(const Parts &x, const struct cuda_start &start, uint32_t r)
 {
-    const struct cuda_part part = x.from(cuda_rank_of(x.call.me, r));
+    const struct gpu_part part = x.from(gpu_rank_of(x.call.me, r));
     return cuda_way_from{cuda_further(x.out, part.at + start.at), r + 1 < x.call.n ? cuda_left(part, start.at) : 0};
 }
 
@@ -148,7 +148,7 @@ template <typename Parts, uint32_t MOST> struct cuda_peers<Parts, MOST, false> {
 };
 
 /* Of few ranks there are ways beyond the last one, too, of no bytes. */
-template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct cuda_call &call, uint32_t i)
+template <uint32_t MOST> CUDA_DEVICE bool cuda_is_way(const struct gpu_call &call, uint32_t i)
 {
     return MOST <= 8 || i < call.n;
 }
@@ -167,7 +167,7 @@ template <typename Parts, uint32_t MOST> struct cuda_ways {
 
 template <typename Wire, typename R, uint32_t PHASE, uint32_t MOST, typename Parts>
 CUDA_DEVICE struct cuda_ways<Parts, MOST> cuda_ways_find(const Parts &x, uint32_t u) {
-    const struct cuda_call &call = x.call;
+    const struct gpu_call &call = x.call;
     const struct cuda_start start = {x.at(u), Wire::slot(call, PHASE, 0) + Wire::place(u), cuda_stride<Wire>(call)};
     const char *own = cuda_further(x.in, x.to(call.me).at + start.at);
     char *result = cuda_further(x.out, x.from(call.me).at + start.at);
@@ -177,7 +177,7 @@ CUDA_DEVICE struct cuda_ways<Parts, MOST> cuda_ways_find(const Parts &x, uint32_
                                   own,
                                   result,
                                   R::moves &&own == result ? 0 : cuda_left(x.from(call.me), start.at),
-                                  cuda_left(cuda_part{0, x.result_bytes()}, start.at),
+                                  cuda_left(gpu_part{0, x.result_bytes()}, start.at),
                                   {call.base[call.me] + start.slot, start.stride, exceptions},
                                   Wire::slot(call, PHASE, 1) - Wire::slot(call, PHASE, 0)};
 }
@@ -209,7 +209,7 @@ CUDA_DEVICE uint64_t cuda_slot_on(const Ways &ways, const struct cuda_turn &turn
 
 /* A unit to rank q, if this thread has `any`; by whole warps. */
 template <typename Wire, typename R>
-CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, char *slot, bool any, cuda_words unit,
+CUDA_DEVICE void cuda_put_unit(const struct gpu_call &call, uint32_t q, char *slot, bool any, cuda_words unit,
                                uint32_t flag)
 {
     unit = cuda_scaled<R>(call, unit);
@@ -221,7 +221,7 @@ CUDA_DEVICE void cuda_put_unit(const struct cuda_call &call, uint32_t q, char *s
 /* Unit u of all parts to those who get it; the own part to its place, or of a reduction to *own, unless that is NULL.
  * `alike`: all parts are the same. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const Ways &ways, bool alike, struct cuda_turn *turn,
+CUDA_DEVICE void cuda_send_unit(const struct gpu_call &call, const Ways &ways, bool alike, struct cuda_turn *turn,
                                 uint32_t u, cuda_words *own)
 {
     const uint32_t on = cuda_unit_on(u);
@@ -258,13 +258,13 @@ CUDA_DEVICE void cuda_send_unit(const struct cuda_call &call, const Ways &ways, 
 /* Looks at what came in CHUNK rows from `first` on until it is there. It looks at all at once, wanted or not: a look
  * that waits for the outcome of another costs as much as half the way to a peer. False: the call has failed. */
 template <typename Wire, uint32_t MOST, uint32_t CHUNK, typename Ways>
-CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn,
+CUDA_DEVICE bool cuda_await_units(const struct gpu_call &call, const Ways &ways, struct cuda_turn *turn,
                                   uint32_t first, uint32_t u, typename Wire::seen *seen)
 {
     const uint32_t flag = cuda_turn_flag(*turn), on = cuda_unit_on(u);
     const struct cuda_inbox inbox = cuda_inbox_on(ways.inbox, cuda_slot_on<Wire>(ways, *turn, u));
     for (;;) {
-        uint32_t missing = CUDA_MAX_RANKS;
+        uint32_t missing = GPU_MAX_RANKS;
         CUDA_UNROLL
         for (uint32_t k = 0; k < CHUNK; k++)
             if (first + k + 1 < MOST) seen[k] = Wire::look(inbox, first + k + 1 < call.n ? first + k : first);
@@ -274,14 +274,14 @@ CUDA_DEVICE bool cuda_await_units(const struct cuda_call &call, const Ways &ways
             if (r + 1 >= MOST || !cuda_is_way<MOST>(call, r + 1)) continue;
             if (on < ways.peers.from(r).left && !Wire::there(seen[k], flag)) missing = r;
         }
-        if (missing == CUDA_MAX_RANKS) return true;
-        if (!cuda_go_on(&turn->waiter, call, cuda_rank_of(call.me, missing))) return false;
+        if (missing == GPU_MAX_RANKS) return true;
+        if (!cuda_go_on(&turn->waiter, call, gpu_rank_of(call.me, missing))) return false;
     }
 }
 
 /* Unit u of what others sent, to its place. */
 template <typename Wire, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE bool cuda_move_unit(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u)
+CUDA_DEVICE bool cuda_move_unit(const struct gpu_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u)
 {
     const uint32_t on = cuda_unit_on(u);
     const uint64_t slot = cuda_slot_on<Wire>(ways, *turn, u);
@@ -307,7 +307,7 @@ template <typename R> struct cuda_sum {
     typename R::total total;
     bool any;
 
-    __device__ __forceinline__ void add(const struct cuda_call &call, cuda_words unit)
+    __device__ __forceinline__ void add(const struct gpu_call &call, cuda_words unit)
     {
         if (any)
             R::next(&total, unit, call.op);
@@ -323,14 +323,14 @@ template <typename R> CUDA_COLD cuda_words cuda_quotient(typename R::total total
     return R::result(total, divisor);
 }
 
-template <typename R> CUDA_DEVICE cuda_words cuda_folded(const struct cuda_call &call, const cuda_sum<R> &sum)
+template <typename R> CUDA_DEVICE cuda_words cuda_folded(const struct gpu_call &call, const cuda_sum<R> &sum)
 {
     return call.divisor ? cuda_quotient<R>(sum.total, call.divisor) : R::result(sum.total, 0);
 }
 
 /* Unit u of what others sent and of the own part, folded in rank order; *any: whether there was anything to fold. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, typename Ways>
-CUDA_DEVICE bool cuda_fold_arrivals(const struct cuda_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u,
+CUDA_DEVICE bool cuda_fold_arrivals(const struct gpu_call &call, const Ways &ways, struct cuda_turn *turn, uint32_t u,
                                     cuda_words own, bool *any, cuda_words *result)
 {
     const uint32_t on = cuda_unit_on(u);
@@ -368,7 +368,7 @@ CUDA_DEVICE cuda_words cuda_own_unit(const Ways &ways, uint32_t units, uint32_t 
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE bool cuda_receive_unit(const struct cuda_call &call, const Ways &ways, uint32_t units,
+CUDA_DEVICE bool cuda_receive_unit(const struct gpu_call &call, const Ways &ways, uint32_t units,
                                    struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
     if constexpr (R::moves) {
@@ -394,7 +394,7 @@ CUDA_DEVICE uint32_t cuda_lag(uint32_t units)
 
 /* What leaves before anything is waited for: the first unit, or all. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange &x, const Ways &ways, struct cuda_turn *turn,
+CUDA_DEVICE void cuda_begin_units(const struct gpu_exchange &x, const Ways &ways, struct cuda_turn *turn,
                                   cuda_words *own)
 {
     for (uint32_t u = 0; u < (Wire::lags ? 1 : x.units); u++)
@@ -402,7 +402,7 @@ CUDA_DEVICE void cuda_begin_units(const struct cuda_exchange &x, const Ways &way
 }
 
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange &x, const Ways &ways, struct cuda_turn *turn, cuda_words own)
+CUDA_DEVICE bool cuda_end_units(const struct gpu_exchange &x, const Ways &ways, struct cuda_turn *turn, cuda_words own)
 {
     const uint32_t lag = Wire::lags ? cuda_lag(x.units) : 0;
     for (uint32_t u = 0; u < x.units + lag; u++) {
@@ -417,7 +417,7 @@ CUDA_DEVICE bool cuda_end_units(const struct cuda_exchange &x, const Ways &ways,
 /* The body of the kernels of one exchange. FAST: with a way of their own for whole units; the other one takes peers in
  * twos. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool FAST>
-CUDA_DEVICE void cuda_oneshot(const struct cuda_exchange &x)
+CUDA_DEVICE void cuda_oneshot(const struct gpu_exchange &x)
 {
     const struct cuda_exchange_parts parts = {x.call, x, x.in, x.out, x.units};
     const bool whole = FAST && cuda_is_whole(x.units, x.whole);

@@ -13,7 +13,7 @@
  * and R::scale(unit, call.factor) is what premul_sum does to the own contribution before anything else (call.scales).
  * Units at the end of a part may have fewer elements; the others are computed, too, and ignored. */
 
-#include "exchange.h"
+#include "device/exchange.h"
 #include "numbers.cuh"
 
 #include <tutti/types.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* all_reduce by sentinels in two exchanges of one launch (struct cuda_two_shot): phase 0 brings every rank the others'
+/* all_reduce by sentinels in two exchanges of one launch (struct gpu_two_shot): phase 0 brings every rank the others'
  * inputs of its own shard, phase 1 everyone the results. The same units of all shards belong to one thread, which goes
  * through them three times: it pushes inputs, folds and pushes results, takes results. It waits for nobody but its
  * peers' threads of the same number, who do the same in the same order, so all get through; and what it overwrites, it
@@ -8,22 +8,22 @@
 
 #include "oneshot.cuh"
 
-CUDA_DEVICE struct cuda_part cuda_shard(const struct cuda_two_shot &shot, uint32_t q)
+CUDA_DEVICE struct gpu_part cuda_shard(const struct gpu_two_shot &shot, uint32_t q)
 {
     const uint64_t at = q * shot.shard_bytes, left = at < shot.bytes ? shot.bytes - at : 0;
-    return cuda_part{at, left < shot.shard_bytes ? left : shot.shard_bytes};
+    return gpu_part{at, left < shot.shard_bytes ? left : shot.shard_bytes};
 }
 
 /* Phase 0: everyone's contribution to the own shard. Phase 1: every shard from the rank that folded it. */
 template <uint32_t PHASE> struct cuda_shard_parts {
-    const struct cuda_call &call;
-    const struct cuda_two_shot &shot;
+    const struct gpu_call &call;
+    const struct gpu_two_shot &shot;
     const char *in;
     char *out;
     uint32_t units;
 
-    __device__ __forceinline__ struct cuda_part to(uint32_t q) const { return cuda_shard(shot, q); }
-    __device__ __forceinline__ struct cuda_part from(uint32_t q) const
+    __device__ __forceinline__ struct gpu_part to(uint32_t q) const { return cuda_shard(shot, q); }
+    __device__ __forceinline__ struct gpu_part from(uint32_t q) const
     {
         return cuda_shard(shot, PHASE == 0 ? call.me : q);
     }
@@ -33,7 +33,7 @@ template <uint32_t PHASE> struct cuda_shard_parts {
 
 /* Unit u of the own shard: folded, pushed to all, stored. `phase`: from slots of the first one to those of the next. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const Ways &ways, uint64_t phase,
+CUDA_DEVICE bool cuda_settle_unit(const struct gpu_two_shot &shot, const Ways &ways, uint64_t phase,
                                   struct cuda_turn *turn, uint32_t u, cuda_words kept)
 {
     const uint32_t on = cuda_unit_on(u);
@@ -52,10 +52,10 @@ CUDA_DEVICE bool cuda_settle_unit(const struct cuda_two_shot &shot, const Ways &
 
 /* After the first unit has left: settling stays behind sending, and moving behind settling. */
 template <typename Wire, typename R, uint32_t MOST, uint32_t CHUNK, bool WHOLE, typename Ways>
-CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, const Ways &ways, struct cuda_turn *turn,
+CUDA_DEVICE bool cuda_finish_shots(const struct gpu_two_shot &shot, const Ways &ways, struct cuda_turn *turn,
                                    cuda_words own)
 {
-    const struct cuda_call &call = shot.call;
+    const struct gpu_call &call = shot.call;
     const struct cuda_shard_parts<1> results = {
         call, shot, shot.in, shot.out, shot.units
     };
@@ -73,7 +73,7 @@ CUDA_DEVICE bool cuda_finish_shots(const struct cuda_two_shot &shot, const Ways 
 }
 
 template <typename R, uint32_t MOST, uint32_t CHUNK, bool FAST>
-CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
+CUDA_DEVICE void cuda_two_shots(const struct gpu_two_shot &shot)
 {
     using Wire = cuda_sentinel<R::type::word>;
     const struct cuda_shard_parts<0> inputs = {
@@ -99,7 +99,7 @@ CUDA_DEVICE void cuda_two_shots(const struct cuda_two_shot &shot)
 }
 
 #define SENTINEL2(name, reducer, most, chunk, fast)                                                                    \
-    CUDA_KERNEL(sentinel2_##name##_##most, struct cuda_two_shot, x, CUDA_LINE_THREADS)                                 \
+    CUDA_KERNEL(sentinel2_##name##_##most, struct gpu_two_shot, x, GPU_LINE_THREADS)                                 \
     {                                                                                                                  \
         cuda_two_shots<reducer, most, chunk, fast>(x);                                                                 \
     }

@@ -7,12 +7,12 @@
 
 #include "wait.cuh"
 
-constexpr uint32_t cuda_movers = CUDA_TILE_THREADS / CUDA_WARP - 2; /* warps; then the signalling, the watching one */
+constexpr uint32_t cuda_movers = GPU_TILE_THREADS / CUDA_WARP - 2; /* warps; then the signalling, the watching one */
 constexpr uint32_t cuda_pass = cuda_movers * CUDA_WARP * 16;        /* bytes that they move at once */
 constexpr uint32_t cuda_held = 2;                                   /* units that a thread has on their way */
-constexpr uint32_t cuda_from = CUDA_MAX_RANKS;                      /* lanes from here on receive */
+constexpr uint32_t cuda_from = GPU_MAX_RANKS;                      /* lanes from here on receive */
 constexpr uint32_t cuda_lag = 2; /* tiles by which the copy of the own part stays behind what leaves */
-static_assert(cuda_pass == CUDA_LEAST_TILE && 2 * CUDA_MAX_RANKS == CUDA_WARP, "a lane a stream");
+static_assert(cuda_pass == GPU_LEAST_TILE && 2 * GPU_MAX_RANKS == CUDA_WARP, "a lane a stream");
 
 /* What the warps of a block tell one another; streams are the lanes that keep them. */
 struct cuda_board {
@@ -26,7 +26,7 @@ struct cuda_board {
 struct cuda_stream {
     uint32_t next, total; /* the warp's next tile, and how many there are */
     uint32_t slot;        /* of the next tile */
-    uint32_t shape;       /* of the tiling: tile_bytes / CUDA_LEAST_TILE and, in the lower half, blocks */
+    uint32_t shape;       /* of the tiling: tile_bytes / GPU_LEAST_TILE and, in the lower half, blocks */
     bool tied;            /* receives where the same peer's part is sent from */
 };
 
@@ -36,29 +36,29 @@ struct cuda_tile {
     uint32_t bytes;
 };
 
-CUDA_DEVICE uint64_t cuda_cell(const struct cuda_layout &layout, uint32_t rank)
+CUDA_DEVICE uint64_t cuda_cell(const struct gpu_layout &layout, uint32_t rank)
 {
     return (uint64_t)rank * layout.n_blocks + cuda_block();
 }
 
 /* The own count of a lane's stream, with its next slot. Lanes without a peer look at this rank's. */
-CUDA_DEVICE char *cuda_count_at(const struct cuda_call &call, uint32_t lane)
+CUDA_DEVICE char *cuda_count_at(const struct gpu_call &call, uint32_t lane)
 {
-    const struct cuda_layout &layout = call.layout;
+    const struct gpu_layout &layout = call.layout;
     const uint32_t peer = lane % cuda_from < call.n ? lane % cuda_from : call.me;
     return call.base[call.me] + (lane < cuda_from ? layout.sent : layout.received) +
            cuda_cell(layout, peer) * sizeof(uint64_t);
 }
 
 /* The ranks that contribute to a reduction's result here, a bit each. */
-CUDA_DEVICE uint32_t cuda_contributors(const struct cuda_exchange &x)
+CUDA_DEVICE uint32_t cuda_contributors(const struct gpu_exchange &x)
 {
     return cuda_ballot(cuda_lane() < x.call.n && x.recv[cuda_lane() % cuda_from].bytes > 0);
 }
 
 /* The part of a lane's stream, 0 bytes if there is none. Lane `me` copies the own part of a move, lane from + me keeps
  * the result of a reduction. */
-template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct cuda_exchange &x, uint32_t lane)
+template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct gpu_exchange &x, uint32_t lane)
 {
     const uint32_t peer = lane % cuda_from;
     if (peer >= x.call.n) return 0;
@@ -70,23 +70,23 @@ template <class R> CUDA_DEVICE uint64_t cuda_stream_bytes(const struct cuda_exch
 
 /* How many tiles of a part are this block's, which is one of those that it is for; and what a lane keeps of the rest.
  */
-CUDA_DEVICE uint32_t cuda_tiles_here(const struct cuda_tiling &tiling)
+CUDA_DEVICE uint32_t cuda_tiles_here(const struct gpu_tiling &tiling)
 {
     return ((uint32_t)tiling.tiles - cuda_block() + tiling.blocks - 1) / tiling.blocks;
 }
 
-CUDA_DEVICE uint32_t cuda_shape_of(const struct cuda_tiling &tiling)
+CUDA_DEVICE uint32_t cuda_shape_of(const struct gpu_tiling &tiling)
 {
-    return tiling.tile_bytes / CUDA_LEAST_TILE << 16 | tiling.blocks;
+    return tiling.tile_bytes / GPU_LEAST_TILE << 16 | tiling.blocks;
 }
 
-template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_exchange &x, uint32_t lane)
+template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct gpu_exchange &x, uint32_t lane)
 {
-    const struct cuda_layout &layout = x.call.layout;
+    const struct gpu_layout &layout = x.call.layout;
     const uint32_t peer = lane % cuda_from;
     const uint64_t bytes = cuda_stream_bytes<R>(x, lane);
     const uint32_t most = lane == x.call.me ? cuda_blocks() : layout.n_blocks; /* nobody else has the own part */
-    const struct cuda_tiling tiling = cuda_tiling_of(bytes, layout.tile_bytes, most);
+    const struct gpu_tiling tiling = gpu_tiling_of(bytes, layout.tile_bytes, most);
     cuda_stream s = {};
     if (cuda_block() >= tiling.blocks) return s;
     s.total = cuda_tiles_here(tiling);
@@ -96,7 +96,7 @@ template <class R> CUDA_DEVICE cuda_stream cuda_stream_begin(const struct cuda_e
     return s;
 }
 
-template <class R> CUDA_DEVICE uint32_t cuda_stream_total(const struct cuda_exchange &x, uint32_t lane)
+template <class R> CUDA_DEVICE uint32_t cuda_stream_total(const struct gpu_exchange &x, uint32_t lane)
 {
     return cuda_stream_begin<R>(x, lane).total;
 }
@@ -132,7 +132,7 @@ CUDA_DEVICE uint32_t cuda_streams_due(const cuda_stream &s, uint32_t streams, ui
 /* Of a lane's stream, of which it knows the shape and the number of the tile among those that are this block's. */
 CUDA_DEVICE cuda_tile cuda_tile_of(uint32_t shapes, uint32_t numbers, uint32_t stream, uint64_t part_bytes)
 {
-    const uint32_t shape = cuda_shuffle(shapes, stream), bytes = (shape >> 16) * CUDA_LEAST_TILE;
+    const uint32_t shape = cuda_shuffle(shapes, stream), bytes = (shape >> 16) * GPU_LEAST_TILE;
     const uint32_t index = cuda_shuffle(numbers, stream) * (shape & 0xffff) + cuda_block();
     const uint64_t at = (uint64_t)index * bytes, left = part_bytes - at;
     return cuda_tile{at, left < bytes ? (uint32_t)left : bytes};
@@ -144,10 +144,10 @@ CUDA_DEVICE cuda_tile cuda_tile_next(const cuda_stream &s, uint32_t stream, uint
 }
 
 /* The ring that `source` writes in the scratch of `target`. */
-CUDA_DEVICE char *cuda_ring(const struct cuda_call &call, uint32_t target, uint32_t source, uint32_t slot)
+CUDA_DEVICE char *cuda_ring(const struct gpu_call &call, uint32_t target, uint32_t source, uint32_t slot)
 {
-    const struct cuda_layout &layout = call.layout;
-    const uint64_t tile = cuda_cell(layout, cuda_row(target, source)) * layout.n_tiles + slot;
+    const struct gpu_layout &layout = call.layout;
+    const uint64_t tile = cuda_cell(layout, gpu_row(target, source)) * layout.n_tiles + slot;
     return call.base[target] + layout.tiles + tile * layout.tile_bytes;
 }
 

@@ -51,7 +51,7 @@ CUDA_DEVICE bool cuda_is_whole(const char *p, uint32_t bytes)
 /* What is not whole goes unit by unit, and out of the way: calls within a loop would cost it registers. In slots there
  * is room for whole units. What leaves for a slot is scaled. */
 template <class R>
-CUDA_COLD void cuda_move_ragged(const struct cuda_call &call, const char *from, char *to, uint32_t bytes,
+CUDA_COLD void cuda_move_ragged(const struct gpu_call &call, const char *from, char *to, uint32_t bytes,
                                 bool from_slot, bool to_slot)
 {
     const uint32_t room = (bytes + 15) & ~15u;
@@ -96,7 +96,7 @@ struct cuda_route {
     bool whole;
 };
 
-CUDA_DEVICE cuda_route cuda_leaving_route(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream)
+CUDA_DEVICE cuda_route cuda_leaving_route(const struct gpu_exchange &x, const cuda_stream &s, uint32_t stream)
 {
     const cuda_tile tile = cuda_tile_next(s, stream, x.send[stream].bytes);
     const char *from = x.in + x.send[stream].at + tile.at;
@@ -111,7 +111,7 @@ template <class X, class S> CUDA_DEVICE void cuda_leaving_load(const X &x, const
 }
 
 template <class R>
-CUDA_DEVICE void cuda_leaving_store(const struct cuda_call &call, cuda_leaving *l, char *to, uint32_t begin,
+CUDA_DEVICE void cuda_leaving_store(const struct gpu_call &call, cuda_leaving *l, char *to, uint32_t begin,
                                     uint32_t bytes)
 {
     if constexpr (!R::moves) {
@@ -138,7 +138,7 @@ CUDA_DEVICE void cuda_leave(const X &x, const S &s, uint32_t stream, cuda_leavin
 }
 
 /* ---- what came ---- */
-CUDA_DEVICE cuda_route cuda_coming_route(const struct cuda_exchange &x, const cuda_stream &s, uint32_t stream,
+CUDA_DEVICE cuda_route cuda_coming_route(const struct gpu_exchange &x, const cuda_stream &s, uint32_t stream,
                                          uint32_t source)
 {
     const cuda_tile tile = cuda_tile_next(s, stream, x.recv[source].bytes);
@@ -147,7 +147,7 @@ CUDA_DEVICE cuda_route cuda_coming_route(const struct cuda_exchange &x, const cu
     return cuda_route{from, to, tile.bytes, cuda_is_whole(to, tile.bytes)};
 }
 
-template <class R> CUDA_DEVICE void cuda_take_tile(const struct cuda_call &call, const cuda_route &route)
+template <class R> CUDA_DEVICE void cuda_take_tile(const struct gpu_call &call, const cuda_route &route)
 {
     if (!route.whole) return cuda_move_ragged<R>(call, route.from, route.to, route.bytes, true, false);
     for (uint32_t begin = 0; begin < route.bytes; begin += cuda_held * cuda_pass) {
@@ -159,7 +159,7 @@ template <class R> CUDA_DEVICE void cuda_take_tile(const struct cuda_call &call,
 
 /* Where the contributions to a unit are. */
 template <bool WHOLE> struct cuda_tile_sources {
-    const struct cuda_exchange *x;
+    const struct gpu_exchange *x;
     uint32_t slots;        /* of the lane's stream */
     uint32_t within, left; /* where the unit is in its tile, and how much is left of that */
     uint64_t at;           /* of the tile: in the part */
@@ -177,7 +177,7 @@ template <bool WHOLE> struct cuda_tile_sources {
 template <uint32_t HELD, bool WHOLE>
 CUDA_DEVICE void cuda_spread_units(const cuda_tile_sources<WHOLE> *sources, const cuda_words *units)
 {
-    const struct cuda_exchange &x = *sources[0].x;
+    const struct gpu_exchange &x = *sources[0].x;
     for (uint32_t k = 1; k < x.call.n; k++) {
         const uint32_t q = x.call.me + k < x.call.n ? x.call.me + k : x.call.me + k - x.call.n;
         char *to = x.spread[q] + sources[0].at;
@@ -189,7 +189,7 @@ CUDA_DEVICE void cuda_spread_units(const cuda_tile_sources<WHOLE> *sources, cons
 }
 
 template <class R, uint32_t N, uint32_t HELD, bool WHOLE>
-CUDA_DEVICE void cuda_fold_units(const struct cuda_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
+CUDA_DEVICE void cuda_fold_units(const struct gpu_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
                                  uint32_t ranks)
 {
     char *to = x.out + x.recv[x.call.me].at + tile_at;
@@ -211,7 +211,7 @@ CUDA_DEVICE void cuda_fold_units(const struct cuda_exchange &x, uint32_t slots, 
 }
 
 template <class R, uint32_t N>
-CUDA_COLD void cuda_fold_ragged(const struct cuda_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
+CUDA_COLD void cuda_fold_ragged(const struct gpu_exchange &x, uint32_t slots, uint64_t tile_at, uint32_t bytes,
                                 uint32_t ranks)
 {
     cuda_fold_units<R, N, 1, false>(x, slots, tile_at, bytes, ranks);
@@ -219,7 +219,7 @@ CUDA_COLD void cuda_fold_ragged(const struct cuda_exchange &x, uint32_t slots, u
 
 /* Two units at once where registers have room for them. */
 template <class R, uint32_t N>
-CUDA_DEVICE void cuda_fold_tile(const struct cuda_exchange &x, const cuda_stream &s, const cuda_tile &tile,
+CUDA_DEVICE void cuda_fold_tile(const struct gpu_exchange &x, const cuda_stream &s, const cuda_tile &tile,
                                 uint32_t ranks)
 {
     const uint32_t me = x.call.me;
@@ -238,13 +238,13 @@ CUDA_DEVICE uint32_t cuda_foldable(const cuda_stream &s, uint32_t ready, uint32_
 }
 
 /* ---- the warps. What holds the parts is X: an exchange, or lists (messages.cuh), whose streams are S ---- */
-CUDA_DEVICE uint32_t cuda_due(const struct cuda_exchange &x, const cuda_stream &s, uint32_t left)
+CUDA_DEVICE uint32_t cuda_due(const struct gpu_exchange &x, const cuda_stream &s, uint32_t left)
 {
     return cuda_streams_due(s, left, x.call.me, x.relays);
 }
 
 /* What comes behind a part that is through: nothing. */
-CUDA_DEVICE void cuda_streams_renew(const struct cuda_exchange &, cuda_stream *) {}
+CUDA_DEVICE void cuda_streams_renew(const struct gpu_exchange &, cuda_stream *) {}
 
 template <class R, uint32_t N, class X, class S>
 CUDA_DEVICE void cuda_serve_arrivals(const X &x, S *s, uint32_t ready, uint32_t ranks, struct cuda_board *board)
@@ -264,7 +264,7 @@ CUDA_DEVICE void cuda_serve_arrivals(const X &x, S *s, uint32_t ready, uint32_t 
 }
 
 /* A nap, and a look at what may have failed, for which the first mover asks the host. False: leave. */
-CUDA_DEVICE bool cuda_idle(const struct cuda_call &call, uint32_t waiting, struct cuda_board *board)
+CUDA_DEVICE bool cuda_idle(const struct gpu_call &call, uint32_t waiting, struct cuda_board *board)
 {
     cuda_nap(20);
     bool on = true;
@@ -345,14 +345,14 @@ CUDA_DEVICE uint32_t cuda_all_done(const struct cuda_board &board, uint32_t tota
 }
 
 /* Where this rank raises what a peer watches. */
-CUDA_DEVICE char *cuda_raised_at(const struct cuda_call &call, uint32_t peer, uint64_t flags)
+CUDA_DEVICE char *cuda_raised_at(const struct gpu_call &call, uint32_t peer, uint64_t flags)
 {
     return call.base[peer] + flags + cuda_cell(call.layout, call.me) * sizeof(uint32_t);
 }
 
 /* All movers are through with the result: it is where others want it, and ends when theirs is here. Each clerk sees
  * for itself, so that its fence comes after what movers did. */
-template <class R> CUDA_DEVICE void cuda_end_spread(const struct cuda_exchange &x, const struct cuda_board &board)
+template <class R> CUDA_DEVICE void cuda_end_spread(const struct gpu_exchange &x, const struct cuda_board &board)
 {
     const uint32_t result = cuda_from + x.call.me, total = cuda_stream_begin<R>(x, result).total;
     for (uint32_t w = 0; w < cuda_movers; w++) {
@@ -366,7 +366,7 @@ template <class R> CUDA_DEVICE void cuda_end_spread(const struct cuda_exchange &
 
 template <class R, class X> CUDA_DEVICE void cuda_signal_tiles(const X &x, struct cuda_board *board)
 {
-    const struct cuda_layout &layout = x.call.layout;
+    const struct gpu_layout &layout = x.call.layout;
     const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
     const uint32_t total = cuda_stream_total<R>(x, lane), count = (uint32_t)own;
@@ -396,7 +396,7 @@ template <class R, class X> CUDA_DEVICE void cuda_signal_tiles(const X &x, struc
 /* One warp, and data do not stay in the L1 cache: it may poll by acquire, which saves a second load. */
 template <class R, class X> CUDA_DEVICE void cuda_watch_tiles(const X &x, struct cuda_board *board)
 {
-    const struct cuda_layout &layout = x.call.layout;
+    const struct gpu_layout &layout = x.call.layout;
     const uint32_t lane = cuda_lane(), peer = lane % cuda_from;
     const uint64_t own = cuda_load_u64(cuda_count_at(x.call, lane));
     const uint32_t total = cuda_stream_total<R>(x, lane);
@@ -430,7 +430,7 @@ template <class R, uint32_t N, class X> CUDA_DEVICE void cuda_tiles(const X &x)
 }
 
 #define CUDA_TILES(name, reducer, ranks)                                                                               \
-    CUDA_KERNEL(tiles_##name##_##ranks, struct cuda_exchange, x, CUDA_TILE_THREADS, 2)                                 \
+    CUDA_KERNEL(tiles_##name##_##ranks, struct gpu_exchange, x, GPU_TILE_THREADS, 2)                                 \
     {                                                                                                                  \
         cuda_tiles<reducer, ranks>(x);                                                                                 \
     }

@@ -35,19 +35,19 @@ struct cuda_turn {
     bool failed;
 };
 
-CUDA_DEVICE uint32_t *cuda_begun(const struct cuda_call &call, uint32_t at_rank, uint32_t of_rank)
+CUDA_DEVICE uint32_t *cuda_begun(const struct gpu_call &call, uint32_t at_rank, uint32_t of_rank)
 {
     const uint64_t at = call.layout.begun + 4 * (of_rank * call.layout.n_blocks + cuda_block());
     return reinterpret_cast<uint32_t *>(call.base[at_rank] + at);
 }
 
-CUDA_DEVICE uint64_t *cuda_called(const struct cuda_call &call)
+CUDA_DEVICE uint64_t *cuda_called(const struct gpu_call &call)
 {
     return reinterpret_cast<uint64_t *>(call.base[call.me] + call.layout.called) + cuda_block();
 }
 
 /* Bytes from a rank's scratch to the slot of row 0 for this block, of rings that begin at `rings`. */
-CUDA_DEVICE uint64_t cuda_slot(const struct cuda_call &call, uint64_t rings, uint64_t block_bytes, uint32_t count)
+CUDA_DEVICE uint64_t cuda_slot(const struct gpu_call &call, uint64_t rings, uint64_t block_bytes, uint32_t count)
 {
     const uint32_t first = count % 2 * (call.n - 1) * call.layout.n_blocks + cuda_block();
     return rings + first * block_bytes;
@@ -80,7 +80,7 @@ CUDA_DEVICE struct cuda_audience cuda_audience_of(const Parts &x, uint64_t first
 
 /* The first thing to do after what can be done before. Launches may be allowed to overlap: then the next one may take
  * its place now, and waits here until this one is over. With the load that everything waits for. */
-CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call, struct cuda_audience *audience)
+CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct gpu_call &call, struct cuda_audience *audience)
 {
     const uint64_t *called = cuda_called(call);
     const char *has_stopped = call.base[call.me] + call.layout.stopped;
@@ -95,7 +95,7 @@ CUDA_DEVICE struct cuda_turn cuda_turn_begin(const struct cuda_call &call, struc
 }
 
 /* Waits for the peers that have not been heard of: by whole warps. */
-CUDA_COLD bool cuda_turn_ask(const struct cuda_call &call, uint32_t count, uint32_t heard)
+CUDA_COLD bool cuda_turn_ask(const struct gpu_call &call, uint32_t count, uint32_t heard)
 {
     struct cuda_waiter waiter = {0, 0};
     const uint32_t peer = cuda_lane();
@@ -110,7 +110,7 @@ CUDA_COLD bool cuda_turn_ask(const struct cuda_call &call, uint32_t count, uint3
 }
 
 /* Before the first store to a peer, after the loads of what is stored: by whole warps. */
-CUDA_DEVICE bool cuda_turn_pay(const struct cuda_call &call, struct cuda_turn *turn)
+CUDA_DEVICE bool cuda_turn_pay(const struct gpu_call &call, struct cuda_turn *turn)
 {
     if (turn->paid || turn->failed) return turn->paid;
     const uint32_t all = (1u << call.n) - 1;
@@ -135,7 +135,7 @@ CUDA_DEVICE void cuda_turn_tell(const struct cuda_turn &turn, const struct cuda_
 }
 
 /* By all threads, after everything that the first thread waits for. */
-CUDA_DEVICE void cuda_turn_count(const struct cuda_call &call, const struct cuda_turn &turn,
+CUDA_DEVICE void cuda_turn_count(const struct gpu_call &call, const struct cuda_turn &turn,
                                  const struct cuda_audience &audience)
 {
     if (cuda_thread() > 0) return;
@@ -148,7 +148,7 @@ CUDA_DEVICE uint32_t cuda_turn_flag(const struct cuda_turn &turn)
 }
 
 /* By all threads: what flags tell the age of, in the rings at `rings`. */
-CUDA_COLD void cuda_turn_clear(const struct cuda_call &call, uint32_t count, uint64_t rings, uint64_t bytes)
+CUDA_COLD void cuda_turn_clear(const struct gpu_call &call, uint32_t count, uint64_t rings, uint64_t bytes)
 {
     for (uint32_t row = 0; row < call.n - 1; row++) {
         char *slot = call.base[call.me] + cuda_slot(call, rings, bytes, count) + row * call.layout.n_blocks * bytes;
@@ -158,7 +158,7 @@ CUDA_COLD void cuda_turn_clear(const struct cuda_call &call, uint32_t count, uin
 }
 
 /* By all threads, after everything else. */
-CUDA_DEVICE void cuda_turn_end(const struct cuda_call &call, const struct cuda_turn &turn)
+CUDA_DEVICE void cuda_turn_end(const struct gpu_call &call, const struct cuda_turn &turn)
 {
     if (!cuda_turn_is_last(turn)) return;
     cuda_sync_block(); /* all that came in this call has been read */

@@ -12,7 +12,7 @@
  *     struct cuda_waiter waiter = {};
  *     while (!there()) if (!cuda_go_on(&waiter, x.call, peer)) return; */
 
-#include "exchange.h"
+#include "device/exchange.h"
 #include "intrinsics.cuh"
 
 struct cuda_waiter {
@@ -21,26 +21,26 @@ struct cuda_waiter {
 };
 
 /* The report before the stop word. Of several at the same time one is read, whole. */
-CUDA_COLD void cuda_report(const struct cuda_call &call, uint32_t peer)
+CUDA_COLD void cuda_report(const struct gpu_call &call, uint32_t peer)
 {
-    cuda_store_u64(&call.control->report, CUDA_REPORT(call.seq, peer));
-    cuda_release_u32(&call.control->stop, CUDA_TIMEOUT);
+    cuda_store_u64(&call.control->report, GPU_REPORT(call.seq, peer));
+    cuda_release_u32(&call.control->stop, GPU_TIMEOUT);
     cuda_store_u32(call.base[call.me] + call.layout.stopped, 1);
 }
 
 /* Whether this rank has left a call before, as was known when the launch began. */
-CUDA_DEVICE bool cuda_has_stopped(const struct cuda_call &call)
+CUDA_DEVICE bool cuda_has_stopped(const struct gpu_call &call)
 {
     return cuda_load_u32(call.base[call.me] + call.layout.stopped) != 0;
 }
 
 /* One thread a while goes and sees, the others hear of it. */
-CUDA_DEVICE bool cuda_is_stopped(const struct cuda_call &call, uint64_t now)
+CUDA_DEVICE bool cuda_is_stopped(const struct gpu_call &call, uint64_t now)
 {
     char *own = call.base[call.me];
     if (cuda_load_u32(own + call.layout.stopped)) return true;
     const uint64_t asked = cuda_load_u64(own + call.layout.asked);
-    if ((int64_t)(now - asked) < CUDA_ASK_NS) return false;
+    if ((int64_t)(now - asked) < GPU_ASK_NS) return false;
     if (cuda_exchange_if(own + call.layout.asked, asked, now) != asked) return false;
     if (!cuda_load_u32(&call.control->stop)) return false;
     cuda_store_u32(own + call.layout.stopped, 1);
@@ -50,7 +50,7 @@ CUDA_DEVICE bool cuda_is_stopped(const struct cuda_call &call, uint64_t now)
 #define CUDA_LEAVE (~UINT64_C(0))
 
 /* Out of the way, as what waits is small. Since when it waits, or CUDA_LEAVE. */
-CUDA_COLD uint64_t cuda_look_up(uint64_t since, const struct cuda_call &call, uint32_t peer)
+CUDA_COLD uint64_t cuda_look_up(uint64_t since, const struct gpu_call &call, uint32_t peer)
 {
     const uint64_t now = cuda_clock_ns();
     if (cuda_is_stopped(call, now)) return CUDA_LEAVE;
@@ -61,7 +61,7 @@ CUDA_COLD uint64_t cuda_look_up(uint64_t since, const struct cuda_call &call, ui
     return CUDA_LEAVE;
 }
 
-CUDA_DEVICE bool cuda_go_on(struct cuda_waiter *waiter, const struct cuda_call &call, uint32_t peer)
+CUDA_DEVICE bool cuda_go_on(struct cuda_waiter *waiter, const struct gpu_call &call, uint32_t peer)
 {
     cuda_spin();
     if (++waiter->spins % CUDA_SPINS != 0) return true;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-sided calls of the host on windows: `window_access` stores some bytes and changes a word, `window_await` waits
  * for a word of this rank. As kernels of users do it: by tutti/device.cuh. */
-#include "accesses.h"
+#include "device/accesses.h"
 #include "intrinsics.cuh"
 
 #include <tutti/device.cuh>
 
 /* What comes behind a call that failed begins nothing. */
-CUDA_KERNEL(window_access, struct cuda_one_access, x, CUDA_ACCESS_THREADS)
+CUDA_KERNEL(window_access, struct gpu_one_access, x, GPU_ACCESS_THREADS)
 {
     namespace machine = tutti::machine;
     const bool goes_on = machine::load(x.alarm.stopped) == 0;
@@ -16,11 +16,11 @@ CUDA_KERNEL(window_access, struct cuda_one_access, x, CUDA_ACCESS_THREADS)
     if (cuda_thread() != 0 || !goes_on) return;
     machine::fence();
     uint64_t before = 0;
-    if (x.change == CUDA_CHANGE_SET)
+    if (x.change == GPU_CHANGE_SET)
         machine::store(x.word, x.value);
     else
         before =
-            x.change == CUDA_CHANGE_ADD ? machine::add(x.word, x.value) : machine::swap_if(x.word, x.expected, x.value);
+            x.change == GPU_CHANGE_ADD ? machine::add(x.word, x.value) : machine::swap_if(x.word, x.expected, x.value);
     if (!x.before) return;
     machine::fence();
     machine::store(x.before, before);
@@ -29,7 +29,7 @@ CUDA_KERNEL(window_access, struct cuda_one_access, x, CUDA_ACCESS_THREADS)
     machine::store(x.there, 1u);
 }
 
-CUDA_KERNEL(window_await, struct cuda_one_await, x, CUDA_WARP)
+CUDA_KERNEL(window_await, struct gpu_one_await, x, CUDA_WARP)
 {
     const tutti::inside::wanted want = {x.index, x.compare, x.value, x.timeout_ns, x.from};
     if (cuda_thread() == 0 && tutti::machine::load(x.alarm.stopped) == 0)

@@ -42,8 +42,8 @@ struct cuda_lines {
     struct seen {
         cuda_pair a, b;
     };
-    CUDA_DEVICE uint64_t block_bytes(const struct cuda_call &call) { return (uint64_t)2 * call.layout.line_bytes; }
-    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t, uint32_t count)
+    CUDA_DEVICE uint64_t block_bytes(const struct gpu_call &call) { return (uint64_t)2 * call.layout.line_bytes; }
+    CUDA_DEVICE uint64_t slot(const struct gpu_call &call, uint32_t, uint32_t count)
     {
         return cuda_slot(call, call.layout.lines, block_bytes(call), count);
     }
@@ -77,11 +77,11 @@ struct cuda_ones {
     static constexpr uint64_t ones = ~UINT64_C(0);
     static constexpr uint32_t ones32 = ~0u;
 
-    CUDA_DEVICE uint64_t block_bytes(const struct cuda_call &call) { return call.layout.sentinel_bytes; }
-    CUDA_DEVICE uint64_t slot(const struct cuda_call &call, uint32_t phase, uint32_t count)
+    CUDA_DEVICE uint64_t block_bytes(const struct gpu_call &call) { return call.layout.sentinel_bytes; }
+    CUDA_DEVICE uint64_t slot(const struct gpu_call &call, uint32_t phase, uint32_t count)
     {
         return cuda_slot(call, call.layout.sentinels, block_bytes(call), count) +
-               phase * cuda_phase_bytes(&call.layout);
+               phase * gpu_phase_bytes(&call.layout);
     }
     CUDA_DEVICE uint32_t place(uint32_t u) { return 16 * (u * cuda_threads() + cuda_thread()); }
     CUDA_DEVICE void put(char *p, cuda_words unit, uint32_t)
@@ -128,7 +128,7 @@ template <> struct cuda_sentinel<0> : cuda_ones {
     };
 
     /* From a rank's scratch to the exceptions of the unit at `at`. */
-    CUDA_DEVICE uint64_t exceptions(const struct cuda_call &call, uint64_t at)
+    CUDA_DEVICE uint64_t exceptions(const struct gpu_call &call, uint64_t at)
     {
         return call.layout.exceptions + (at - call.layout.sentinels) / (16 * CUDA_WARP) * 16;
     }
@@ -159,7 +159,7 @@ template <> struct cuda_sentinel<0> : cuda_ones {
 };
 
 /* From one row of slots to the next. */
-template <typename Wire> CUDA_DEVICE uint64_t cuda_stride(const struct cuda_call &call)
+template <typename Wire> CUDA_DEVICE uint64_t cuda_stride(const struct gpu_call &call)
 {
     return call.layout.n_blocks * Wire::block_bytes(call);
 }

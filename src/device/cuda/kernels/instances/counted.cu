@@ -8,7 +8,7 @@ CUDA_KERNEL(counted_row, struct tutti_counted_row, x, 64)
     for (uint32_t k = cuda_thread(); k < counted_words(x.n); k += cuda_threads()) x.row[k] = counted_word(&x, k);
 }
 
-CUDA_KERNEL(tiles_counted_16, struct cuda_counted, x, CUDA_TILE_THREADS, 2)
+CUDA_KERNEL(tiles_counted_16, struct gpu_counted, x, GPU_TILE_THREADS, 2)
 {
     counted_tiles(x);
 }

@@ -5,7 +5,7 @@
 #include "device/cuda/kernels/oneshot.cuh"
 
 #define LINES(name, reducer, most, chunk)                                                                              \
-    CUDA_KERNEL(lines_##name##_##most, struct cuda_exchange, x, CUDA_LINE_THREADS)                                     \
+    CUDA_KERNEL(lines_##name##_##most, struct gpu_exchange, x, GPU_LINE_THREADS)                                     \
     {                                                                                                                  \
         cuda_oneshot<cuda_lines, reducer, most, chunk, true>(x);                                                       \
     }

@@ -5,7 +5,7 @@
 #include "device/cuda/kernels/oneshot.cuh"
 
 #define LINES(name, reducer)                                                                                           \
-    CUDA_KERNEL(lines_##name##_16, struct cuda_exchange, x, CUDA_LINE_THREADS)                                         \
+    CUDA_KERNEL(lines_##name##_16, struct gpu_exchange, x, GPU_LINE_THREADS)                                         \
     {                                                                                                                  \
         cuda_oneshot<cuda_lines, reducer, 16, 2, false>(x);                                                            \
     }

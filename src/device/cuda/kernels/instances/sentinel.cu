@@ -5,7 +5,7 @@
 #include "device/cuda/kernels/oneshot.cuh"
 
 #define SENTINEL(name, reducer, most, chunk, fast)                                                                     \
-    CUDA_KERNEL(sentinel_##name##_##most, struct cuda_exchange, x, CUDA_LINE_THREADS)                                  \
+    CUDA_KERNEL(sentinel_##name##_##most, struct gpu_exchange, x, GPU_LINE_THREADS)                                  \
     {                                                                                                                  \
         cuda_oneshot<cuda_sentinel<reducer::type::word>, reducer, most, chunk, fast>(x);                               \
     }

@@ -5,7 +5,7 @@
 #include "device/cuda/kernels/oneshot.cuh"
 
 #define SENTINEL(name, reducer)                                                                                        \
-    CUDA_KERNEL(sentinel_##name##_16, struct cuda_exchange, x, CUDA_LINE_THREADS, 1)                                   \
+    CUDA_KERNEL(sentinel_##name##_16, struct gpu_exchange, x, GPU_LINE_THREADS, 1)                                   \
     {                                                                                                                  \
         cuda_oneshot<cuda_sentinel<reducer::type::word>, reducer, 16, 2, false>(x);                                    \
     }

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Memory of devices, and pinned memory of the host. */
+
+#include "device/cuda/driver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- allocation ---- */
+
+/* With the bytes in the sentence. */
+static enum tutti_status alloc_done(const struct tutti_device *gpu, struct cuda_aside *aside, int result,
+                                    const char *call, size_t bytes)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s of %zu bytes", call, bytes);
+    return cuda_aside_done(gpu, aside, result, text);
+}
+
+enum tutti_status tutti_cuda_alloc(struct tutti_device *gpu, size_t bytes, void **out)
+{
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    return alloc_done(gpu, &aside, cuda_calls(gpu)->memory_alloc(cuda_address(out), bytes ? bytes : 1), "cuMemAlloc",
+                      bytes);
+}
+
+/* Whether the driver makes legacy handles: it says so only of memory that is there. */
+static bool makes_handles(struct tutti_device *gpu, void *pointer)
+{
+    struct cuda_aside aside;
+    struct cuda_ipc_handle handle;
+    if (cuda_aside_enter(gpu, &aside) < 0) return true;
+    const int result = cuda_calls(gpu)->ipc_get(&handle, (uint64_t)(uintptr_t)pointer);
+    cuda_aside_done(gpu, &aside, CUDA_RESULT_OK, "");
+    return result != CUDA_RESULT_NOT_SUPPORTED;
+}
+
+static enum tutti_status alloc_either(struct tutti_device *gpu, size_t bytes, void **out)
+{
+    _Atomic bool *none = &cuda_gpu_of(gpu)->no_handles;
+    if (!atomic_load(none)) {
+        void *pointer;
+        TUTTI_TRY(tutti_cuda_alloc(gpu, bytes, &pointer));
+        if (makes_handles(gpu, pointer)) {
+            *out = pointer;
+            return TUTTI_OK;
+        }
+        atomic_store(none, true);
+        tutti_cuda_free(gpu, pointer);
+    }
+    const enum tutti_status status = cuda_virtual_alloc(gpu, bytes, out);
+    return status == TUTTI_ERR_UNSUPPORTED ? tutti_cuda_alloc(gpu, bytes, out) : status;
+}
+
+enum tutti_status tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
+                                          void **out)
+{
+    static enum tutti_status (*const ways[])(struct tutti_device *, size_t, void **) = {
+        [TUTTI_DEVICE_SHARE_AUTO] = alloc_either,
+        [TUTTI_DEVICE_SHARE_IPC] = tutti_cuda_alloc,
+        [TUTTI_DEVICE_SHARE_FD] = cuda_virtual_alloc,
+    };
+    return ways[share](gpu, bytes, out);
+}
+
+void tutti_cuda_free(struct tutti_device *gpu, void *pointer)
+{
+    struct cuda_aside aside;
+    if (!pointer || cuda_virtual_free(gpu, pointer) || cuda_aside_enter(gpu, &aside) < 0) return;
+    cuda_aside_done(gpu, &aside, cuda_calls(gpu)->memory_free((uint64_t)(uintptr_t)pointer), "cuMemFree");
+}
+
+enum tutti_status tutti_cuda_alloc_ordered(struct tutti_device *gpu, size_t bytes, void *stream, void **out)
+{
+    if (!cuda_calls(gpu)->memory_alloc_ordered) return cuda_result(gpu, CUDA_RESULT_NOT_SUPPORTED, "cuMemAllocAsync");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuMemAllocAsync", memory_alloc_ordered, cuda_address(out), bytes,
+                       stream);
+}
+
+enum tutti_status tutti_cuda_free_ordered(struct tutti_device *gpu, void *pointer, void *stream)
+{
+    if (!cuda_calls(gpu)->memory_free_ordered) return cuda_result(gpu, CUDA_RESULT_NOT_SUPPORTED, "cuMemFreeAsync");
+    CUDA_RETURN_QUEUED(gpu, stream, CUDA_USE_EVENT, "cuMemFreeAsync", memory_free_ordered, (uint64_t)(uintptr_t)pointer,
+                       stream);
+}
+
+enum tutti_status tutti_cuda_alloc_host(struct tutti_device *gpu, size_t bytes, void **out)
+{
+    struct cuda_aside aside;
+    void *pointer = NULL;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result =
+        cuda_calls(gpu)->host_alloc(&pointer, bytes ? bytes : 1, CUDA_HOST_PORTABLE | CUDA_HOST_DEVICEMAP);
+    TUTTI_TRY(alloc_done(gpu, &aside, result, "cuMemHostAlloc", bytes));
+    memset(pointer, 0, bytes);
+    *out = pointer;
+    return TUTTI_OK;
+}
+
+void tutti_cuda_free_host(struct tutti_device *gpu, void *pointer)
+{
+    if (pointer) cuda_destroy(gpu, cuda_calls(gpu)->host_free, pointer, "cuMemFreeHost");
+}
+
+/* ---- at once: on a stream of our own, so that nothing else is waited for ---- */
+
+static enum tutti_status sync_done(struct tutti_device *gpu, struct cuda_aside *aside, int result, const char *call)
+{
+    if (result == CUDA_RESULT_OK) result = cuda_calls(gpu)->stream_sync(cuda_gpu_of(gpu)->stream);
+    return cuda_aside_done(gpu, aside, result, call);
+}
+
+enum tutti_status tutti_cuda_set(struct tutti_device *gpu, void *pointer, unsigned char value, size_t bytes)
+{
+    struct cuda_aside aside;
+    if (bytes == 0) return TUTTI_OK;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result =
+        cuda_calls(gpu)->memory_set((uint64_t)(uintptr_t)pointer, value, bytes, cuda_gpu_of(gpu)->stream);
+    return sync_done(gpu, &aside, result, "cuMemsetD8Async");
+}
+
+enum tutti_status tutti_cuda_copy_now(struct tutti_device *gpu, void *dst, const void *src, size_t bytes)
+{
+    struct cuda_aside aside;
+    if (bytes == 0) return TUTTI_OK;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->memory_copy((uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src, bytes,
+                                                    cuda_gpu_of(gpu)->stream);
+    return sync_done(gpu, &aside, result, "cuMemcpyAsync");
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_GPU_H
+#define TUTTI_DEVICE_GPU_H
+
+/* What a device offers beside struct tutti_device_ops if tutti has kernels for it that wait for one another: all that
+ * the back end backend/gpu needs of a maker. Kernels are found by name; their parameters are those of device/exchange.h
+ * and device/accesses.h. A kernel that is not there is not used: one that moves by tiles, and one for each type that is
+ * to be reduced, are enough to begin with.
+ *
+ * Threads, blocking, ownership and errors are as in device/device.h. */
+
+#include "device/device.h"
+
+/* An allocation, and an identity that no later allocation at the same address has. */
+struct tutti_gpu_block {
+    void *base;
+    size_t bytes;
+    uint64_t id;
+};
+
+struct tutti_gpu_launch {
+    void *kernel, *stream;
+    uint32_t blocks, threads, shared_bytes;
+    bool overlaps; /* the kernel itself waits for all before it in the stream: where the device knows how, its blocks
+                      take their places before that is over */
+};
+
+struct tutti_gpu_ops {
+    /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
+    void *(*kernel)(struct tutti_device *gpu, const char *name);
+    /* args: the kernel's one parameter, a struct by value. Between `enter` and `leave` of the device. */
+    enum tutti_status (*launch)(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, const void *args);
+    /* The identity of the allocation that holds the pointer, 0: the driver knows no such memory. Between `enter` and
+     * `leave`; as fast as the device's `of`. */
+    enum tutti_status (*block_id)(const struct tutti_device *gpu, const void *pointer, uint64_t *out);
+    /* As the device's `reach` for one allocation of another device, where each is told who reaches it. */
+    enum tutti_status (*reach_memory)(struct tutti_device *gpu, const void *pointer, size_t bytes);
+    /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells.
+     */
+    bool (*may_reach)(struct tutti_device *gpu, const unsigned char uuid[16]);
+    /* Whether gpu's atomics on memory of the device of that uuid are atomic, as its link may not have them; true where
+     * this process does not see it. */
+    bool (*has_atomics)(struct tutti_device *gpu, const unsigned char uuid[16]);
+    /* Until nothing is left of what this process has enqueued on the device, on whatever stream. Ends captures. */
+    enum tutti_status (*sync)(struct tutti_device *gpu);
+};
+
+#endif
