@@ -17,7 +17,7 @@ from torch import Tensor
 from comms_functional_test import Collective, PLAIN, Tensors, alone, given, loss_of, of_op, same
 from comms_support import COLLECTIVES, Case, check, new_comm
 from ranks import cases, on, raises
-from tutti_torch.comms import ReduceOp, functional
+from tutti_torch.comms import ReduceOp, WorkStatus, functional
 
 COMPILING = timedelta(seconds=400)  # one rank may be done long before another
 
@@ -65,9 +65,13 @@ def all_methods(comm: Any, rank: int, n: int, async_op: bool, backend: str) -> N
         works = [getattr(comm, name)(*arguments, async_op=async_op) for name, arguments, _ in made]
         if async_op:
             for work in works:
+                before = work.is_completed()
                 work.wait()
+                states.append((before, work.is_completed(), work.status() == WorkStatus.COMPLETED))
 
+    states: List[Any] = []
     compiled(run, backend)()
+    assert states == ([(False, True, True)] * len(made) if async_op else []), states
     for name, _, pairs in made:
         check(pairs, f"compiled {name}, async_op={async_op}")
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from comms_support import new_comm
 from ranks import cases, on, raises
-from tutti_torch.comms import ReduceOp, RedOpType, functional
+from tutti_torch.comms import ReduceOp, RedOpType, WorkStatus, functional
 
 Tensors = List[Tensor]
 FACTOR = 0.75
@@ -304,7 +304,8 @@ def methods_with_grad(rank: int, n: int, store: Any) -> None:
     x = torch.ones(4, requires_grad=True)
     y = comm.all_reduce(x * 2.0, ReduceOp.SUM, async_op=True)
     y.wait()
-    assert y.is_completed() and torch.equal(y.detach(), torch.full((4,), 2.0 * n))
+    assert y.status() == WorkStatus.COMPLETED and y.is_completed()
+    assert torch.equal(y.detach(), torch.full((4,), 2.0 * n))
     out = [torch.zeros(4) for _ in range(n)]
     gathered = comm.all_gather(out, y, async_op=False)
     sum(each.sum() for each in gathered).backward()

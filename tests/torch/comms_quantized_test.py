@@ -101,6 +101,7 @@ def dynamic(rank: int, n: int, store: dist.Store) -> None:
         counts = torch.zeros(n, dtype=torch.int64)
         work = comm.all_to_all_v_dynamic(output, torch.cat(sent), counts, torch.tensor(rows[rank]), turn % 3 == 0)
         work.wait()
+        assert turn % 3 == 0 or work.is_completed()
         want = torch.cat([torch.full(shape(rows[source][rank]), 100.0 * source + rank) for source in range(n)])
         assert counts.tolist() == [rows[source][rank] for source in range(n)], counts
         assert torch.equal(output[: len(want)], want) and bool((output[len(want) :] == -1).all())

@@ -152,6 +152,44 @@ class Threads(unittest.TestCase):
 
         on_threads(2, body)
 
+    def test_abort_ends_it(self) -> None:
+        """Of a reconfiguration that others never come to: at once, and it can be called again."""
+
+        def body(rank: int, n: int, store: dist.Store) -> None:
+            comm = seated(rank, n, "given up")
+            handles = exchange(store, "h", ["0", "1"], str(rank), comm.get_init_handle())
+            if rank == 0:
+                work = comm.reconfigure(1, handles, LONG)
+                began = time.monotonic()
+                threading.Timer(0.2, comm.abort).start()
+                with ranks.raises(RuntimeError, "'given up'", "aborted it before all members had come"):
+                    work.wait()
+                assert time.monotonic() - began < LONG.total_seconds() / 2
+                assert comm.is_aborted() and work.status() == tc.WorkStatus.ERROR
+                assert comm.get_rank() == -1
+            configure(comm, 2, handles, rank, n)
+            assert not comm.is_aborted()
+            comm.finalize()
+
+        on_threads(2, body)
+
+    def test_from_two_threads(self) -> None:
+        """One after the other, in some order; uuids tell which members meet."""
+        comm = seated(0, 1, "from two")
+        handles = [comm.get_init_handle()]
+        works: List[tc.TorchWork] = []
+        threads = [threading.Thread(target=lambda uuid=uuid: works.append(comm.reconfigure(uuid, handles, LONG)))
+                   for uuid in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for work in works:
+            work.wait()
+        assert len(works) == 8
+        check_sum(comm)
+        comm.finalize()
+
     def test_what_is_refused(self) -> None:
         comm, other = seated(0, 1, "refused"), seated(0, 1, "other")
         own, its = comm.get_init_handle(), other.get_init_handle()

@@ -290,8 +290,16 @@ def persistent(rank: int, n: int, store: dist.Store) -> None:
         comm.broadcast_p_exec(spreads, asynchronous).wait()
         assert source[0].item() == 10 * turn + n - 1
         comm.barrier_p_exec(meets, asynchronous).wait()
-    comm.all_reduce_p_free(sums)
+    for turn in range(20):  # nobody waits: each one follows the one before, whose handle is gone
+        comm.broadcast_p_exec(spreads, True)
+        comm.all_gather_p_exec(gathers, source if turn % 3 else source + 0, True)
+    works = [comm.all_reduce_p_exec(sums, True) for _ in range(6)]
+    comm.all_reduce_p_free(sums)  # what was started goes on
     comm.all_gather_p_free(gathers)
+    for work in works:
+        work.wait()
+    assert tensor[0].item() == (n * (n - 1) / 2 + n * 3) * n**6
+    assert output.view(n, 6)[:, 0].tolist() == [30.0 + n - 1] * n
     with ranks.raises(RuntimeError, "freed"):
         comm.all_reduce_p_exec(sums, False)
     with ranks.raises(RuntimeError, "freed"):
@@ -338,8 +346,17 @@ def every_call_recorded(rank: int, n: int, store: dist.Store) -> None:
     for make in COLLECTIVES:
         recorded(comm, make, Case(rank, n, 7, torch.float32, CPU))
     lists = [torch.zeros(6).view(2, 3).t()[r % 3] for r in range(n)]  # with holes between elements
-    spread = comm.scatter_p_init(torch.zeros(2), lists if rank == 0 else [], 0)
-    comm.scatter_p_exec(spread, False)
+    part, parts = torch.zeros(2), []
+    spread = comm.scatter_p_init(part, lists if rank == 0 else [], 0)
+    for turn in range(20):  # the lists are copied when it starts, which is not before the last copy was read
+        for r, one in enumerate(lists):
+            one.fill_(turn + r % 3)
+        work = comm.scatter_p_exec(spread, True)
+        if rank % 2:
+            work.wait()
+            parts.append(part[1].item())
+    work.wait()
+    assert part[1].item() == 19 + rank % 3 and (not parts or parts == [turn + rank % 3 for turn in range(20)]), parts
     comm.scatter_p_free(spread)
     with ranks.raises(RuntimeError, "scatter", "freed"):
         comm.scatter_p_exec(spread, False)

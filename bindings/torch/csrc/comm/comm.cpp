@@ -52,7 +52,7 @@ std::shared_ptr<Comm> Comm::adopt(const Comm &parent, tutti_comm *handle)
     return std::shared_ptr<Comm>(new Comm(parent.context_, handle));
 }
 
-/* Polls a communicator that is being made, so that signals are seen. */
+/* Polls a communicator that is being made, so that signals are seen, and that it was given up. */
 static tutti_status until_ready(tutti_comm *comm, tutti_error *error)
 {
     auto pause = std::chrono::microseconds(20);
@@ -60,6 +60,7 @@ static tutti_status until_ready(tutti_comm *comm, tutti_error *error)
     for (;;) {
         tutti_status status = tutti_comm_state(comm, error);
         if (status != TUTTI_PENDING) return status;
+        if (UntilGivenUp::is_given_up()) C10_THROW_ERROR(DistBackendError, "tutti: the creation was given up");
         std::this_thread::sleep_for(pause);
         pause = std::min(pause * 2, std::chrono::microseconds(1000));
         auto now = std::chrono::steady_clock::now();

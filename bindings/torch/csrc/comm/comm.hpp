@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <tutti/tutti.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,6 +29,21 @@ struct Place {
     {
         return std::tie(seat, option, value) < std::tie(other.seat, other.option, other.value);
     }
+};
+
+/* While one lives, this thread makes no communicator any more once the flag is set: that ends with an error. */
+class UntilGivenUp
+{
+  public:
+    explicit UntilGivenUp(const std::atomic<bool> &flag) : before_(current_) { current_ = &flag; }
+    ~UntilGivenUp() { current_ = before_; }
+    UntilGivenUp(const UntilGivenUp &) = delete;
+    UntilGivenUp &operator=(const UntilGivenUp &) = delete;
+    static bool is_given_up() { return current_ && *current_; }
+
+  private:
+    inline static thread_local const std::atomic<bool> *current_ = nullptr;
+    const std::atomic<bool> *before_;
 };
 
 class Comm

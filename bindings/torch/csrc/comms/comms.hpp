@@ -16,6 +16,7 @@
 
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -122,8 +123,8 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     /* ---- ends, and new beginnings ---- */
     void finalize();
     bool is_finalized() const;
-    void abort();
     bool is_abort_supported() const { return !foreign_; }
+    void abort();            /* ends a reconfiguration that is under way, too */
     bool is_aborted() const; /* or failed otherwise: calls return errors */
     InitHandle init_handle();
     /* Collective over the owners of the handles. Returns at once; calls that follow wait for it. */
@@ -159,8 +160,11 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     Ptr child(const std::vector<int> &ranks, const std::string &name, CommOptions options);
     std::string algorithm_for(const Request &request) const;
     void deregister_all();
-    void await_reconfigured() const;
-    void replace_backend(const ReconfigureOptions &options, size_t place);
+    struct Change; /* a reconfiguration: reconfigure.cpp */
+    std::unique_lock<std::mutex> settled() const;
+    std::shared_ptr<Change> begin_change(int64_t uuid);
+    c10::intrusive_ptr<Backend> new_members(const ReconfigureOptions &options, size_t place, Change &change);
+    bool end_change(const std::shared_ptr<Change> &change, c10::intrusive_ptr<Backend> made);
 
     const std::string backend_name_, name_;
     const c10::Device device_;
@@ -180,14 +184,13 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     std::set<int64_t> uuids_; /* of reconfigurations so far */
     StorePtr own_store_;      /* where others meet this rank; serves from the first init_handle on */
     InitHandle init_handle_;
-    std::shared_future<void> reconfigured_;
+    std::shared_ptr<Change> change_; /* under way, and whoever needs the members waits; null: none is */
     struct Registered {
         Tensor tensor;
         std::shared_ptr<Comm> comm;
         tutti_mem *memory;
     };
     std::vector<Registered> registered_;
-    std::atomic<bool> pending_{false}; /* a reconfiguration is under way */
     std::atomic<bool> aborted_{false}; /* by this rank, since it has these members */
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /* Functions that are told of a communicator's calls: before each (what is asked for) and after each (what came of it).
- * They run on the caller's thread, with the GIL if it has it. While there are none a call reads one word. Thread-safe:
- * a hook that is removed during a call may be told of that one. */
+ * They run on the caller's thread, with the GIL if it has it. While there are none a call reads one word of each kind.
+ * Thread-safe: a hook that is removed during a call may be told of that one. */
 
 #include "comms/request.hpp"
 #include "comms/torch_work.hpp"

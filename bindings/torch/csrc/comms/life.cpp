@@ -321,8 +321,7 @@ std::shared_ptr<c10::Allocator> mem_allocator_of(const std::string &backend)
 
 c10::intrusive_ptr<Backend> TorchComm::backend() const
 {
-    await_reconfigured();
-    std::lock_guard<std::mutex> guard(mutex_);
+    const auto guard = settled();
     if (C10_LIKELY(backend_.defined())) return backend_;
     TORCH_CHECK(!foreign_, "tutti: communicator '", name_, "' is one of backend '", backend_name_, "'");
     TORCH_CHECK(!finalized_, "tutti: communicator '", name_, "' is finalized already");
@@ -331,22 +330,19 @@ c10::intrusive_ptr<Backend> TorchComm::backend() const
 
 int TorchComm::rank() const
 {
-    if (pending_) await_reconfigured();
-    std::lock_guard<std::mutex> guard(mutex_);
+    const auto guard = settled();
     return rank_;
 }
 
 int TorchComm::size() const
 {
-    if (pending_) await_reconfigured();
-    std::lock_guard<std::mutex> guard(mutex_);
+    const auto guard = settled();
     return size_;
 }
 
 std::vector<int> TorchComm::ranks() const
 {
-    if (pending_) await_reconfigured();
-    std::lock_guard<std::mutex> guard(mutex_);
+    const auto guard = settled();
     return ranks_;
 }
 
@@ -371,10 +367,9 @@ void TorchComm::set_timeout(milliseconds timeout)
 {
     TORCH_CHECK(timeout.count() > 0, "tutti: set_timeout on ", described(), ": the timeout must be more than 0, not ",
                 timeout.count(), " ms");
-    await_reconfigured();
     c10::intrusive_ptr<Backend> backend;
     {
-        std::lock_guard<std::mutex> guard(mutex_);
+        const auto guard = settled();
         options_.timeout = timeout;
         backend = backend_;
     }
@@ -432,11 +427,11 @@ void TorchComm::deregister_all()
 void TorchComm::finalize()
 {
     const WithoutGil without_gil;
-    await_reconfigured();
+    settled();
     pre_hooks_.tell(SIZE_MAX, Request{OpName::finalize, {}, {}});
     c10::intrusive_ptr<Backend> backend;
     {
-        std::lock_guard<std::mutex> guard(mutex_);
+        const auto guard = settled();
         TORCH_CHECK(!finalized_, "tutti: finalize: communicator '", name_, "' is finalized already");
         finalized_ = true;
         backend.swap(backend_);
@@ -461,35 +456,6 @@ TorchComm::~TorchComm()
         TORCH_WARN("tutti: communicator '", name_,
                    "' was destroyed without finalize(); its calls in flight are waited for");
     deregister_all();
-}
-
-void TorchComm::abort()
-{
-    c10::intrusive_ptr<Backend> backend;
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-        backend = backend_;
-    }
-    TORCH_CHECK(!foreign_, "tutti: abort: backend '", backend_name_, "' can not");
-    aborted_ = true;
-    if (backend) backend->abort();
-    fate_->tell_hooks();
-}
-
-/* That another rank aborted is for a rank that calls: before its first call, it has a communicator that it can abort.
- */
-bool TorchComm::is_aborted() const
-{
-    c10::intrusive_ptr<Backend> backend;
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-        backend = backend_;
-    }
-    if (!backend || backend->state() >= 0) return false;
-    tutti_error error;
-    tutti_comm_state(backend->host_comm()->handle(), &error);
-    const bool by_another = error.status == TUTTI_ERR_ABORTED && error.peer != backend->getRank();
-    return aborted_ || !by_another || backend->getSequenceNumberForGroup() > 0;
 }
 
 } // namespace tutti_torch

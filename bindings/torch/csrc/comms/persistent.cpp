@@ -4,8 +4,10 @@
 
 #include "comms/persistent.hpp"
 
+#include "base/cuda.hpp"
 #include "base/errors.hpp"
 #include "comms/told.hpp"
+#include "device/events.hpp"
 
 #include <algorithm>
 
@@ -38,7 +40,13 @@ static bool is_on_host(const Call &call)
            std::all_of(call.outputs.begin(), call.outputs.end(), on_host) && !(call.device && !call.device->is_cpu());
 }
 
-static tutti_persistent *record_call(const Call &call, tutti_comm *comm)
+/* In a graph, the graph's order is all there is. */
+static bool is_in_capture(c10::Device place)
+{
+    return place.is_cuda() && is_captured(native_stream(current_stream(place)));
+}
+
+static std::shared_ptr<tutti_persistent> record_call(const Call &call, tutti_comm *comm)
 {
     Start start;
     start.comm = comm;
@@ -50,7 +58,7 @@ static tutti_persistent *record_call(const Call &call, tutti_comm *comm)
     check(tutti_persistent_record());
     (void)call.launch(start); /* the end tells */
     check(tutti_persistent_end(&made));
-    return made;
+    return {made, tutti_persistent_destroy};
 }
 
 std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, Request request)
@@ -66,10 +74,10 @@ std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, 
         made->of_ = made->comm_->backend()->host_comm();
         made->call_->first = nullptr; /* what it found under way now */
         made->pack_ = packing(*made->call_, made->request_);
-        if (!is_on_host(*made->call_)) return;
-        made->recorded_ = record_call(*made->call_, made->of_->handle());
-        made->call_->launch = [recorded = made->recorded_](const Start &s) {
-            return tutti_persistent_start(recorded, s.work);
+        made->on_host_ = is_on_host(*made->call_);
+        if (!made->on_host_) return;
+        made->call_->launch = [recorded = record_call(*made->call_, made->of_->handle())](const Start &s) {
+            return tutti_persistent_start(recorded.get(), s.work);
         };
     });
     return made;
@@ -82,33 +90,47 @@ TorchComm::WorkPtr Persistent::start(bool async_op)
     return comm_->told(request, [&] {
         return comm_->in_words(text_of(request.name), [&] {
             const c10::intrusive_ptr<Backend> backend = comm_->backend();
-            Call call;
-            {
-                std::lock_guard<std::mutex> guard(mutex_);
-                TORCH_CHECK(call_, "the persistent call was freed");
-                TORCH_CHECK(backend->host_comm() == of_, "the persistent call is of before the reconfiguration");
-                call = *call_;
-                if (pack_) pack_();
-            }
+            const c10::Device place = comm_->place_for(request);
+            std::lock_guard<std::mutex> guard(mutex_);
+            TORCH_CHECK(call_, "the persistent call was freed");
+            TORCH_CHECK(backend->host_comm() == of_, "the persistent call is of before the reconfiguration");
+            const bool keeps = on_host_ || (pack_ && !is_in_capture(place));
+            if (keeps) await_last();
+            if (pack_) pack_();
+            Call call = *call_;
             call.async = async_op;
-            return comm_->handle_of(backend->submit(std::move(call)), async_op, comm_->place_for(request));
+            c10::intrusive_ptr<c10d::Work> work = backend->submit(std::move(call));
+            last_ = keeps ? work : nullptr;
+            return comm_->handle_of(std::move(work), async_op, place);
         });
     });
+}
+
+/* Its error is told by its own handle. */
+void Persistent::await_last()
+{
+    if (!last_) return;
+    try {
+        last_->wait();
+    } catch (const c10::Error &) {
+    }
+    last_ = nullptr;
+}
+
+void Persistent::follow_last()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    await_last();
 }
 
 void Persistent::release()
 {
     std::lock_guard<std::mutex> guard(mutex_);
     TORCH_CHECK(call_, "tutti: ", text_of(request_.name), ": the persistent call was freed already");
-    call_.reset();
+    call_.reset(); /* what is queued has its own */
     pack_ = nullptr;
-    tutti_persistent_destroy(std::exchange(recorded_, nullptr));
+    last_ = nullptr;
     of_.reset();
-}
-
-Persistent::~Persistent()
-{
-    tutti_persistent_destroy(recorded_);
 }
 
 std::shared_ptr<Persistent> TorchComm::persist(Request request)
@@ -132,6 +154,7 @@ TorchComm::WorkPtr AllGatherP::start(const Tensor &input, bool async_op)
                                        : requests::all_gather_single(outputs_[0], input, async_op);
             request.hints = hints_;
             request.timeout = timeout_;
+            if (last_) last_->follow_last();
             last_ = comm_->persist(std::move(request));
         }
         call = last_;

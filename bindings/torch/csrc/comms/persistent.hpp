@@ -16,25 +16,27 @@ class Persistent
 {
   public:
     static std::shared_ptr<Persistent> record(std::shared_ptr<TorchComm> comm, Request request);
-    ~Persistent();
     Persistent(const Persistent &) = delete;
     Persistent &operator=(const Persistent &) = delete;
 
-    /* As the call itself. What was started is to be over before it is started again. */
+    /* As the call itself. It reads and writes the same tensors each time, so it follows what was started before. */
     TorchComm::WorkPtr start(bool async_op);
-    void release(); /* RuntimeError afterwards */
+    void follow_last(); /* waits for that: on a device, its current stream does */
+    void release();     /* RuntimeError afterwards */
     const Request &request() const { return request_; }
 
   private:
     Persistent(std::shared_ptr<TorchComm> comm, Request request);
+    void await_last(); /* with mutex_ */
 
     const std::shared_ptr<TorchComm> comm_;
     Request request_;
+    bool on_host_ = false;
     std::mutex mutex_; /* below */
     std::optional<Call> call_;
-    std::function<void()> pack_; /* before each start; null: the call reads the tensors themselves */
-    std::shared_ptr<Comm> of_;   /* the communicator it was recorded on */
-    tutti_persistent *recorded_ = nullptr;
+    std::function<void()> pack_;          /* before each start; null: the call reads the tensors themselves */
+    std::shared_ptr<Comm> of_;            /* the communicator it was recorded on */
+    c10::intrusive_ptr<c10d::Work> last_; /* null: nobody has to wait for it */
 };
 
 /* torchcomms' own: the output (or a list of them) is known beforehand, the input comes with each start. */

@@ -76,6 +76,21 @@ void check_words(const char *call, const char *name, const Tensor &tensor, int64
                       tensor.scalar_type());
 }
 
+/* Elements of a row of dimension 0. */
+int64_t row_of(const Tensor &tensor)
+{
+    return tensor.dim() > 1 && tensor.size(0) > 0 ? tensor.numel() / tensor.size(0) : 1;
+}
+
+/* The library counts elements, the caller rows. */
+void count_elements(Call &call, int64_t row)
+{
+    const Tensor rows = call.outputs[1], elements = at::empty_like(rows);
+    call.inputs[1] = call.inputs[1] * row;
+    call.outputs[1] = elements;
+    call.unpack = [rows, elements, row] { rows.copy_(at::div(elements, row, "floor")); };
+}
+
 Started start_dynamic(Backend &backend, Request &request)
 {
     const char *name = "all_to_all_v_dynamic";
@@ -86,6 +101,8 @@ Started start_dynamic(Backend &backend, Request &request)
     check_words(name, "the counts of what comes", request.outputs[1], backend.getSize(), at::kLong);
     check_words(name, "status", request.outputs[2], 1, at::kInt);
     const Wire sent = wire_of(input), room = wire_of(output);
+    const int64_t row = row_of(input.numel() > 0 ? input : output);
+    if (row > 1) count_elements(call, row);
     call.launch = [sent, room](const Start &s) {
         struct tutti_all_to_all_v_dynamic what {
         }; /* a function has that name, too */

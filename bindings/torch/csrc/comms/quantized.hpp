@@ -19,7 +19,7 @@ namespace requests
 /* bfloat16 with stochastic rounding, unless a hint says otherwise. seed: one int64, on the host or beside output. */
 Request reduce_scatter_quantized(const Tensor &output, const Tensor &input, const ReduceOp &op, const Tensor &seed,
                                  bool async_op);
-/* Counts are elements, int64, one a rank; status: one int32. All where the data is. */
+/* Counts are rows of dimension 0, int64, one a rank; status: one int32. All where the data is. */
 Request all_to_all_v_dynamic(const Tensor &output, const Tensor &input, const Tensor &output_counts,
                              const Tensor &input_counts, const Tensor &status, bool async_op);
 /* values: equal blocks, as many as there are indices, which are numbers of blocks of output. */

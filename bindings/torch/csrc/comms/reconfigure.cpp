@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* New members for a communicator. Each process serves a store of its own, whose address is in its handle; those who are
- * to become one communicator meet in the store of the first of them. So nothing that is needed was made by somebody who
- * may be gone, and processes that joined later are found like all others. */
+/* New members for a communicator, and the abort of those that it has, or is about to have. Each process serves a store
+ * of its own, whose address is in its handle; those who are to become one communicator meet in the store of the first
+ * of them. So nothing that is needed was made by somebody who may be gone, and processes that joined later are found
+ * like all others. */
 
 #include "comms/environment.hpp"
 #include "comms/hints.hpp"
@@ -88,51 +89,86 @@ class Reconfiguration final : public TorchWork
     const std::shared_future<void> done_;
 };
 
-void TorchComm::await_reconfigured() const
+struct TorchComm::Change {
+    std::promise<void> promise; /* kept by who takes the change from the communicator */
+    const std::shared_future<void> done{promise.get_future()};
+    std::atomic<bool> given_up{false};
+    c10::intrusive_ptr<Backend> old; /* while its calls end; the communicator's mutex guards it */
+};
+
+/* With mutex_ taken, and no change under way. */
+std::unique_lock<std::mutex> TorchComm::settled() const
 {
-    if (C10_LIKELY(!pending_.load(std::memory_order_acquire))) return;
-    const WithoutGil without_gil;
-    std::shared_future<void> done;
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-        done = reconfigured_;
+    for (;;) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        if (C10_LIKELY(!change_)) return lock;
+        const std::shared_future<void> done = change_->done;
+        lock.unlock();
+        const WithoutGil without_gil;
+        while (done.wait_for(signals_every) != std::future_status::ready) check_signals();
     }
-    while (done.valid() && done.wait_for(signals_every) != std::future_status::ready) check_signals();
+}
+
+/* From now on there are no members. */
+std::shared_ptr<TorchComm::Change> TorchComm::begin_change(int64_t uuid)
+{
+    auto change = std::make_shared<Change>();
+    const auto guard = settled();
+    TORCH_CHECK(!finalized_, "tutti: reconfigure: communicator '", name_, "' is finalized already");
+    TORCH_CHECK(uuids_.insert(uuid).second, "tutti: reconfigure of communicator '", name_, "': the uuid ", uuid,
+                " was used before");
+    change->old.swap(backend_);
+    rank_ = size_ = -1;
+    ranks_.clear();
+    aborted_ = false;
+    change_ = change;
+    return change;
 }
 
 /* By a thread of its own. */
-void TorchComm::replace_backend(const ReconfigureOptions &options, size_t place)
+c10::intrusive_ptr<Backend> TorchComm::new_members(const ReconfigureOptions &options, size_t place, Change &change)
 {
-    c10::intrusive_ptr<Backend> old;
+    const UntilGivenUp until(change.given_up);
     StorePtr own;
     milliseconds timeout;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        old.swap(backend_);
         own = own_store_;
         timeout = options.timeout.value_or(options_.timeout);
-        rank_ = size_ = -1;
-        ranks_.clear();
     }
-    if (old) {
+    if (change.old) {
         deregister_all();
-        old->flush_within(timeout / 2, "its communicator is reconfigured");
-        old->shutdown();
-        old.reset();
+        change.old->flush_within(timeout / 2, "its communicator is reconfigured");
+        change.old->shutdown();
+        c10::intrusive_ptr<Backend> ended;
+        std::lock_guard<std::mutex> guard(mutex_);
+        ended.swap(change.old);
     }
     const StorePtr meeting = place == 0 ? own : connect_store(address_of(options.handles[0]), timeout);
     const StorePtr store =
         c10::make_intrusive<c10d::PrefixStore>(c10::str("reconfigure/", name_, "/", options.uuid), meeting);
-    c10::intrusive_ptr<Backend> made =
-        backend_of(store, int(place), int(options.handles.size()), {name_, device_, timeout, place_});
-    std::lock_guard<std::mutex> guard(mutex_);
-    made->setTimeout(options_.timeout);
-    fate_->renew();
-    aborted_ = false;
-    rank_ = int(place);
-    size_ = int(options.handles.size());
-    for (int r = 0; r < size_; r++) ranks_.push_back(r);
-    backend_ = std::move(made);
+    return backend_of(store, int(place), int(options.handles.size()), {name_, device_, timeout, place_});
+}
+
+/* False: it was given up, and who did that has told so. */
+bool TorchComm::end_change(const std::shared_ptr<Change> &change, c10::intrusive_ptr<Backend> made)
+{
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        if (change_ == change) {
+            change_.reset();
+            if (!made) return true;
+            made->setTimeout(options_.timeout);
+            fate_->renew();
+            rank_ = made->getRank();
+            size_ = made->getSize();
+            for (int r = 0; r < size_; r++) ranks_.push_back(r);
+            backend_ = std::move(made);
+            return true;
+        }
+    }
+    if (made) made->abort(); /* the others have this rank among them */
+    return false;
 }
 
 TorchComm::WorkPtr TorchComm::reconfigure(ReconfigureOptions options)
@@ -147,32 +183,72 @@ TorchComm::WorkPtr TorchComm::reconfigure(ReconfigureOptions options)
     const auto place = std::find(options.handles.begin(), options.handles.end(), own);
     TORCH_CHECK(place != options.handles.end(), who, "this rank's handle is not among the ", options.handles.size(),
                 " given");
-    await_reconfigured();
-    std::promise<void> promise;
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-        TORCH_CHECK(uuids_.insert(options.uuid).second, who, "the uuid ", options.uuid, " was used before");
-        reconfigured_ = promise.get_future().share();
-        pending_ = true;
-    }
-    WorkPtr work = c10::make_intrusive<Reconfiguration>(reconfigured_);
+    std::shared_ptr<Change> change = begin_change(options.uuid);
+    WorkPtr work = c10::make_intrusive<Reconfiguration>(change->done);
     const size_t index = size_t(place - options.handles.begin());
-    std::thread([self = shared_from_this(), options = std::move(options), promise = std::move(promise),
-                 index]() mutable {
+    std::thread([self = shared_from_this(), options = std::move(options), change = std::move(change), index]() mutable {
+        c10::intrusive_ptr<Backend> made;
         std::exception_ptr failed;
         try {
-            self->replace_backend(options, index);
+            made = self->new_members(options, index, *change);
         } catch (...) {
             failed = std::current_exception();
         }
-        self->pending_ = false;
+        const bool is_ours = self->end_change(change, std::move(made));
         self.reset();
+        if (!is_ours) return;
         if (failed)
-            promise.set_exception(failed);
+            change->promise.set_exception(failed);
         else
-            promise.set_value();
+            change->promise.set_value();
     }).detach();
     return work;
+}
+
+/* ---- abort ---- */
+
+static std::exception_ptr given_up(const std::string &name)
+{
+    try {
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: reconfigure of communicator '", name,
+                                                   "': this rank aborted it before all members had come"));
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+void TorchComm::abort()
+{
+    TORCH_CHECK(!foreign_, "tutti: abort: backend '", backend_name_, "' can not");
+    c10::intrusive_ptr<Backend> backend;
+    std::shared_ptr<Change> change;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        change.swap(change_);
+        backend = change ? change->old : backend_;
+        if (change) change->given_up = true;
+        aborted_ = true;
+    }
+    if (backend) backend->abort();
+    if (change) change->promise.set_exception(given_up(name_));
+    fate_->tell_hooks();
+}
+
+/* That another rank aborted is for a rank that calls: before its first call, it has a communicator that it can abort.
+ */
+bool TorchComm::is_aborted() const
+{
+    c10::intrusive_ptr<Backend> backend;
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+        backend = backend_;
+    }
+    if (!backend) return aborted_;
+    if (backend->state() >= 0) return false;
+    tutti_error error;
+    tutti_comm_state(backend->host_comm()->handle(), &error);
+    const bool by_another = error.status == TUTTI_ERR_ABORTED && error.peer != backend->getRank();
+    return aborted_ || !by_another || backend->getSequenceNumberForGroup() > 0;
 }
 
 } // namespace tutti_torch

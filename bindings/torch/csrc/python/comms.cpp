@@ -80,7 +80,7 @@ static void define_collectives(CommClass &comm)
         "reduce_scatter_single whose data travels as bfloat16, rounded stochastically by the seed; other formats "
         "by the hint 'wire'.",
         "output", "input", "op", "seed", "async_op");
-    define_call(comm, "_all_to_all_v_dynamic", requests::all_to_all_v_dynamic, "Counts are elements.", "output",
+    define_call(comm, "_all_to_all_v_dynamic", requests::all_to_all_v_dynamic, "See all_to_all_v_dynamic.", "output",
                 "input", "output_counts", "input_counts", "status", "async_op");
     define_call(comm, "_all_reduce_sparse_block", requests::all_reduce_sparse_block, "See all_reduce_sparse_block.",
                 "output", "values", "indices", "op", "status", "async_op");

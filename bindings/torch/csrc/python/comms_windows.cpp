@@ -256,7 +256,7 @@ void Recorded<Arguments...>::define(CommClass &comm, const std::string &name, Re
              "Records the call, to be started again and again.");
     comm.def((name + "_p_exec").c_str(),
              [](TorchComm &, Persistent &handle, bool async_op) { return handle.start(async_op); }, py::arg("handle"),
-             py::arg("async_op"), Release(), "Starts it. What was started before is over.");
+             py::arg("async_op"), Release(), "Starts it, when what was started before is over.");
     comm.def((name + "_p_free").c_str(), [](TorchComm &, Persistent &handle) { handle.release(); }, py::arg("handle"),
              Release());
 }

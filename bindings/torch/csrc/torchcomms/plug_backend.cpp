@@ -129,9 +129,14 @@ void PluggedBackend::unregisterAbortHook(int64_t id)
     abort_handles_.erase(found);
 }
 
-/* They are kept, and never called: a graph that is replayed is the device's matter alone, no thread of ours sees it. */
+/* They are kept, and never called: a graph that is replayed is the device's matter alone, no thread of ours sees it.
+ * Logs register one with every communicator: where there are no graphs, that is nobody's loss. */
 void PluggedBackend::registerGraphReplayHook(int64_t id, torch::comms::GraphReplayHook hook)
 {
+    if (device_.is_cuda()) {
+        TORCH_WARN_ONCE("tutti: registerGraphReplayHook on ", comm_->described(),
+                        ": hooks of graph replays are never called; those of calls are, when a graph is captured");
+    }
     graphReplayHooks_.emplace(id, std::move(hook));
 }
 

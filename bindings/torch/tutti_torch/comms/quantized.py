@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Methods of TorchComm beyond torchcomms' own, in whole rows and without tensors that callers do not care for."""
+"""Methods of TorchComm beyond torchcomms' own, without tensors that callers do not care for."""
 
 import torch
 
@@ -10,27 +10,16 @@ def _status(beside):
     return torch.zeros(1, dtype=torch.int32, device=beside.device)
 
 
-def _row(tensor) -> int:
-    """Elements of a row of dimension 0."""
-    return tensor.numel() // tensor.size(0) if tensor.dim() > 1 and tensor.size(0) else 1
-
-
 def all_to_all_v_dynamic(self, output, input, output_split_sizes, input_split_sizes, async_op, hints=None, timeout=None,
                          status=None):
     """all_to_all_v_single whose receivers do not know how much comes: `input_split_sizes` (int64, rows of dimension 0
     for each rank) is a tensor beside `input`, and so is `output_split_sizes`, which becomes the rows from each rank,
     packed in `output`. On CUDA nothing waits for the host, and the call can be captured. Where something does not fit,
     nothing moves on any rank: `status`, one int32, becomes negative, and what the host sees raises an error."""
-    row = _row(input) if input.numel() else _row(output)
-    status = _status(input) if status is None else status
-    if row == 1:
-        return self._all_to_all_v_dynamic(
-            output, input, output_split_sizes, input_split_sizes, status, async_op, hints, timeout
-        )
-    counts = torch.empty_like(output_split_sizes)
-    work = self._all_to_all_v_dynamic(output, input, counts, input_split_sizes * row, status, False, hints, timeout)
-    torch.div(counts, row, rounding_mode="floor", out=output_split_sizes)
-    return work
+    return self._all_to_all_v_dynamic(
+        output, input, output_split_sizes, input_split_sizes, _status(input) if status is None else status, async_op,
+        hints, timeout,
+    )
 
 
 def device_alltoallv_single(self, output, input, output_split_sizes, input_split_sizes, async_op):

@@ -11,11 +11,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from ..._C import comms as _comms
 from ..known import facts
 from . import calls
 from .calls import Plan, plan, reducing, rows, window_plan
 
 Tensors = List[Tensor]
+WorkStatus = _comms.WorkStatus
 
 
 class Asked(NamedTuple):
@@ -26,7 +28,8 @@ class Asked(NamedTuple):
 
 
 class Finished:
-    """The handle of an asynchronous call in a compiled program."""
+    """The handle of an asynchronous call in a compiled program: a TorchWork whose call ends when it is waited for, as
+    what the compiler makes of the program decides when it runs."""
 
     def __init__(self, asked: Asked, ticket: Tensor) -> None:
         self.asked, self.ticket, self.done = asked, ticket, False
@@ -38,6 +41,12 @@ class Finished:
 
     def wait_blocking(self) -> None:
         self.wait()
+
+    def is_completed(self) -> bool:
+        return self.done
+
+    def status(self) -> WorkStatus:
+        return WorkStatus.COMPLETED if self.done else WorkStatus.INPROGRESS
 
 
 def deliver(asked: Asked, results: Tensors) -> Tensors:
@@ -283,6 +292,9 @@ class Handle:
 
     def is_completed(self) -> bool:
         return True
+
+    def status(self) -> WorkStatus:
+        return WorkStatus.COMPLETED
 
 
 class Result(Handle, torch.Tensor):
