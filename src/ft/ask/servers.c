@@ -76,6 +76,11 @@ const char *tutti_servers_authority(const struct tutti_servers *servers)
     return tutti_rpc_channel_authority(servers->channels[servers->now]);
 }
 
+uint32_t tutti_servers_n(const struct tutti_servers *servers)
+{
+    return servers->n;
+}
+
 /* ---- requests ---- */
 static void forget(struct tutti_asked *asked)
 {

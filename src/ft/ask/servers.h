@@ -39,6 +39,7 @@ void tutti_servers_ask(struct tutti_servers *servers, struct tutti_asked *asked)
 /* done is not called any more. */
 void tutti_servers_withdraw(struct tutti_asked *asked);
 bool tutti_asked_open(const struct tutti_asked *asked);
+uint32_t tutti_servers_n(const struct tutti_servers *servers);
 /* "host:port" of the one that is asked now. */
 const char *tutti_servers_authority(const struct tutti_servers *servers);
 

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define REST_LEASES 3
+
 enum role { FOLLOWS, TRIES, PREPARES, SYNCS, LEADS };
 
 struct row {
@@ -25,6 +27,7 @@ struct tutti_council {
     uint32_t yes;    /* members that have promised, one bit each */
     uint64_t number; /* of the last record of its ballot */
     uint64_t told;   /* records up to here are known to be decided */
+    bool refused;    /* it leads, and could not keep a record: it is to lead no more */
     struct {
         uint64_t acked, asked_ns; /* the last number that it keeps; when it was asked what it last answered */
     } peers[TUTTI_COUNCIL_MOST];
@@ -138,9 +141,17 @@ static void follow(struct tutti_council *c, uint64_t now)
     const uint64_t from = c->quiet_ns > now ? c->quiet_ns : now;
 
     c->role = FOLLOWS;
+    c->refused = false;
     c->since_ns = now;
     c->due_ns = from + c->options.lease_ns / 20 + by_chance(c, c->options.lease_ns / 2);
     if (led) c->out.leads(c->out.arg, false);
+}
+
+/* It can not keep what a leader has to: others have their turn before it tries again. */
+static void give_up(struct tutti_council *c, uint64_t now)
+{
+    follow(c, now);
+    c->due_ns += REST_LEASES * c->options.lease_ns;
 }
 
 /* The n-th largest of what most have. */
@@ -167,7 +178,7 @@ static uint64_t leads_until(const struct tutti_council *c, uint64_t now)
 
 bool tutti_council_leads(const struct tutti_council *c, uint64_t now)
 {
-    return c->role == LEADS && now < leads_until(c, now);
+    return c->role == LEADS && !c->refused && now < leads_until(c, now);
 }
 
 /* The record with the next number that most keep; NULL: there is none. */
@@ -216,7 +227,7 @@ static void synchronise(struct tutti_council *c, uint64_t now)
     c->number = c->told = 0;
     memset(c->peers, 0, sizeof c->peers);
     if (!keep_anew(c)) {
-        follow(c, now);
+        give_up(c, now);
         return;
     }
     ask_to_keep(c, now);
@@ -233,7 +244,7 @@ static void prepare(struct tutti_council *c, uint64_t now)
     c->role = PREPARES;
     c->yes = 1u << c->options.me;
     if (!promise(c, c->ballot)) {
-        follow(c, now);
+        give_up(c, now);
         return;
     }
     send_others(c, TUTTI_COUNCIL_PREPARE);
@@ -340,8 +351,10 @@ void tutti_council_received(struct tutti_council *c, const struct tutti_council_
 void tutti_council_tick(struct tutti_council *c, uint64_t now)
 {
     if (now < c->due_ns) return;
-    if ((c->role == LEADS && now >= leads_until(c, now)) ||
-        (c->role == SYNCS && now - c->since_ns > 2 * c->options.lease_ns))
+    if (c->refused)
+        give_up(c, now);
+    else if ((c->role == LEADS && now >= leads_until(c, now)) ||
+             (c->role == SYNCS && now - c->since_ns > 2 * c->options.lease_ns))
         follow(c, now);
     else if (c->role >= SYNCS)
         ask_to_keep(c, now);
@@ -360,7 +373,11 @@ enum tutti_status tutti_council_propose(struct tutti_council *c, const char *key
     const struct tutti_record record = {key, bytes, n, c->ballot, c->number + 1};
 
     if (!tutti_council_leads(c, now)) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "this lighthouse does not lead");
-    if (!keep(c, &record)) return tutti_fail(TUTTI_ERR_SYSTEM, "the lighthouse can not keep its state");
+    if (!keep(c, &record)) {
+        c->refused = c->options.n > 1; /* at the next tick: who proposes may be a part of what ends then */
+        if (c->refused) c->due_ns = now;
+        return tutti_fail(TUTTI_ERR_SYSTEM, "the lighthouse can not keep its state");
+    }
     c->number++;
     ask_to_keep(c, now);
     conclude(c, now);

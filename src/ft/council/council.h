@@ -15,7 +15,8 @@
  *   - who follows promises nothing to others for `lease` after it heard of the leader, nor after its own start. A
  * leader leads for less than a lease after it asked most of them and they answered. So there are not two at once, as
  * long as clocks run at nearly the same speed. Nobody asks for promises before most have said that they would give
- * them: who was cut off for a time disturbs nobody when it is back.
+ * them: who was cut off for a time disturbs nobody when it is back. A leader that can not keep a record, as its disk is
+ * full, leads no more, and lets others try first; one that is alone tries again.
  *
  * Thread: one at a time. Ownership: arguments are borrowed. Begin with council.c. */
 

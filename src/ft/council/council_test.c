@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Lighthouses and groups in simulated time, one life a seed: messages are late, lost and out of order, networks part,
- * processes die and come back with what they kept, disks refuse. In all of it no two quorums have one number, numbers
- * only grow, and nothing is published by two at once; and once all is well again, all groups are in one quorum soon. */
+ * processes die and come back with what they kept, disks refuse or are full. In all of it no two quorums have one
+ * number, numbers only grow, and nothing is published by two at once; and once all is well again, but for one disk
+ * maybe, all groups are in one quorum soon. */
 
 #include "test.h"
 
@@ -40,6 +41,7 @@ static uint32_t heap[MAIL], n_heap, spare[MAIL], n_spare;
 
 struct node {
     bool up;
+    uint64_t full;  /* its disk: no more records, from 2 on no more ballots, either */
     uint64_t clock; /* its clock is so much ahead */
     uint64_t promised;
     bool has_record;
@@ -138,6 +140,7 @@ static bool on_keep(void *arg, uint64_t promised, const struct tutti_record *rec
 {
     struct node *node = arg;
     if (!sim.calm && chance(100) == 0) return false;
+    if (node->full > (record ? 0 : 1)) return false;
     assert_true(promised >= node->promised);
     node->promised = promised;
     if (!record) return true;
@@ -342,6 +345,7 @@ static void be_calm(void)
         if (!sim.nodes[i].up) start_node(&sim.nodes[i]);
     for (uint32_t i = 0; i < GROUPS; i++)
         if (!sim.groups[i].up) sim.groups[i] = (struct group){.up = true};
+    if (sim.n > 1) sim.nodes[chance(sim.n)].full = chance(3); /* of one of them, maybe who leads */
 }
 
 static void deliver(void)

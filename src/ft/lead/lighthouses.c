@@ -8,7 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BEAT_NS (5 * TUTTI_NS_PER_S)   /* a lighthouse that does not answer a heartbeat for so long is lost */
+/* A lighthouse that does not answer a heartbeat for so long is lost: where there are others, one of them has taken over
+ * by then; who is alone may only be busy. */
+#define BEAT_NS (2 * TUTTI_LEASE_NS)
+#define BEAT_ALONE_NS (5 * TUTTI_LEASE_NS)
 #define PLAIN_NS (10 * TUTTI_NS_PER_S) /* so long one that does not know Step is not asked by it */
 #define LEAVE_NS (300 * TUTTI_NS_PER_MS)
 
@@ -138,6 +141,7 @@ static void on_beat(void *arg, enum tutti_rpc_status status, const char *message
 void lead_beat(void *arg, const struct tutti_manager_progress *progress)
 {
     struct tutti_ft_manager *lead = arg;
+    const uint64_t within = tutti_servers_n(lead->lighthouses) > 1 ? BEAT_NS : BEAT_ALONE_NS;
     Torchft__Progress packed = TORCHFT__PROGRESS__INIT;
     Torchft__LighthouseHeartbeatRequest request = TORCHFT__LIGHTHOUSE_HEARTBEAT_REQUEST__INIT;
 
@@ -150,8 +154,8 @@ void lead_beat(void *arg, const struct tutti_manager_progress *progress)
     request.progress = progress->n_ranks > 0 ? &packed : NULL;
     lead->beat = (struct tutti_asked){.path = "/torchft.LighthouseService/Heartbeat",
                                       .body = tutti_message_body(&request.base),
-                                      .deadline_ns = tutti_deadline_ns(BEAT_NS),
-                                      .reach_ns = BEAT_NS,
+                                      .deadline_ns = tutti_deadline_ns(within),
+                                      .reach_ns = within,
                                       .probe = true,
                                       .done = on_beat,
                                       .arg = lead};

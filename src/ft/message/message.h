@@ -13,6 +13,7 @@
 
 #define TUTTI_MESSAGE_BYTES ((size_t)4 << 20) /* the largest that torchft reads, and so do we */
 #define TUTTI_MESSAGE_TEXT 4096               /* of a name or an address */
+#define TUTTI_LEASE_NS TUTTI_NS_PER_S /* so long one of several lighthouses leads without hearing of the others */
 
 struct tutti_rpc_body *tutti_message_body(const ProtobufCMessage *message); /* NULL: out of memory */
 

@@ -32,13 +32,26 @@ static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, s
     torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
 }
 
+/* A stream is not passed on: its client asks the next lighthouse. */
+static void refuse_stream(const struct tutti_serve *serve, struct tutti_rpc_call *call)
+{
+    const char *leader = serve_leader(serve);
+    char text[400];
+
+    snprintf(text, sizeof text, "this lighthouse does not lead: %s", leader ? leader : "nobody does now");
+    tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, text);
+}
+
 struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     const char *name = tutti_rpc_job(call);
 
     if (!serve_leads(serve)) {
         note_presence(call, message, n);
-        serve_forward(serve, call, message, n);
+        if (serve->forwarded(tutti_rpc_path(call)))
+            serve_forward(serve, call, message, n);
+        else
+            refuse_stream(serve, call);
         return NULL;
     }
     struct serve_job *job = serve_job(serve, name[0] ? name : SERVE_DEFAULT);

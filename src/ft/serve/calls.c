@@ -162,23 +162,11 @@ static void on_config(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
     tutti_free(all);
 }
 
-/* A stream is not passed on: its client asks the next lighthouse. */
-static struct serve_job *job_to_subscribe(struct tutti_serve *serve, struct tutti_rpc_call *call)
-{
-    if (serve_leads(serve)) return serve_job_of(serve, call, NULL, 0);
-    const char *leader = serve_leader(serve);
-    char text[400];
-    snprintf(text, sizeof text, "this lighthouse does not lead: %s", leader ? leader : "nobody does now");
-    tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, text);
-    return NULL;
-}
-
 static void on_subscribe(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    struct serve_job *job = job_to_subscribe(arg, call);
+    struct serve_job *job = serve_job_of(arg, call, message, n);
     struct serve_subscriber *subscriber = job ? tutti_alloc(sizeof(*subscriber)) : NULL;
 
-    (void)message, (void)n;
     if (!job) return;
     if (!subscriber || !tutti_rpc_push(call, NULL)) {
         tutti_free(subscriber);

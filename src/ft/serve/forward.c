@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define AGAIN_NS (20 * TUTTI_NS_PER_MS)
-#define PATIENCE_NS (60 * TUTTI_NS_PER_S) /* of a call that has no deadline */
+#define PATIENCE_NS (60 * TUTTI_NS_PER_S)  /* of a call that has no deadline */
+#define LEADERLESS_NS (3 * TUTTI_LEASE_NS) /* after that others may have a leader: the client had better ask them */
 #define FORWARD "/tutti.CouncilService/Forward"
 
 struct serve_forward {
@@ -19,7 +20,7 @@ struct serve_forward {
     struct tutti_rpc_call *call;
     struct tutti_rpc_body *body;
     struct tutti_rpc_request *request; /* NULL: it waits for somebody to lead */
-    uint64_t deadline_ns;
+    uint64_t deadline_ns, since_ns;    /* since: it waits */
 };
 
 static void forget(struct serve_forward *forward)
@@ -28,6 +29,15 @@ static void forget(struct serve_forward *forward)
     if (forward->next) forward->next->from = forward->from;
     tutti_rpc_body_give(forward->body);
     tutti_free(forward);
+}
+
+static void refuse(struct serve_forward *forward, enum tutti_rpc_status status, const char *message)
+{
+    struct tutti_rpc_call *call = forward->call;
+
+    forget(forward);
+    tutti_rpc_set_note(call, 0);
+    tutti_rpc_fail(call, status, message);
 }
 
 static void try_again_later(struct tutti_serve *serve)
@@ -41,19 +51,20 @@ static void on_answer(void *arg, enum tutti_rpc_status status, const char *messa
     struct tutti_rpc_body *body = status == TUTTI_RPC_OK ? tutti_rpc_body_new(n) : NULL;
 
     forward->request = NULL;
+    forward->since_ns = tutti_now_ns();
     if (status == TUTTI_RPC_UNAVAILABLE) { /* it is gone, or leads no more */
         try_again_later(forward->serve);
+        return;
+    }
+    if (!body) {
+        refuse(forward, status == TUTTI_RPC_OK ? TUTTI_RPC_RESOURCE_EXHAUSTED : status, message);
         return;
     }
     struct tutti_rpc_call *call = forward->call;
     forget(forward);
     tutti_rpc_set_note(call, 0);
-    if (body) {
-        if (n > 0) memcpy(body->bytes, bytes, n);
-        tutti_rpc_reply(call, body);
-    } else {
-        tutti_rpc_fail(call, status == TUTTI_RPC_OK ? TUTTI_RPC_RESOURCE_EXHAUSTED : status, message);
-    }
+    if (n > 0) memcpy(body->bytes, bytes, n);
+    tutti_rpc_reply(call, body);
 }
 
 static void pass_on(struct serve_forward *forward)
@@ -86,6 +97,11 @@ static void take_back(struct serve_forward *forward)
     if (request) tutti__forward_request__free_unpacked(request, NULL);
 }
 
+static bool gives_up(const struct serve_forward *forward)
+{
+    return !forward->request && tutti_now_ns() - forward->since_ns > LEADERLESS_NS;
+}
+
 /* NULL: all are under way. */
 static struct serve_forward *first_waiting(const struct tutti_serve *serve)
 {
@@ -101,8 +117,13 @@ static void on_due(struct tutti_loop_timer *timer)
     struct serve_forward *forward;
 
     while (serve_leads(serve) && (forward = first_waiting(serve))) take_back(forward);
-    for (forward = serve->forwards; forward; forward = forward->next)
-        if (!forward->request) pass_on(forward);
+    for (struct serve_forward *next = serve->forwards; (forward = next);) {
+        next = forward->next;
+        if (gives_up(forward))
+            refuse(forward, TUTTI_RPC_UNAVAILABLE, "nobody leads the lighthouses that this one hears");
+        else if (!forward->request)
+            pass_on(forward);
+    }
 }
 
 static struct tutti_rpc_body *encode(const char *path, const char *job, const uint8_t *message, size_t n)
@@ -145,7 +166,8 @@ void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const
                                       .serve = serve,
                                       .call = call,
                                       .body = body,
-                                      .deadline_ns = deadline < most ? deadline : most};
+                                      .deadline_ns = deadline < most ? deadline : most,
+                                      .since_ns = tutti_now_ns()};
     if (forward->next) forward->next->from = &forward->next;
     serve->forwards = forward;
     serve->forwarding.due = on_due;

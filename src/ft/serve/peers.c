@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEASE_NS TUTTI_NS_PER_S
 #define BEAT_NS (150 * TUTTI_NS_PER_MS)
 #define TELL "/tutti.CouncilService/Tell"
 
@@ -24,6 +23,8 @@ struct serve_council {
     char *addresses; /* what the list's rows point into */
     const char *address[TUTTI_COUNCIL_MOST];
     struct tutti_rpc_channel *channels[TUTTI_COUNCIL_MOST]; /* NULL: its own */
+    struct tutti_rpc_channel *calls[TUTTI_COUNCIL_MOST];    /* ... for calls that are passed on, beside the council's */
+    uint32_t leader;                                        /* to whom they go; UINT32_MAX: nobody leads */
 };
 
 /* ---- messages ---- */
@@ -60,11 +61,22 @@ static void on_send(void *arg, uint32_t to, const struct tutti_council_message *
     struct serve_council *council = arg;
     struct tutti_rpc_body *body = encode(message);
 
-    if (body) tutti_rpc_send(council->channels[to], TELL, body, tutti_now_ns() + LEASE_NS, on_told, NULL);
+    if (body) tutti_rpc_send(council->channels[to], TELL, body, tutti_now_ns() + TUTTI_LEASE_NS, on_told, NULL);
+}
+
+/* What was passed on to who does not lead any more, and may be gone without a word, goes to the next one. */
+static void see_leader(struct serve_council *council)
+{
+    const uint32_t leader = tutti_council_leader(council->machine, tutti_now_ns()), old = council->leader;
+
+    council->leader = leader;
+    if (old != leader && old != UINT32_MAX && old != council->me)
+        tutti_rpc_channel_drop(council->calls[old], "another lighthouse leads now");
 }
 
 static void settle(struct serve_council *council)
 {
+    see_leader(council);
     tutti_loop_at(council->serve->loop, &council->timer, tutti_council_due(council->machine));
 }
 
@@ -163,8 +175,8 @@ const char *serve_leader(const struct tutti_serve *serve)
 
 struct tutti_rpc_channel *serve_leader_channel(const struct tutti_serve *serve)
 {
-    const uint32_t leader = tutti_council_leader(serve->council->machine, tutti_now_ns());
-    return leader == UINT32_MAX ? NULL : serve->council->channels[leader];
+    see_leader(serve->council);
+    return serve->council->leader == UINT32_MAX ? NULL : serve->council->calls[serve->council->leader];
 }
 
 enum tutti_status serve_ledger_begin(struct serve_job *job)
@@ -209,9 +221,11 @@ static enum tutti_status dial_peers(struct serve_council *council)
                                                         .address = council->address[i],
                                                         .max_message = SERVE_PEER_BYTES,
                                                         .secret = council->serve->config.secret,
-                                                        .dial_ns = LEASE_NS / 2,
+                                                        .dial_ns = TUTTI_LEASE_NS / 2,
                                                         .gives_up = true};
-        if (i != council->me) TUTTI_TRY(tutti_rpc_channel_open(&config, &council->channels[i]));
+        if (i == council->me) continue;
+        TUTTI_TRY(tutti_rpc_channel_open(&config, &council->channels[i]));
+        TUTTI_TRY(tutti_rpc_channel_open(&config, &council->calls[i]));
     }
     return TUTTI_OK;
 }
@@ -227,12 +241,13 @@ static void start(void *arg)
 enum tutti_status serve_council_open(struct tutti_serve *serve)
 {
     struct serve_council *council = serve->council = tutti_alloc(sizeof(*council));
-    struct tutti_council_options options = {.me = serve->config.number, .lease_ns = LEASE_NS, .beat_ns = BEAT_NS};
+    struct tutti_council_options options = {.me = serve->config.number, .lease_ns = TUTTI_LEASE_NS, .beat_ns = BEAT_NS};
     const struct tutti_council_out out = {council, on_send, on_keep, on_leads, on_decided};
 
     if (!council) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
     council->serve = serve;
     council->me = serve->config.number;
+    council->leader = UINT32_MAX;
     council->timer.due = on_due;
     TUTTI_TRY(read_peers(council, serve->config.peers));
     options.n = council->n;
@@ -254,7 +269,10 @@ void serve_council_close(struct tutti_serve *serve)
     struct serve_council *council = serve->council;
 
     if (!council) return;
-    for (uint32_t i = 0; i < council->n; i++) tutti_rpc_channel_close(council->channels[i]);
+    for (uint32_t i = 0; i < council->n; i++) {
+        tutti_rpc_channel_close(council->channels[i]);
+        tutti_rpc_channel_close(council->calls[i]);
+    }
     tutti_council_destroy(council->machine);
     serve_store_close(council->store);
     tutti_free(council->addresses);
