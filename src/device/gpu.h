@@ -21,6 +21,7 @@ struct tutti_gpu_block {
 struct tutti_gpu_launch {
     void *kernel, *stream;
     uint32_t blocks, threads, shared_bytes;
+    uint32_t args_bytes; /* of the kernel's parameter, for makers whose driver does not know it */
     bool overlaps; /* the kernel itself waits for all before it in the stream: where the device knows how, its blocks
                       take their places before that is over */
 };
@@ -28,7 +29,7 @@ struct tutti_gpu_launch {
 struct tutti_gpu_ops {
     /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
     void *(*kernel)(struct tutti_device *gpu, const char *name);
-    /* args: the kernel's one parameter, a struct by value. Between `enter` and `leave` of the device. */
+    /* args: the kernel's one parameter, a struct of args_bytes, by value. Between `enter` and `leave` of the device. */
     enum tutti_status (*launch)(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, const void *args);
     /* The identity of the allocation that holds the pointer, 0: the driver knows no such memory. Between `enter` and
      * `leave`; as fast as the device's `of`. */

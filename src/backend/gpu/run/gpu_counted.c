@@ -14,8 +14,11 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
 {
     const struct tutti_backend_counted *counted = call->counted;
     struct gpu_counted *x = &b->counted;
-    const struct tutti_gpu_launch how = {
-        .kernel = b->counted_tiles, .stream = stream, .blocks = blocks_of(b, counted), .threads = GPU_TILE_THREADS};
+    const struct tutti_gpu_launch how = {.kernel = b->counted_tiles,
+                                         .stream = stream,
+                                         .blocks = blocks_of(b, counted),
+                                         .threads = GPU_TILE_THREADS,
+                                         .args_bytes = sizeof(*x)};
     x->exchange.in = call->bind.input, x->exchange.out = call->bind.output;
     x->exchange.call.seq = call->seq;
     x->exchange.call.timeout_ns = gpu_timeout_ns(b);

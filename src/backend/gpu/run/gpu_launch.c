@@ -31,6 +31,12 @@ static bool overlaps(const struct gpu_backend *b, const struct gpu_step *step)
     return step->protocol <= GPU_BATCH_SENTINEL && b->alone && step->blocks * step->threads <= 16384;
 }
 
+static const uint32_t parameter_bytes[GPU_N_PROTOCOLS] = {
+    [GPU_LINES] = sizeof(struct gpu_exchange),       [GPU_SENTINEL] = sizeof(struct gpu_exchange),
+    [GPU_SENTINEL2] = sizeof(struct gpu_two_shot),   [GPU_BATCH_LINES] = sizeof(struct gpu_batch),
+    [GPU_BATCH_SENTINEL] = sizeof(struct gpu_batch), [GPU_TILES] = sizeof(struct gpu_exchange),
+    [GPU_DIRECT] = sizeof(struct gpu_direct),        [GPU_FOLD] = sizeof(struct gpu_fold)};
+
 /* The parameter of the step's kernel, which begins with its call. */
 static struct gpu_call *parameter_of(struct gpu_backend *b, struct gpu_step *step)
 {
@@ -71,13 +77,15 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
                                          .stream = stream,
                                          .blocks = step->blocks,
                                          .threads = step->threads,
+                                         .args_bytes = parameter_bytes[step->protocol],
                                          .overlaps = overlaps(b, step)};
     return b->gpu->ops->gpu->launch(b->gpu, &how, parameter);
 }
 
 static enum tutti_status meet(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream)
 {
-    struct tutti_gpu_launch how = {.kernel = b->meet, .stream = stream, .blocks = 1, .threads = MEET_THREADS};
+    struct tutti_gpu_launch how = {
+        .kernel = b->meet, .stream = stream, .blocks = 1, .threads = MEET_THREADS, .args_bytes = sizeof(b->meeting)};
     b->meeting.call.seq = call->seq;
     b->meeting.call.timeout_ns = gpu_timeout_ns(b);
     return b->gpu->ops->gpu->launch(b->gpu, &how, &b->meeting);

@@ -119,8 +119,11 @@ static enum tutti_status run_round(struct gpu_backend *b, const struct launch *l
 
 static enum tutti_status run_rounds(struct gpu_backend *b, const struct launch *launch, void *stream)
 {
-    const struct tutti_gpu_launch how = {
-        .kernel = b->messages, .stream = stream, .blocks = launch->blocks, .threads = GPU_TILE_THREADS};
+    const struct tutti_gpu_launch how = {.kernel = b->messages,
+                                         .stream = stream,
+                                         .blocks = launch->blocks,
+                                         .threads = GPU_TILE_THREADS,
+                                         .args_bytes = sizeof(b->lists)};
     if (launch->blocks == 0) return TUTTI_OK;
     b->lists.call.seq = launch->seq;
     b->lists.call.timeout_ns = gpu_timeout_ns(b);

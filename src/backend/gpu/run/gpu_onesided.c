@@ -66,6 +66,7 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
     if (copies) x.to = access->dest, x.from = access->source, x.bytes = access->bytes;
     const uint64_t units = (x.bytes / 16 + 31) / 32 * 32;
     const struct tutti_gpu_launch how = {.kernel = b->one.access,
+                                         .args_bytes = sizeof(x),
                                          .stream = stream,
                                          .blocks = 1,
                                          .threads = units < 32                   ? 32
@@ -139,7 +140,8 @@ enum tutti_status gpu_await(struct tutti_backend *backend, const struct tutti_ba
                               .index = await->index,
                               .compare = await->compare,
                               .from = await->from};
-    const struct tutti_gpu_launch how = {.kernel = b->one.await, .stream = stream, .blocks = 1, .threads = 32};
+    const struct tutti_gpu_launch how = {
+        .kernel = b->one.await, .stream = stream, .blocks = 1, .threads = 32, .args_bytes = sizeof(x)};
     if (!b->one.await) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s has no kernels for windows", b->base.ops->name);
     gpu_alarm(backend, &x.alarm);
     TUTTI_TRY(begin(&e));
