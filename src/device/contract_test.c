@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract of devices (device.h) over each of the list that is here, CUDA where there is a driver or its stand-in,
- * and over a third one that is unlike both. */
+/* The contract of devices (device.h) over each of the list that is here, CUDA and Level Zero where there is a driver or
+ * a stand-in, and over one for tests that is unlike them. */
 #include <string.h>
 
 #include "device/device.h"

@@ -3,8 +3,8 @@
 #define TUTTI_DEVICE_DEVICE_H
 
 /* The contract of devices: what runs kernels and moves bytes, behind one table of functions. This room may use base
- * alone. Begin with struct tutti_device_ops. Implementations: cpu/ (host memory, work is done at once) and cuda/
- * (NVIDIA's driver, opened with dlopen); a third one, for tests, is tests/fake_device.c.
+ * alone. Begin with struct tutti_device_ops. Implementations: cpu/ (host memory, work is done at once), cuda/
+ * (NVIDIA's driver, opened with dlopen) and level_zero/ (Intel's, the same way); one for tests is tests/fake_device.c.
  *
  * To add one: a folder here, with a table `const struct tutti_device_ops tutti_device_NAME`; the word X(NAME) in
  * TUTTI_DEVICES below; a row of the folder in src/rooms.txt. The contract suite (contract_test.c) takes it from the
@@ -184,7 +184,7 @@ struct tutti_device_ops {
 };
 
 /* The one list of devices: X(name). A device defines `const struct tutti_device_ops tutti_device_NAME`. */
-#define TUTTI_DEVICES(X) X(cuda) X(cpu)
+#define TUTTI_DEVICES(X) X(cuda) X(xpu) X(cpu)
 #define TUTTI_DEVICE_DECLARE(name) extern const struct tutti_device_ops tutti_device_##name;
 TUTTI_DEVICES(TUTTI_DEVICE_DECLARE)
 #undef TUTTI_DEVICE_DECLARE

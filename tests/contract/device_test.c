@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every call on memory of a device that is neither the host's nor CUDA's (fake_device.h): no back end serves it, so all
- * calls go through the host. Whoever touched its memory but by the device's functions would end the program. */
+/* Every call on memory of a device that no back end serves, so that all calls go through the host: one that is neither
+ * the host's nor CUDA's (fake_device.h; whoever touched its memory but by the device's functions would end the
+ * program), or the one of the list that an argument names. */
 #include "test.h"
 
 #include "comm/device/device.h"
@@ -16,9 +17,11 @@ struct batch {
     size_t n;
 };
 
+static const struct tutti_device_ops *kind = &fake_device;
+
 static int32_t ordinal_of(const struct rank *rank)
 {
-    return rank->index % FAKE_DEVICES;
+    return rank->index % (int32_t)kind->count();
 }
 
 static void run_cases(struct rank *rank, struct contract_memory *memory)
@@ -40,17 +43,17 @@ static void run_batch(struct rank *rank)
     void *stream = NULL;
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, ordinal_of(rank)));
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n == 0);
-    RANK_CHECK_OK(rank, fake_device.open(ordinal_of(rank), &device));
-    if (rank->index % 2) RANK_CHECK_OK(rank, fake_device.stream_create(device, &stream));
+    RANK_CHECK_OK(rank, kind->open(ordinal_of(rank), &device));
+    if (rank->index % 2) RANK_CHECK_OK(rank, kind->stream_create(device, &stream));
     contract_memory_init(&memory, device, stream);
     run_cases(rank, &memory);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     contract_memory_fini(&memory, rank->comm);
-    fake_device.stream_destroy(device, stream);
+    kind->stream_destroy(device, stream);
     tutti_comm_destroy(rank->comm);
     rank->comm = NULL;
-    fake_device.close(device);
+    kind->close(device);
 }
 
 /* Worlds are processes and threads by turns. */
@@ -84,9 +87,34 @@ static void other_kinds(void **state)
     assert_int_equal(ranks_run(&config, not_for_it), 0);
 }
 
-int main(void)
+/* Processes alone: drivers do not survive a fork. */
+static void every_call_named(void **state)
+{
+    struct batch batch;
+    struct contract_case *cases = contract_pairs(test_seed() + 62, &batch.n);
+    struct ranks_config config = {.n = 2, .forked = true, .deadline_s = 120, .arg = &batch};
+    (void)state;
+    assert_non_null(cases);
+    batch.cases = cases;
+    assert_int_equal(ranks_run(&config, run_batch), 0);
+    free(cases);
+}
+
+static const struct tutti_device_ops *device_named(const char *name)
+{
+    for (size_t i = 0; i < TUTTI_N_DEVICES; i++)
+        if (strcmp(tutti_devices[i]->name, name) == 0) return tutti_devices[i];
+    return NULL;
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(other_kinds)};
+    const struct CMUnitTest named[] = {cmocka_unit_test(every_call_named)};
+    if (argc > 1) {
+        kind = device_named(argv[1]);
+        return kind ? cmocka_run_group_tests_name("contract of a device", named, NULL, NULL) : 2;
+    }
     tutti_devices[TUTTI_DEVICE_cuda] = &fake_device;
     return cmocka_run_group_tests_name("contract device", tests, NULL, NULL);
 }

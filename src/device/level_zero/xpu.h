@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_DEVICE_LEVEL_ZERO_XPU_H
+#define TUTTI_DEVICE_LEVEL_ZERO_XPU_H
+
+/* Intel GPUs ("xpu", as PyTorch calls them) through Level Zero, whose loader is opened with dlopen at first use: one
+ * binary runs with or without a GPU, and without Intel's headers. This room may use base, device/device.h, and the
+ * kernels' header. Begin with xpu_device.c: functions that stand in its table do what device/device.h says of their
+ * entries; the others, for a back end and tests, are described here.
+ *
+ * Everything lives in one context of the driver: SYCL's default one where a SYCL library is in the process (PyTorch's,
+ * dpctl's), so that its memory and ours are of one context; else one of our own. Devices stay open with the process,
+ * and have their kernels loaded by then.
+ *
+ * A stream of the caller may be
+ *   - one of stream_create, or NULL: an immediate command list of ours;
+ *   - a sycl::queue * of a SYCL library of this process: asked for its native list or queue at each call;
+ *   - what tutti_xpu_adopt made of a raw command list or queue.
+ * Whatever it is, what is enqueued is barrier, work, barrier: in order whether the list is in order or not. Command
+ * lists are not thread-safe: calls here lock one another out, but not the caller's own ones and SYCL's; one thread at a
+ * time uses a stream.
+ *
+ * What is imported from other processes comes by a descriptor of theirs: see xpu_share.c. */
+
+#include "device/device.h"
+
+/* The functions that stand in the table of struct tutti_device_ops, as tutti_xpu_NAME. */
+/* clang-format off */
+#define TUTTI_XPU_TABLE(X) \
+    X(absence) X(count) X(driver_version) X(built_for) X(facts) X(reaches) X(open) X(close) X(current) X(in_use) X(of) \
+    X(alloc) X(alloc_shared) X(free) X(alloc_host) X(free_host) X(set) X(copy_now) X(holds) \
+    X(export_memory) X(unexport_memory) X(import_memory) X(unimport_memory) X(reach) \
+    X(stream_create) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
+    X(fold) \
+    X(event_create) X(event_destroy) X(event_record) X(event_query) X(elapsed)
+/* clang-format on */
+#define TUTTI_XPU_DECLARE(name) __typeof__(*((struct tutti_device_ops *)NULL)->name) tutti_xpu_##name;
+TUTTI_XPU_TABLE(TUTTI_XPU_DECLARE)
+#undef TUTTI_XPU_DECLARE
+
+/* ---- streams ---- */
+enum tutti_xpu_native { TUTTI_XPU_LIST, TUTTI_XPU_QUEUE }; /* an immediate command list; a command queue */
+/* A stream of what the caller made in Level Zero, and destroys after stream_destroy. Its context must be the one of
+ * tutti_device's `context`, or memory of the one be known in the other. */
+enum tutti_status tutti_xpu_adopt(struct tutti_device *xpu, enum tutti_xpu_native kind, void *native, void **stream);
+
+/* ---- kernels ---- */
+/* A kernel by its name in the .cl files, NULL if there is none. Look up once, not per launch. */
+void *tutti_xpu_kernel(struct tutti_device *xpu, const char *name);
+struct tutti_xpu_launch {
+    void *kernel, *stream;
+    uint32_t groups, group_size;
+    bool together; /* the groups wait for one another: all are resident at once, or the launch is refused */
+};
+/* args: the kernel's one parameter, a struct by value. */
+enum tutti_status tutti_xpu_launch(struct tutti_device *xpu, const struct tutti_xpu_launch *launch, const void *args,
+                                   size_t args_bytes);
+/* How many groups of that size are resident at once. */
+enum tutti_status tutti_xpu_resident(struct tutti_device *xpu, void *kernel, uint32_t group_size, uint32_t *groups);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The kernels that were built in: modules of SPIR-V, which the driver compiles when a device is opened, once a device
+ * and version of the driver (xpu_cache.c); and their launches. */
+
+#include "device/level_zero/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *tutti_xpu_built_for(void)
+{
+    return xpu_images_for;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct xpu_kernel *)a)->name, ((const struct xpu_kernel *)b)->name);
+}
+
+/* ---- modules ---- */
+
+/* What the driver's compiler says, in the log; *text is its first line. */
+static void log_read(const struct xpu_driver *driver, void *log, char *text, size_t room)
+{
+    size_t bytes = 0;
+    char *all = NULL;
+    snprintf(text, room, "no reason was given");
+    if (!log) return;
+    if (driver->module_log(log, &bytes, NULL) == XPU_RESULT_OK && bytes > 1) all = tutti_alloc(bytes + 1);
+    if (all && driver->module_log(log, &bytes, all) == XPU_RESULT_OK && all[0]) {
+        tutti_log(TUTTI_LOG_WARN, "Level Zero's compiler: %s", all);
+        snprintf(text, room, "%.*s", (int)strcspn(all, "\n"), all);
+    }
+    tutti_free(all);
+    driver->module_log_destroy(log);
+}
+
+static int module_make(const struct xpu *xpu, const struct xpu_module_desc *desc, void **module, char *text,
+                       size_t room)
+{
+    void *log = NULL;
+    const int result = xpu->driver->module_create(xpu->driver->context, xpu->device, desc, module, &log);
+    if (result != XPU_RESULT_OK)
+        log_read(xpu->driver, log, text, room);
+    else if (log)
+        xpu->driver->module_log_destroy(log);
+    return result;
+}
+
+static bool module_from_cache(const struct xpu *xpu, const struct xpu_image *image, void **module)
+{
+    void *native;
+    char text[256];
+    struct xpu_module_desc desc = {.structure = XPU_STRUCTURE_MODULE, .format = XPU_MODULE_NATIVE};
+    if (!xpu_cache_read(xpu, image, &native, &desc.bytes)) return false;
+    desc.image = native;
+    const bool made = module_make(xpu, &desc, module, text, sizeof text) == XPU_RESULT_OK;
+    tutti_free(native);
+    return made;
+}
+
+static void module_to_cache(const struct xpu *xpu, const struct xpu_image *image, void *module)
+{
+    size_t bytes = 0;
+    unsigned char *native = NULL;
+    if (xpu->driver->module_native(module, &bytes, NULL) == XPU_RESULT_OK && bytes > 0) native = tutti_alloc(bytes);
+    if (native && xpu->driver->module_native(module, &bytes, native) == XPU_RESULT_OK)
+        xpu_cache_write(xpu, image, native, bytes);
+    tutti_free(native);
+}
+
+static enum tutti_status module_load(const struct xpu *xpu, const struct xpu_image *image, void **module)
+{
+    char text[256];
+    const struct xpu_module_desc desc = {.structure = XPU_STRUCTURE_MODULE,
+                                         .format = XPU_MODULE_SPIRV,
+                                         .image = image->begin,
+                                         .bytes = (size_t)(image->end - image->begin)};
+    if (module_from_cache(xpu, image, module)) return TUTTI_OK;
+    const int result = module_make(xpu, &desc, module, text, sizeof text);
+    if (result != XPU_RESULT_OK)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                          "XPU device %d (%s) can not run the kernels that were built in (%s, 0x%x: %s): they are %s",
+                          xpu->seen.ordinal, xpu->seen.name, image->name, (unsigned)result, text, xpu_images_for);
+    module_to_cache(xpu, image, *module);
+    return TUTTI_OK;
+}
+
+/* ---- kernels ---- */
+
+static enum tutti_status kernel_make(struct xpu *xpu, void *module, const char *name)
+{
+    const struct xpu_kernel_desc desc = {.structure = XPU_STRUCTURE_KERNEL, .name = name};
+    struct xpu_kernel made = {.name = tutti_text_copy(name)};
+    if (!made.name) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the name of kernel %s", name);
+    int result = xpu->driver->kernel_create(module, &desc, &made.kernel);
+    if (result == XPU_RESULT_OK) result = xpu->driver->kernel_indirect(made.kernel, XPU_INDIRECT_ALL);
+    if (result == XPU_RESULT_OK)
+        xpu->kernels[xpu->n_kernels++] = made;
+    else
+        tutti_free(made.name);
+    return xpu_result(&xpu->seen, result, "zeKernelCreate");
+}
+
+/* All of a module, behind those that are there. The module stays with the process. */
+static enum tutti_status kernels_add(struct xpu *xpu, void *module)
+{
+    uint32_t n = 0;
+    enum tutti_status status =
+        xpu_result(&xpu->seen, xpu->driver->module_kernels(module, &n, NULL), "zeModuleGetKernelNames");
+    if (status < 0 || n == 0) return status;
+    const char **names = tutti_alloc_array(n, sizeof *names);
+    struct xpu_kernel *larger = tutti_alloc_array(xpu->n_kernels + n, sizeof *larger);
+    if (names && larger) {
+        if (xpu->n_kernels) memcpy(larger, xpu->kernels, xpu->n_kernels * sizeof *larger);
+        tutti_free(xpu->kernels);
+        xpu->kernels = larger;
+        status = xpu_result(&xpu->seen, xpu->driver->module_kernels(module, &n, names), "zeModuleGetKernelNames");
+        for (uint32_t i = 0; i < n && status == TUTTI_OK; i++) status = kernel_make(xpu, module, names[i]);
+    } else {
+        tutti_free(larger);
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for the names of %u kernels", n);
+    }
+    tutti_free((void *)names);
+    return status;
+}
+
+/* Where none were built in, devices have memory and streams alone: calls go through the host. */
+enum tutti_status xpu_kernels_load(struct xpu *xpu)
+{
+    const unsigned char *standin = xpu->driver->standin_kernels;
+    const struct xpu_image of_standin = {
+        .name = "the stand-in's", .begin = standin, .end = standin ? standin + 1 : NULL};
+    const struct xpu_image *images = standin ? &of_standin : xpu_images;
+    const size_t n = standin ? 1 : xpu_n_images;
+    for (size_t i = 0; i < n; i++) {
+        void *module = NULL;
+        TUTTI_TRY(module_load(xpu, &images[i], &module));
+        TUTTI_TRY(kernels_add(xpu, module));
+    }
+    if (xpu->n_kernels) qsort(xpu->kernels, xpu->n_kernels, sizeof *xpu->kernels, by_name);
+    return TUTTI_OK;
+}
+
+void xpu_kernels_unload(struct xpu *xpu)
+{
+    for (size_t i = 0; i < xpu->n_kernels; i++) {
+        xpu->driver->kernel_destroy(xpu->kernels[i].kernel);
+        tutti_free(xpu->kernels[i].name);
+    }
+    tutti_free(xpu->kernels);
+    xpu->kernels = NULL, xpu->n_kernels = 0;
+}
+
+void *tutti_xpu_kernel(struct tutti_device *device, const char *name)
+{
+    const struct xpu *xpu = xpu_of(device);
+    const struct xpu_kernel key = {.name = (char *)(uintptr_t)name};
+    const struct xpu_kernel *found =
+        xpu->n_kernels ? bsearch(&key, xpu->kernels, xpu->n_kernels, sizeof key, by_name) : NULL;
+    return found ? found->kernel : NULL;
+}
+
+/* ---- launches ---- */
+
+static int append_launch(const struct xpu_driver *driver, void *list, const void *job)
+{
+    const struct tutti_xpu_launch *launch = job;
+    const struct xpu_grid grid = {{launch->groups, 1, 1}};
+    return (launch->together ? driver->append_together : driver->append_kernel)(list, launch->kernel, &grid, NULL, 0,
+                                                                                NULL);
+}
+
+/* A kernel's group size and argument are the kernel's until it is appended. */
+enum tutti_status tutti_xpu_launch(struct tutti_device *device, const struct tutti_xpu_launch *launch, const void *args,
+                                   size_t args_bytes)
+{
+    struct xpu *xpu = xpu_of(device);
+    const struct xpu_work work = {.append = append_launch, .job = launch, .call = "launching a kernel"};
+    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
+    pthread_mutex_lock(&xpu->launching);
+    enum tutti_status status =
+        xpu_result(device, xpu->driver->kernel_group(launch->kernel, launch->group_size, 1, 1), "zeKernelSetGroupSize");
+    if (status == TUTTI_OK)
+        status = xpu_result(device, xpu->driver->kernel_argument(launch->kernel, 0, args_bytes, args),
+                            "zeKernelSetArgumentValue");
+    if (status == TUTTI_OK) status = xpu_enqueue(device, launch->stream, &work);
+    pthread_mutex_unlock(&xpu->launching);
+    return status;
+}
+
+enum tutti_status tutti_xpu_resident(struct tutti_device *device, void *kernel, uint32_t group_size, uint32_t *groups)
+{
+    struct xpu *xpu = xpu_of(device);
+    pthread_mutex_lock(&xpu->launching);
+    int result = xpu->driver->kernel_group(kernel, group_size, 1, 1);
+    if (result == XPU_RESULT_OK) result = xpu->driver->kernel_resident(kernel, groups);
+    pthread_mutex_unlock(&xpu->launching);
+    return xpu_result(device, result, "zeKernelSuggestMaxCooperativeGroupCount");
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Streams: which command list one is, and how something is enqueued on it. Ours are known by a table; any other handle
+ * is a SYCL queue. What goes to a command queue is a list of its own, which is used again when it is over. */
+
+#include "device/level_zero/driver.h"
+
+#define BUCKETS 256
+#define LOCKS 64
+#define SYNC_NS TUTTI_NS_PER_S /* then it is looked whether the device is still there */
+
+struct batch { /* a list for a command queue */
+    struct batch *next;
+    void *list;
+    struct xpu_mark *over;
+};
+struct xpu_stream {
+    struct xpu_stream *next; /* in its bucket, or of those that are to be destroyed */
+    struct xpu *xpu;
+    enum tutti_xpu_native kind;
+    void *native;
+    bool own;
+    struct xpu_mark *last; /* of one that is to be destroyed */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static struct xpu_stream *table[BUCKETS], *leaving;
+static struct batch *batches[XPU_DEVICES_MAX];                                         /* by device; that may run */
+static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER}; /* of lists, by their handles */
+
+static uint64_t place_of(const void *handle)
+{
+    return tutti_hash64(&handle, sizeof handle, 0);
+}
+
+/* ---- which stream ---- */
+
+/* Under the lock. */
+static struct xpu_stream **entry_of(const void *handle)
+{
+    struct xpu_stream **at = &table[place_of(handle) % BUCKETS];
+    while (*at && *at != handle) at = &(*at)->next;
+    return at;
+}
+
+static enum tutti_status resolve(struct xpu *xpu, void *handle, struct xpu_stream *out)
+{
+    const struct xpu_stream *known = xpu->stream;
+    if (handle) {
+        pthread_mutex_lock(&lock);
+        known = *entry_of(handle);
+        pthread_mutex_unlock(&lock);
+    }
+    if (known) {
+        *out = *known;
+        return TUTTI_OK;
+    }
+    out->xpu = xpu;
+    return xpu_sycl_native(handle, xpu->driver->context, &out->kind, &out->native);
+}
+
+/* ---- lists for command queues ---- */
+
+/* One that is over, or a new one. */
+static enum tutti_status batch_take(struct xpu *xpu, struct batch **out)
+{
+    const struct xpu_driver *driver = xpu->driver;
+    const struct xpu_list_desc desc = {.structure = XPU_STRUCTURE_LIST, .group = xpu->group};
+    struct batch *batch, **at = &batches[xpu->seen.ordinal];
+    pthread_mutex_lock(&lock);
+    while (*at && driver->event_status((*at)->over->event) != XPU_RESULT_OK) at = &(*at)->next;
+    batch = *at;
+    if (batch) *at = batch->next;
+    pthread_mutex_unlock(&lock);
+    int result = XPU_RESULT_OK;
+    if (batch) {
+        xpu_mark_drop(batch->over);
+        result = driver->list_reset(batch->list);
+    } else if ((batch = tutti_alloc(sizeof *batch))) {
+        result = driver->list_create(driver->context, xpu->device, &desc, &batch->list);
+    } else {
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a command list");
+    }
+    enum tutti_status status = xpu_result(&xpu->seen, result, "zeCommandListCreate");
+    if (status == TUTTI_OK) status = xpu_mark_take(driver, false, &batch->over);
+    if (status == TUTTI_OK)
+        *out = batch;
+    else
+        tutti_free(batch); /* its list is left to the driver */
+    return status;
+}
+
+static int batch_execute(struct xpu *xpu, struct batch *batch, void *queue)
+{
+    const struct xpu_driver *driver = xpu->driver;
+    int result = driver->append_barrier(batch->list, batch->over->event, 0, NULL);
+    if (result == XPU_RESULT_OK) result = driver->list_close(batch->list);
+    if (result == XPU_RESULT_OK) result = driver->queue_execute(queue, 1, &batch->list, NULL);
+    pthread_mutex_lock(&lock);
+    batch->next = batches[xpu->seen.ordinal], batches[xpu->seen.ordinal] = batch;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- enqueueing ---- */
+
+static int append(const struct xpu_driver *driver, void *list, const struct xpu_work *work)
+{
+    void *after = work->after;
+    const uint32_t n_waits = after ? 1 : 0;
+    if (!work->append) return driver->append_barrier(list, work->signal, n_waits, after ? &after : NULL);
+    int result = driver->append_barrier(list, NULL, n_waits, after ? &after : NULL);
+    if (result == XPU_RESULT_OK) result = work->append(driver, list, work->job);
+    return result == XPU_RESULT_OK ? driver->append_barrier(list, work->signal, 0, NULL) : result;
+}
+
+enum tutti_status xpu_enqueue(struct tutti_device *device, void *stream, const struct xpu_work *work)
+{
+    struct xpu *xpu = xpu_of(device);
+    struct xpu_stream found = {.xpu = xpu};
+    struct batch *batch = NULL;
+    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
+    TUTTI_TRY(resolve(xpu, stream, &found));
+    if (found.kind == TUTTI_XPU_QUEUE) TUTTI_TRY(batch_take(xpu, &batch));
+    pthread_mutex_t *of_list = &locks[place_of(found.native) % LOCKS];
+    pthread_mutex_lock(of_list);
+    int result = append(xpu->driver, batch ? batch->list : found.native, work);
+    if (batch) {
+        const int executed = batch_execute(xpu, batch, found.native);
+        if (result == XPU_RESULT_OK) result = executed;
+    }
+    pthread_mutex_unlock(of_list);
+    return xpu_result(device, result, work->call);
+}
+
+static enum tutti_status mark_wait(struct tutti_device *device, const struct xpu_mark *mark, const char *call)
+{
+    const struct xpu_driver *driver = xpu_calls(device);
+    int result = XPU_RESULT_NOT_READY;
+    while (result == XPU_RESULT_NOT_READY) {
+        result = driver->event_sync(mark->event, SYNC_NS);
+        if (result != XPU_RESULT_NOT_READY) break;
+        const int status = driver->device_status(xpu_of(device)->device);
+        if (status != XPU_RESULT_OK) result = status;
+    }
+    return xpu_result(device, result, call);
+}
+
+enum tutti_status xpu_carry_out(struct tutti_device *device, void *stream, const struct xpu_work *work)
+{
+    struct xpu_mark *over;
+    struct xpu_work signalled = *work;
+    TUTTI_TRY(xpu_mark_take(xpu_calls(device), false, &over));
+    signalled.signal = over->event;
+    enum tutti_status status = xpu_enqueue(device, stream, &signalled);
+    if (status == TUTTI_OK) status = mark_wait(device, over, work->call);
+    xpu_mark_drop(over);
+    return status;
+}
+
+enum tutti_status tutti_xpu_stream_sync(struct tutti_device *device, void *stream)
+{
+    return xpu_carry_out(device, stream, &(struct xpu_work){.call = "zeEventHostSynchronize"});
+}
+
+/* ---- life ---- */
+
+static void destroy(struct xpu_stream *stream)
+{
+    if (stream->own) stream->xpu->driver->list_destroy(stream->native);
+    xpu_mark_drop(stream->last);
+    tutti_free(stream);
+}
+
+/* Those that were destroyed and have come to their end. */
+static void reap(const struct xpu_driver *driver)
+{
+    struct xpu_stream *over = NULL, *next;
+    pthread_mutex_lock(&lock);
+    for (struct xpu_stream **at = &leaving; *at;) {
+        struct xpu_stream *stream = *at;
+        if (driver->event_status(stream->last->event) != XPU_RESULT_OK) {
+            at = &stream->next;
+            continue;
+        }
+        *at = stream->next;
+        stream->next = over, over = stream;
+    }
+    pthread_mutex_unlock(&lock);
+    for (; over; over = next) {
+        next = over->next;
+        destroy(over);
+    }
+}
+
+static void enter(struct xpu_stream *made)
+{
+    pthread_mutex_lock(&lock);
+    struct xpu_stream **at = &table[place_of(made) % BUCKETS];
+    made->next = *at, *at = made;
+    pthread_mutex_unlock(&lock);
+}
+
+static enum tutti_status make(struct xpu *xpu, enum tutti_xpu_native kind, void *native, struct xpu_stream **out)
+{
+    const struct xpu_queue_desc desc = {
+        .structure = XPU_STRUCTURE_QUEUE, .group = xpu->group, .mode = XPU_QUEUE_ASYNCHRONOUS};
+    struct xpu_stream *made = tutti_alloc(sizeof *made);
+    if (!made) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a stream of XPU device %d", xpu->seen.ordinal);
+    *made = (struct xpu_stream){.xpu = xpu, .kind = kind, .native = native, .own = !native};
+    if (made->own) {
+        const int result = xpu->driver->list_create_immediate(xpu->driver->context, xpu->device, &desc, &made->native);
+        const enum tutti_status status = xpu_result(&xpu->seen, result, "zeCommandListCreateImmediate");
+        if (status < 0) {
+            tutti_free(made);
+            return status;
+        }
+    }
+    enter(made);
+    *out = made;
+    return TUTTI_OK;
+}
+
+enum tutti_status xpu_streams_open(struct xpu *xpu)
+{
+    TUTTI_TRY(make(xpu, TUTTI_XPU_LIST, NULL, &xpu->stream));
+    return make(xpu, TUTTI_XPU_LIST, NULL, &xpu->now);
+}
+
+enum tutti_status tutti_xpu_stream_create(struct tutti_device *device, void **out)
+{
+    struct xpu_stream *made = NULL;
+    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
+    reap(xpu_calls(device));
+    TUTTI_TRY(make(xpu_of(device), TUTTI_XPU_LIST, NULL, &made));
+    *out = made;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_xpu_adopt(struct tutti_device *device, enum tutti_xpu_native kind, void *native, void **stream)
+{
+    struct xpu_stream *made = NULL;
+    if (!native) return tutti_fail(TUTTI_ERR_ARGUMENT, "a stream is made of a command list or queue, but it is NULL");
+    TUTTI_TRY(make(xpu_of(device), kind, native, &made));
+    *stream = made;
+    return TUTTI_OK;
+}
+
+/* What is enqueued comes to pass; the list goes when it has. */
+void tutti_xpu_stream_destroy(struct tutti_device *device, void *handle)
+{
+    struct xpu_stream *stream = handle;
+    if (!stream || xpu_forked()) return;
+    const struct xpu_driver *driver = xpu_calls(device);
+    if (stream->own && xpu_mark_take(driver, false, &stream->last) == TUTTI_OK &&
+        xpu_enqueue(device, stream, &(struct xpu_work){.signal = stream->last->event, .call = "destroying a stream"}) <
+            0) {
+        xpu_mark_drop(stream->last);
+        stream->own = false; /* of a device that has failed */
+        stream->last = NULL;
+    }
+    pthread_mutex_lock(&lock);
+    struct xpu_stream **at = entry_of(stream);
+    if (*at) *at = stream->next;
+    if (stream->last) stream->next = leaving, leaving = stream;
+    pthread_mutex_unlock(&lock);
+    if (!stream->last) destroy(stream);
+    reap(driver);
+}
