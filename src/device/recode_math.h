@@ -2,7 +2,7 @@
 #ifndef TUTTI_DEVICE_RECODE_MATH_H
 #define TUTTI_DEVICE_RECODE_MATH_H
 
-/* The arithmetic of packed data (recode.h), one element at a time, for C and CUDA, so that both have the same bits:
+/* The arithmetic of packed data (recode.h), one element at a time, for C, CUDA and OpenCL C, so that all have the same bits:
  * each operation is rounded once (products and sums are never fused), and nothing depends on numbers below 2^-126,
  * which some processes flush to zero. Written without branches, for compilers that make vectors of it. */
 
@@ -15,6 +15,13 @@
 #define RECODE_ADD(a, b) cuda_add(a, b)
 #define RECODE_MULTIPLY(a, b) cuda_multiply(a, b)
 #define RECODE_DIVIDE(a, b) cuda_divide(a, b)
+#elif defined(XPU_DEVICE)
+#define RECODE XPU_DEVICE
+#define RECODE_BITS xpu_bits
+#define RECODE_FLOAT xpu_float
+#define RECODE_ADD(a, b) xpu_add(a, b)
+#define RECODE_MULTIPLY(a, b) xpu_multiply(a, b)
+#define RECODE_DIVIDE(a, b) xpu_divide(a, b)
 #else
 #include <string.h>
 #define RECODE static inline __attribute__((always_inline, unused))

@@ -11,7 +11,7 @@ cd "$root"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-find src include examples bindings bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null |
+find src include examples bindings bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cl' -o -name '*.clh' \) 2>/dev/null |
     LC_ALL=C sort | xargs awk -v edges="$work/edges" '
 BEGIN {
     while ((getline line <"src/rooms.txt") > 0) {

@@ -148,7 +148,7 @@ static int opens_late(void)
 {
     struct tutti_device *device;
     if (tutti_xpu_open(0, &device) >= 0 || !strstr(tutti_last_error()->text, wanted)) return 1;
-    return tutti_xpu_open(0, &device) == TUTTI_OK && tutti_xpu_kernel(device, "fold_float32") ? 0 : 2;
+    return tutti_xpu_open(0, &device) == TUTTI_OK && tutti_xpu_kernel(device, "fold_float32_16") ? 0 : 2;
 }
 
 static void test_failures(void **state)

@@ -4,7 +4,7 @@
  * table of functions. */
 
 #include "device/level_zero/driver.h"
-#include "device/level_zero/kernels/jobs.h"
+#include "device/exchange.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -165,23 +165,23 @@ void tutti_xpu_close(struct tutti_device *device)
 
 /* ---- work ---- */
 
+/* By the kernel that folds contributions of ranks: of two, the left one first. */
 enum tutti_status tutti_xpu_fold(struct tutti_device *device, const struct tutti_fold *f, void *stream)
 {
     char name[64];
-    const struct xpu_fold job = {.dst = (uintptr_t)f->dst,
-                                 .left = (uintptr_t)f->left,
-                                 .right = (uintptr_t)f->right,
-                                 .n = f->n,
-                                 .op = (uint32_t)f->op};
-    const size_t wanted = (f->n + FOLD_GROUP - 1) / FOLD_GROUP, most = (size_t)device->n_sms * FOLD_GROUPS_A_UNIT;
-    snprintf(name, sizeof name, "fold_%s", tutti_dtype_name(f->dtype));
+    const struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
+                               .from = {f->left, f->right},
+                               .out = f->dst,
+                               .bytes = f->n * tutti_dtype_bytes(f->dtype)};
+    const size_t wanted = (x.bytes + 16 * FOLD_GROUP - 1) / (16 * FOLD_GROUP);
+    const size_t most = (size_t)device->n_sms * FOLD_GROUPS_A_UNIT;
+    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
     const struct tutti_xpu_launch launch = {.kernel = tutti_xpu_kernel(device, name),
                                             .stream = stream,
                                             .groups = (uint32_t)(wanted < most ? wanted : most),
                                             .group_size = FOLD_GROUP};
-    if (!launch.kernel || (f->op != TUTTI_SUM && f->op != TUTTI_MAX))
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s for %s", name, tutti_op_name(f->op));
-    return f->n ? tutti_xpu_launch(device, &launch, &job, sizeof job) : TUTTI_OK;
+    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
+    return f->n ? tutti_xpu_launch(device, &launch, &x, sizeof x) : TUTTI_OK;
 }
 
 const struct tutti_device_ops tutti_device_xpu = {.name = "xpu",

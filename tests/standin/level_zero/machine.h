@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_STANDIN_LEVEL_ZERO_MACHINE_H
+#define TUTTI_STANDIN_LEVEL_ZERO_MACHINE_H
+
+/* What kernels ask of the machine (src/device/level_zero/kernels/machine.clh includes this and says what each
+ * promises), for a host compiler: threads are fibers, words that others write are C++'s atomics. */
+
+#include "standin/cuda/grid.h"
+
+#include <cstring>
+
+#define __global
+#define __local
+#define XPU_DEVICE [[maybe_unused]] static inline
+#define XPU_UNROLL
+#define XPU_NO_UNROLL
+#define XPU_KERNEL(name, type, parameter, most) XPU_STANDIN_KERNEL(name, type, parameter, most)
+#define XPU_STANDIN_KERNEL(name, type, parameter, most)                                                                \
+    static void name(const type &parameter);                                                                           \
+    static void name##_run(const void *argument)                                                                       \
+    {                                                                                                                  \
+        name(*static_cast<const type *>(argument));                                                                    \
+    }                                                                                                                  \
+    static cuda_standin_kernel name##_kernel(#name, name##_run, sizeof(type), {most});                                 \
+    static void name(const type &parameter)
+#define XPU_LOCAL(type, name)                                                                                          \
+    static const char name##_tag = 0;                                                                                  \
+    type &name = *static_cast<type *>(cuda_standin_shared(&name##_tag, sizeof(type)))
+#define XPU_SPINS 4
+#define XPU_DOUBLE
+
+#define XPU_IS(type, name, parameters, value)                                                                          \
+    XPU_DEVICE type name parameters                                                                                    \
+    {                                                                                                                  \
+        return value;                                                                                                  \
+    }
+XPU_IS(uint32_t, xpu_thread, (), cuda_standin_current->thread)
+XPU_IS(uint32_t, xpu_threads, (), cuda_standin_current->threads)
+XPU_IS(uint32_t, xpu_block, (), cuda_standin_current->block)
+XPU_IS(uint32_t, xpu_blocks, (), cuda_standin_current->blocks)
+XPU_IS(void, xpu_sync, (), cuda_standin_sync_block())
+XPU_IS(void, xpu_sync_all, (), cuda_standin_sync_block())
+XPU_IS(void, xpu_local_or, (uint32_t * p, uint32_t bits), (void)__atomic_fetch_or(p, bits, __ATOMIC_RELAXED))
+XPU_IS(void, xpu_spin, (), cuda_standin_yield())
+
+/* ---- memory ---- */
+template <class T> static inline T *xpu_standin_at(uint64_t at)
+{
+    if (__builtin_expect(at % alignof(T) != 0, 0)) cuda_standin_fatal("misaligned address %p", (void *)at);
+    return reinterpret_cast<T *>(at);
+}
+#define XPU_STANDIN_WORD(bits)                                                                                         \
+    XPU_IS(uint##bits##_t, xpu_load_u##bits, (uint64_t at),                                                            \
+           __atomic_load_n(xpu_standin_at<uint##bits##_t>(at), __ATOMIC_RELAXED))                                      \
+    XPU_IS(uint##bits##_t, xpu_host_load_u##bits, (uint64_t at),                                                       \
+           __atomic_load_n(xpu_standin_at<uint##bits##_t>(at), __ATOMIC_ACQUIRE))                                      \
+    XPU_IS(void, xpu_store_u##bits, (uint64_t at, uint##bits##_t v),                                                   \
+           __atomic_store_n(xpu_standin_at<uint##bits##_t>(at), v, __ATOMIC_RELAXED))                                  \
+    XPU_IS(void, xpu_host_store_u##bits, (uint64_t at, uint##bits##_t v),                                              \
+           __atomic_store_n(xpu_standin_at<uint##bits##_t>(at), v, __ATOMIC_RELEASE))
+XPU_STANDIN_WORD(32)
+XPU_STANDIN_WORD(64)
+XPU_IS(uint32_t, xpu_acquire_u32, (uint64_t at), __atomic_load_n(xpu_standin_at<uint32_t>(at), __ATOMIC_ACQUIRE))
+XPU_IS(void, xpu_release_u32, (uint64_t at, uint32_t v),
+       __atomic_store_n(xpu_standin_at<uint32_t>(at), v, __ATOMIC_RELEASE))
+XPU_IS(void, xpu_fence, (), __atomic_thread_fence(__ATOMIC_ACQ_REL))
+XPU_IS(uint64_t, xpu_add_u64, (uint64_t at, uint64_t v),
+       __atomic_fetch_add(xpu_standin_at<uint64_t>(at), v, __ATOMIC_RELAXED))
+XPU_DEVICE uint64_t xpu_exchange_if_u64(uint64_t at, uint64_t expected, uint64_t v)
+{
+    __atomic_compare_exchange_n(xpu_standin_at<uint64_t>(at), &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+struct alignas(16) xpu_unit {
+    uint32_t w[4];
+};
+XPU_IS(struct xpu_unit, xpu_read_unit, (uint64_t at), *xpu_standin_at<struct xpu_unit>(at))
+XPU_IS(void, xpu_write_unit, (uint64_t at, struct xpu_unit unit), (void)(*xpu_standin_at<struct xpu_unit>(at) = unit))
+#define XPU_STANDIN_PIECE(bits)                                                                                        \
+    XPU_IS(uint##bits##_t, xpu_read_u##bits, (uint64_t at), *xpu_standin_at<uint##bits##_t>(at))                       \
+    XPU_IS(void, xpu_write_u##bits, (uint64_t at, uint##bits##_t v), (void)(*xpu_standin_at<uint##bits##_t>(at) = v))
+XPU_STANDIN_PIECE(8)
+XPU_STANDIN_PIECE(16)
+XPU_STANDIN_PIECE(32)
+XPU_STANDIN_PIECE(64)
+
+/* ---- numbers ---- */
+template <class T, class F> static inline T xpu_standin_cast(F from)
+{
+    T to;
+    static_assert(sizeof to == sizeof from, "bits of one size");
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+XPU_IS(uint32_t, xpu_lowest, (uint32_t bits), (uint32_t)__builtin_ctz(bits))
+XPU_IS(uint32_t, xpu_bits, (float v), xpu_standin_cast<uint32_t>(v))
+XPU_IS(float, xpu_float, (uint32_t bits), xpu_standin_cast<float>(bits))
+XPU_IS(float, xpu_add, (float a, float b), a + b)
+XPU_IS(float, xpu_multiply, (float a, float b), (a * b))
+XPU_IS(float, xpu_divide, (float a, float b), a / b)
+XPU_IS(uint64_t, xpu_bits64, (double v), xpu_standin_cast<uint64_t>(v))
+XPU_IS(double, xpu_double, (uint64_t bits), xpu_standin_cast<double>(bits))
+XPU_IS(double, xpu_add64, (double a, double b), a + b)
+XPU_IS(double, xpu_multiply64, (double a, double b), (a * b))
+XPU_IS(double, xpu_divide64, (double a, double b), a / b)
+
+#endif
