@@ -56,6 +56,7 @@ static void end_all(void *arg)
     struct tutti_rpc_channel *channel = arg;
 
     rpc_hang_up(channel);
+    rpc_forget_addresses(channel);
     while (channel->requests) tutti_rpc_withdraw(channel->requests);
 }
 

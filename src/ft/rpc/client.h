@@ -5,6 +5,7 @@
 /* A client's connection and requests; of this room alone. */
 
 #include "ft/rpc/link.h"
+#include "ft/rpc/lookup.h"
 #include "ft/rpc/rpc.h"
 #include "ft/rpc/wire.h"
 
@@ -29,7 +30,7 @@ struct tutti_rpc_request {
     char message[RPC_SENTENCE];
 };
 
-enum rpc_channel_state { RPC_IDLE, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
+enum rpc_channel_state { RPC_IDLE, RPC_LOOKS, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
 struct tutti_rpc_channel {
     struct rpc_link link; /* first */
     struct tutti_rpc_channel_config config;
@@ -37,8 +38,10 @@ struct tutti_rpc_channel {
     enum rpc_channel_state state;
     struct tutti_loop_timer timer; /* until it dials again, or has dialled for too long */
     uint64_t pause_ns;             /* the last one */
-    uint32_t n_dialed;             /* which of the host's addresses is next ... */
-    uint32_t n_addresses, n_tried; /* ... of how many, and how many were tried since there was a connection */
+    struct rpc_lookup *lookup;     /* NULL: none is under way */
+    struct addrinfo *addresses;    /* the host's; NULL: they are looked for before the next dial */
+    uint32_t n_dialed;             /* which of them is next ... */
+    uint32_t n_addresses, n_tried; /* ... of how many, and how many were tried since they were looked for */
     bool has_key;
     uint8_t key[TUTTI_HMAC_BYTES];
     char why[RPC_SENTENCE]; /* why there is no connection */
@@ -57,7 +60,8 @@ enum tutti_status rpc_client_callbacks(nghttp2_session_callbacks **out);
 /* Dials, unless there is a connection, or one is being made. */
 void rpc_dial(struct tutti_rpc_channel *channel);
 void rpc_hang_up(struct tutti_rpc_channel *channel);
-void rpc_on_time(struct tutti_loop_timer *timer); /* the channel's */
+void rpc_forget_addresses(struct tutti_rpc_channel *channel); /* they are looked for anew */
+void rpc_on_time(struct tutti_loop_timer *timer);             /* the channel's */
 /* What was sent is lost; what was not waits for the next connection. */
 void rpc_lost(struct tutti_rpc_channel *channel, const char *why);
 

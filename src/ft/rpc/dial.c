@@ -3,7 +3,6 @@
 #include "ft/rpc/client.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -11,8 +10,9 @@
 #include <unistd.h>
 
 #define PAUSE_FIRST_NS (100 * TUTTI_NS_PER_MS)
-#define WINDOW (256 << 10) /* what a server may send before it hears that it was read: quorums of thousands are long   \
-                            */
+#define WINDOW                                                                                                         \
+    (256 << 10) /* what a server may send before it hears that it was read: quorums of thousands are long              \
+                 */
 #define PAUSE_MOST_NS (10 * TUTTI_NS_PER_S)
 
 static void dial_later(struct tutti_rpc_channel *channel)
@@ -67,16 +67,17 @@ void rpc_on_time(struct tutti_loop_timer *timer)
         (struct tutti_rpc_channel *)((char *)timer - offsetof(struct tutti_rpc_channel, timer));
     struct tutti_rpc_request *request;
 
-    if (channel->state == RPC_DIALS) {
-        rpc_lost(channel, "it does not answer");
+    if (channel->state != RPC_PAUSES) {
+        rpc_lost(channel, channel->state == RPC_LOOKS ? "its name is not found in time" : "it does not answer");
         return;
     }
     channel->state = RPC_IDLE;
-    if (!channel->config.gives_up || channel->n_tried < channel->n_addresses) {
+    const bool all = channel->n_tried >= channel->n_addresses;
+    if (all && channel->addresses) rpc_forget_addresses(channel);
+    if (!channel->config.gives_up || !all) {
         if (channel->requests) rpc_dial(channel);
         return;
     }
-    channel->n_tried = 0;
     while ((request = first(channel, false))) rpc_request_end(request, TUTTI_RPC_UNAVAILABLE, channel->why);
 }
 
@@ -103,7 +104,7 @@ static void speak(struct tutti_rpc_channel *channel)
     tutti_loop_stop(link->loop, &channel->timer);
     channel->state = RPC_OPEN;
     channel->pause_ns = 0;
-    channel->n_tried = 0;
+    rpc_forget_addresses(channel);
     link->watch.ready = on_ready;
     if (!link->tls) link->writes = true; /* it was watched for room */
     while ((request = first(channel, false)) && rpc_request_submit(request)) continue;
@@ -152,43 +153,78 @@ static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
 /* The next of the host's addresses. */
 static int dial_one(struct tutti_rpc_channel *channel)
 {
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct addrinfo *all, *one;
-    uint32_t count = 0, i = 0;
-    const int on = 1, wrong = getaddrinfo(channel->host, channel->port, &hints, &all);
+    const struct addrinfo *one = channel->addresses;
+    const int on = 1;
 
     channel->n_tried++;
-    channel->n_addresses = 1;
-    if (wrong != 0) {
-        snprintf(channel->why, sizeof channel->why, "%s", gai_strerror(wrong));
-        return -1;
-    }
-    for (one = all; one; one = one->ai_next) count++;
-    channel->n_addresses = count;
-    for (one = all; one->ai_next && i < channel->n_dialed % count; one = one->ai_next) i++;
-    channel->n_dialed++;
+    for (uint32_t i = channel->n_dialed++ % channel->n_addresses; i > 0; i--) one = one->ai_next;
     const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    const bool dials = fd >= 0 && (connect(fd, one->ai_addr, one->ai_addrlen) == 0 || errno == EINPROGRESS);
-    if (!dials) snprintf(channel->why, sizeof channel->why, "%s", strerror(errno));
-    freeaddrinfo(all);
-    if (dials || fd < 0) return fd;
-    close(fd);
+    if (fd >= 0 && (connect(fd, one->ai_addr, one->ai_addrlen) == 0 || errno == EINPROGRESS)) return fd;
+    snprintf(channel->why, sizeof channel->why, "%s", strerror(errno));
+    if (fd >= 0) close(fd);
     return -1;
 }
 
-void rpc_dial(struct tutti_rpc_channel *channel)
+static void dial_found(struct tutti_rpc_channel *channel)
 {
-    if (channel->state != RPC_IDLE) return;
     const int fd = dial_one(channel);
+
     if (fd < 0) {
         dial_later(channel);
         return;
     }
     channel->state = RPC_DIALS;
-    if (channel->config.dial_ns)
-        tutti_loop_at(channel->config.loop, &channel->timer, tutti_deadline_ns(channel->config.dial_ns));
     channel->link.watch = (struct tutti_loop_fd){.fd = fd, .ready = on_dialed};
     if (tutti_loop_watch(channel->config.loop, &channel->link.watch, EPOLLIN | EPOLLOUT) < 0)
+        rpc_lost(channel, tutti_last_error()->text);
+}
+
+/* ---- addresses ---- */
+void rpc_forget_addresses(struct tutti_rpc_channel *channel)
+{
+    rpc_lookup_drop(channel->lookup);
+    channel->lookup = NULL;
+    if (channel->addresses) freeaddrinfo(channel->addresses);
+    channel->addresses = NULL;
+    channel->n_addresses = channel->n_tried = 0;
+}
+
+static void found(struct tutti_rpc_channel *channel, struct addrinfo *addresses)
+{
+    channel->addresses = addresses;
+    channel->n_addresses = channel->n_tried = 0;
+    for (const struct addrinfo *one = addresses; one; one = one->ai_next) channel->n_addresses++;
+}
+
+/* Also when the dial that asked for it has ended: then it is there for the next one. */
+static void on_found(void *arg)
+{
+    struct tutti_rpc_channel *channel = arg;
+    const bool looks = channel->state == RPC_LOOKS;
+    const char *why;
+
+    found(channel, rpc_lookup_take(channel->lookup, &why));
+    channel->lookup = NULL;
+    if (!looks) return;
+    if (channel->addresses)
+        dial_found(channel);
+    else
+        rpc_lost(channel, why);
+}
+
+void rpc_dial(struct tutti_rpc_channel *channel)
+{
+    if (channel->state != RPC_IDLE) return;
+    if (channel->config.dial_ns)
+        tutti_loop_at(channel->config.loop, &channel->timer, tutti_deadline_ns(channel->config.dial_ns));
+    if (!channel->addresses && !channel->lookup) found(channel, rpc_lookup_numeric(channel->host, channel->port));
+    if (channel->addresses) {
+        dial_found(channel);
+        return;
+    }
+    channel->state = RPC_LOOKS;
+    if (!channel->lookup &&
+        rpc_lookup_start(channel->config.loop, channel->host, channel->port, on_found, channel, &channel->lookup) < 0)
         rpc_lost(channel, tutti_last_error()->text);
 }

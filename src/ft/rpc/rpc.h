@@ -110,14 +110,14 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
 bool tutti_rpc_push(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 
 /* ---- clients ---- */
-/* One connection to a server, made when it is first needed and made anew when it is lost. A host's name is looked up on
- * the loop's thread, which waits for that. */
+/* One connection to a server, made when it is first needed and made anew when it is lost. A host's name is looked up
+ * on a thread of its own. */
 struct tutti_rpc_channel_config {
     struct tutti_loop *loop;
     const char *address; /* "http://host:port", "host:port", "http://JOB@host:port"; copied */
     size_t max_message;
     const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
-    uint64_t dial_ns;   /* so long one address of the host may take; 0: as long as the kernel tries */
+    uint64_t dial_ns;   /* so long one address of the host may take, or its name; 0: as long as the system tries */
     /* A request does not wait for a connection that could not be made: it ends with UNAVAILABLE, and the next one tries
      * the host's next address. */
     bool gives_up;
