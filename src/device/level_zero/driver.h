@@ -15,6 +15,7 @@
 
 #define XPU_DEVICES_MAX 64
 #define XPU_HANDLE_BYTES 64
+#define XPU_PARAMETER_MOST 2048 /* bytes: a larger one lies in pinned memory, and the kernel has its address */
 
 enum xpu_result {
     XPU_RESULT_OK = 0,
@@ -36,8 +37,10 @@ enum xpu_result {
 };
 enum xpu_structure {
     XPU_STRUCTURE_DRIVER_PROPERTIES = 0x1,
+    XPU_STRUCTURE_MODULES = 0x5,
     XPU_STRUCTURE_QUEUE_GROUP = 0x6,
     XPU_STRUCTURE_MEMORY = 0x7,
+    XPU_STRUCTURE_LINK = 0xb,
     XPU_STRUCTURE_CONTEXT = 0xd,
     XPU_STRUCTURE_QUEUE = 0xe,
     XPU_STRUCTURE_LIST = 0xf,
@@ -56,7 +59,8 @@ enum {
     XPU_INIT_GPU_ONLY = 1,
     XPU_DEVICE_GPU = 1,
     XPU_GROUP_COMPUTE = 1,
-    XPU_GROUP_TOGETHER = 4, /* cooperative kernels */
+    XPU_MODULES_DOUBLE = 2,
+    XPU_LINK_ATOMICS = 2,
     XPU_QUEUE_ASYNCHRONOUS = 2,
     XPU_EVENT_HOST_VISIBLE = 1,
     XPU_EVENT_TIMED = 4,
@@ -85,6 +89,8 @@ struct xpu_device_facts XPU_STRUCT(
     uint64_t timer_resolution; uint32_t timestamp_bits, kernel_timestamp_bits;
     unsigned char uuid[16]; char name[256];);
 struct xpu_memory_facts XPU_STRUCT(uint32_t flags, clock_rate, bus_width; uint64_t bytes; char name[256];);
+struct xpu_module_facts XPU_STRUCT(uint32_t spirv_version, flags, half, single, twice, max_arguments, printf_bytes;
+                                   unsigned char native_uuid[16];);
 struct xpu_group_facts XPU_STRUCT(uint32_t flags; size_t max_pattern; uint32_t n_queues;);
 struct xpu_allocation_facts XPU_STRUCT(int type; uint64_t id, page;);
 struct xpu_queue_desc XPU_STRUCT(uint32_t group, index, flags; int mode, priority;);
@@ -119,6 +125,8 @@ struct xpu_timestamps {
     NEEDED(device_facts, zeDeviceGetProperties, (void *device, struct xpu_device_facts *facts)) \
     NEEDED(device_memories, zeDeviceGetMemoryProperties, (void *device, uint32_t *n, struct xpu_memory_facts *facts)) \
     NEEDED(device_groups, zeDeviceGetCommandQueueGroupProperties, (void *device, uint32_t *n, struct xpu_group_facts *facts)) \
+    NEEDED(device_modules, zeDeviceGetModuleProperties, (void *device, struct xpu_module_facts *facts)) \
+    NEEDED(device_link, zeDeviceGetP2PProperties, (void *device, void *other, struct xpu_flags_desc *facts)) \
     NEEDED(device_can_reach, zeDeviceCanAccessPeer, (void *device, void *other, unsigned char *can)) \
     NEEDED(device_status, zeDeviceGetStatus, (void *device)) \
     LATER(device_root, zeDeviceGetRootDevice, (void *device, void **root)) \
@@ -143,7 +151,6 @@ struct xpu_timestamps {
     NEEDED(append_copy, zeCommandListAppendMemoryCopy, (void *list, void *dst, const void *src, size_t bytes, void *signal, uint32_t n_waits, void **waits)) \
     NEEDED(append_fill, zeCommandListAppendMemoryFill, (void *list, void *pointer, const void *pattern, size_t pattern_bytes, size_t bytes, void *signal, uint32_t n_waits, void **waits)) \
     NEEDED(append_kernel, zeCommandListAppendLaunchKernel, (void *list, void *kernel, const struct xpu_grid *grid, void *signal, uint32_t n_waits, void **waits)) \
-    NEEDED(append_together, zeCommandListAppendLaunchCooperativeKernel, (void *list, void *kernel, const struct xpu_grid *grid, void *signal, uint32_t n_waits, void **waits)) \
     LATER(append_host, zeCommandListAppendHostFunction, (void *list, void (*function)(void *arg), void *arg, const void *next, void *signal, uint32_t n_waits, void **waits)) \
     NEEDED(pool_create, zeEventPoolCreate, (void *context, const struct xpu_pool_desc *desc, uint32_t n_devices, void **devices, void **pool)) \
     NEEDED(event_create, zeEventCreate, (void *pool, const struct xpu_event_desc *desc, void **event)) \
@@ -162,8 +169,7 @@ struct xpu_timestamps {
     NEEDED(kernel_destroy, zeKernelDestroy, (void *kernel)) \
     NEEDED(kernel_group, zeKernelSetGroupSize, (void *kernel, uint32_t x, uint32_t y, uint32_t z)) \
     NEEDED(kernel_argument, zeKernelSetArgumentValue, (void *kernel, uint32_t index, size_t bytes, const void *value)) \
-    NEEDED(kernel_indirect, zeKernelSetIndirectAccess, (void *kernel, uint32_t flags)) \
-    NEEDED(kernel_resident, zeKernelSuggestMaxCooperativeGroupCount, (void *kernel, uint32_t *groups))
+    NEEDED(kernel_indirect, zeKernelSetIndirectAccess, (void *kernel, uint32_t flags))
 /* clang-format on */
 
 struct xpu_driver {
@@ -197,11 +203,13 @@ struct xpu {
     struct tutti_device seen;
     const struct xpu_driver *driver;
     void *device;
-    uint32_t group; /* of queues: computes, and launches together where there is such a one */
+    uint32_t group; /* of queues: the first that computes */
+    bool doubles;   /* has float64 */
     uint64_t max_alloc, timer_hz;
     uint32_t timer_bits;
     struct xpu_stream *stream, *now; /* the default one; that of set and copy_now */
-    pthread_mutex_t launching;       /* a kernel has its arguments until they are appended */
+    pthread_mutex_t launching;       /* a kernel has its argument until it is appended */
+    struct xpu_argument *arguments;  /* in pinned memory; under that lock */
     struct xpu_kernel *kernels;      /* by name */
     size_t n_kernels;
 };
@@ -213,8 +221,12 @@ static inline const struct xpu_driver *xpu_calls(struct tutti_device *device)
 {
     return xpu_of(device)->driver;
 }
+
+/* ---- xpu_facts.c ---- */
 /* The driver, if it has the device. */
 enum tutti_status xpu_driver_for(int32_t ordinal, const struct xpu_driver **out);
+enum tutti_status xpu_facts_read(const struct xpu_driver *driver, int32_t ordinal, struct xpu_device_facts *own,
+                                 struct tutti_device_facts *out);
 
 /* ---- xpu_marks.c: events of Level Zero, each for one point in a stream, and used again when that is over ---- */
 struct xpu_mark {
@@ -243,8 +255,13 @@ enum tutti_status xpu_enqueue(struct tutti_device *device, void *stream, const s
 /* Enqueues, and waits until it is over. */
 enum tutti_status xpu_carry_out(struct tutti_device *device, void *stream, const struct xpu_work *work);
 enum tutti_status xpu_streams_open(struct xpu *xpu); /* its own two */
+/* Until what is enqueued on its streams of ours is over. */
+enum tutti_status xpu_streams_sync(struct xpu *xpu);
 /* The stream goes on when the watcher has signalled *gate, which the caller drops. */
 enum tutti_status xpu_gate(struct tutti_device *device, void *stream, struct xpu_mark **gate);
+
+/* ---- xpu_gpu.c ---- */
+extern const struct tutti_gpu_ops xpu_gpu_ops;
 
 /* ---- sycl.c: a SYCL library that the process has loaded ---- */
 bool xpu_sycl_loaded(void);

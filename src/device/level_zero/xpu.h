@@ -21,7 +21,7 @@
  *
  * What is imported from other processes comes by a descriptor of theirs: see xpu_share.c. */
 
-#include "device/device.h"
+#include "device/gpu.h"
 
 /* The functions that stand in the table of struct tutti_device_ops, as tutti_xpu_NAME. */
 /* clang-format off */
@@ -43,18 +43,8 @@ enum tutti_xpu_native { TUTTI_XPU_LIST, TUTTI_XPU_QUEUE }; /* an immediate comma
  * tutti_device's `context`, or memory of the one be known in the other. */
 enum tutti_status tutti_xpu_adopt(struct tutti_device *xpu, enum tutti_xpu_native kind, void *native, void **stream);
 
-/* ---- kernels ---- */
-/* A kernel by its name in the .cl files, NULL if there is none. Look up once, not per launch. */
+/* ---- kernels (device/gpu.h says what these do) ---- */
 void *tutti_xpu_kernel(struct tutti_device *xpu, const char *name);
-struct tutti_xpu_launch {
-    void *kernel, *stream;
-    uint32_t groups, group_size;
-    bool together; /* the groups wait for one another: all are resident at once, or the launch is refused */
-};
-/* args: the kernel's one parameter, a struct by value. */
-enum tutti_status tutti_xpu_launch(struct tutti_device *xpu, const struct tutti_xpu_launch *launch, const void *args,
-                                   size_t args_bytes);
-/* How many groups of that size are resident at once. */
-enum tutti_status tutti_xpu_resident(struct tutti_device *xpu, void *kernel, uint32_t group_size, uint32_t *groups);
+enum tutti_status tutti_xpu_launch(struct tutti_device *xpu, const struct tutti_gpu_launch *launch, const void *args);
 
 #endif

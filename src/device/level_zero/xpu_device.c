@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Intel GPUs as a device: those that this process has open, once each, with their kernels; who reaches whom; and the
- * table of functions. */
+/* Intel GPUs as a device: those that this process has open, once each, with their kernels; and the table of functions.
+ */
 
-#include "device/level_zero/driver.h"
 #include "device/exchange.h"
+#include "device/level_zero/driver.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,85 +12,13 @@
 #define FOLD_GROUP 256
 #define FOLD_GROUPS_A_UNIT 8
 #define GROUPS_MOST 16 /* of queues */
-#define MEMORIES_MOST 8
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xpu *opened[XPU_DEVICES_MAX]; /* by ordinal; under the lock */
 
-/* ---- facts ---- */
-
-enum tutti_status xpu_driver_for(int32_t ordinal, const struct xpu_driver **out)
-{
-    const struct xpu_driver *driver = xpu_driver();
-    if (!driver) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
-    if (ordinal < 0 || (uint32_t)ordinal >= driver->n_devices)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no XPU device %d: this process sees %u, from 0", ordinal,
-                          driver->n_devices);
-    *out = driver;
-    return TUTTI_OK;
-}
-
-static size_t memory_bytes(const struct xpu_driver *driver, void *device)
-{
-    struct xpu_memory_facts all[MEMORIES_MOST];
-    uint32_t n = 0;
-    size_t bytes = 0;
-    if (driver->device_memories(device, &n, NULL) != XPU_RESULT_OK) return 0;
-    if (n > MEMORIES_MOST) n = MEMORIES_MOST;
-    memset(all, 0, sizeof all);
-    for (uint32_t i = 0; i < n; i++) all[i].structure = XPU_STRUCTURE_MEMORY;
-    if (n == 0 || driver->device_memories(device, &n, all) != XPU_RESULT_OK) return 0;
-    for (uint32_t i = 0; i < n; i++) bytes += (size_t)all[i].bytes;
-    return bytes;
-}
-
-static enum tutti_status facts_read(const struct xpu_driver *driver, int32_t ordinal, struct xpu_device_facts *own,
-                                    struct tutti_device_facts *out)
-{
-    *own = (struct xpu_device_facts){.structure = XPU_STRUCTURE_DEVICE};
-    TUTTI_TRY(xpu_result(NULL, driver->device_facts(driver->devices[ordinal], own), "zeDeviceGetProperties"));
-    *out = (struct tutti_device_facts){.n_sms = own->slices * own->subslices_a_slice, .capability = own->device};
-    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, own->name);
-    memcpy(out->uuid, own->uuid, sizeof out->uuid);
-    out->memory_bytes = memory_bytes(driver, driver->devices[ordinal]);
-    return TUTTI_OK;
-}
-
-enum tutti_status tutti_xpu_facts(int32_t ordinal, struct tutti_device_facts *out)
-{
-    const struct xpu_driver *driver = NULL;
-    struct xpu_device_facts own;
-    TUTTI_TRY(xpu_driver_for(ordinal, &driver));
-    return facts_read(driver, ordinal, &own, out);
-}
-
-/* Level Zero has no device that is current: where there is but one, that is it. */
-int32_t tutti_xpu_current(void)
-{
-    const struct xpu_driver *driver = xpu_driver_in_use();
-    return driver && driver->n_devices == 1 ? 0 : -1;
-}
-
-bool tutti_xpu_reaches(int32_t ordinal, int32_t other)
-{
-    const struct xpu_driver *driver = xpu_driver();
-    unsigned char can = 0;
-    if (!driver || (uint32_t)ordinal >= driver->n_devices || (uint32_t)other >= driver->n_devices) return false;
-    return ordinal == other ||
-           (driver->device_can_reach(driver->devices[ordinal], driver->devices[other], &can) == XPU_RESULT_OK && can);
-}
-
-/* Memory of a context is reached by all of its devices that can. */
-enum tutti_status tutti_xpu_reach(struct tutti_device *device, struct tutti_device *other)
-{
-    if (tutti_xpu_reaches(device->ordinal, other->ordinal)) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "XPU device %d (%s) does not reach the memory of device %d (%s)",
-                      device->ordinal, device->name, other->ordinal, other->name);
-}
-
 /* ---- opening ---- */
 
-/* The group of queues that computes, best one that launches together. */
+/* The group of queues that computes: the first one launches what waits for one another, too. */
 static enum tutti_status group_find(struct xpu *xpu)
 {
     struct xpu_group_facts all[GROUPS_MOST];
@@ -101,15 +29,12 @@ static enum tutti_status group_find(struct xpu *xpu)
     for (uint32_t i = 0; i < n; i++) all[i].structure = XPU_STRUCTURE_QUEUE_GROUP;
     if (result == XPU_RESULT_OK) result = xpu->driver->device_groups(xpu->device, &n, all);
     TUTTI_TRY(xpu_result(&xpu->seen, result, "zeDeviceGetCommandQueueGroupProperties"));
-    uint32_t best = n;
-    for (uint32_t i = n; i-- > 0;)
-        if ((all[i].flags & XPU_GROUP_COMPUTE) &&
-            (best == n || (all[i].flags & XPU_GROUP_TOGETHER) >= (all[best].flags & XPU_GROUP_TOGETHER)))
-            best = i;
-    if (best == n)
+    uint32_t first = 0;
+    while (first < n && !(all[first].flags & XPU_GROUP_COMPUTE)) first++;
+    if (first == n)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "XPU device %d (%s) has no queues that compute", xpu->seen.ordinal,
                           xpu->seen.name);
-    xpu->group = best;
+    xpu->group = first;
     return TUTTI_OK;
 }
 
@@ -123,7 +48,7 @@ static enum tutti_status xpu_create(const struct xpu_driver *driver, int32_t ord
     xpu->device = driver->devices[ordinal];
     pthread_mutex_init(&xpu->launching, NULL);
     enum tutti_status status;
-    TUTTI_TRY_GOTO(status, facts_read(driver, ordinal, &own, &facts), err_xpu);
+    TUTTI_TRY_GOTO(status, xpu_facts_read(driver, ordinal, &own, &facts), err_xpu);
     xpu->seen = (struct tutti_device){.ops = &tutti_device_xpu,
                                       .ordinal = ordinal,
                                       .n_sms = facts.n_sms,
@@ -135,6 +60,9 @@ static enum tutti_status xpu_create(const struct xpu_driver *driver, int32_t ord
     xpu->timer_hz = own.timer_resolution ? own.timer_resolution : TUTTI_NS_PER_S;
     xpu->timer_bits = own.kernel_timestamp_bits ? own.kernel_timestamp_bits : 64;
     TUTTI_TRY_GOTO(status, group_find(xpu), err_xpu);
+    struct xpu_module_facts modules = {.structure = XPU_STRUCTURE_MODULES};
+    xpu->doubles =
+        driver->device_modules(xpu->device, &modules) == XPU_RESULT_OK && (modules.flags & XPU_MODULES_DOUBLE);
     TUTTI_TRY_GOTO(status, xpu_kernels_load(xpu), err_xpu);
     TUTTI_TRY_GOTO(status, xpu_streams_open(xpu), err_xpu);
     *out = xpu;
@@ -176,15 +104,17 @@ enum tutti_status tutti_xpu_fold(struct tutti_device *device, const struct tutti
     const size_t wanted = (x.bytes + 16 * FOLD_GROUP - 1) / (16 * FOLD_GROUP);
     const size_t most = (size_t)device->n_sms * FOLD_GROUPS_A_UNIT;
     snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
-    const struct tutti_xpu_launch launch = {.kernel = tutti_xpu_kernel(device, name),
+    const struct tutti_gpu_launch launch = {.kernel = tutti_xpu_kernel(device, name),
                                             .stream = stream,
-                                            .groups = (uint32_t)(wanted < most ? wanted : most),
-                                            .group_size = FOLD_GROUP};
+                                            .blocks = (uint32_t)(wanted < most ? wanted : most),
+                                            .threads = FOLD_GROUP,
+                                            .args_bytes = sizeof x};
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    return f->n ? tutti_xpu_launch(device, &launch, &x, sizeof x) : TUTTI_OK;
+    return f->n ? tutti_xpu_launch(device, &launch, &x) : TUTTI_OK;
 }
 
 const struct tutti_device_ops tutti_device_xpu = {.name = "xpu",
+                                                  .gpu = &xpu_gpu_ops,
 #define TUTTI_XPU_ROW(function) .function = tutti_xpu_##function,
                                                   TUTTI_XPU_TABLE(TUTTI_XPU_ROW)
 #undef TUTTI_XPU_ROW

@@ -128,6 +128,13 @@ static enum tutti_status kernels_add(struct xpu *xpu, void *module)
     return status;
 }
 
+/* By its name: nothing else may ask for float64, which many devices lack. */
+static bool has_doubles(const struct xpu_image *image)
+{
+    const size_t n = strlen(image->name);
+    return n > 3 && strcmp(image->name + n - 3, "_64") == 0;
+}
+
 /* Where none were built in, devices have memory and streams alone: calls go through the host. */
 enum tutti_status xpu_kernels_load(struct xpu *xpu)
 {
@@ -138,6 +145,7 @@ enum tutti_status xpu_kernels_load(struct xpu *xpu)
     const size_t n = standin ? 1 : xpu_n_images;
     for (size_t i = 0; i < n; i++) {
         void *module = NULL;
+        if (!xpu->doubles && has_doubles(&images[i])) continue;
         TUTTI_TRY(module_load(xpu, &images[i], &module));
         TUTTI_TRY(kernels_add(xpu, module));
     }
@@ -166,38 +174,70 @@ void *tutti_xpu_kernel(struct tutti_device *device, const char *name)
 
 /* ---- launches ---- */
 
+struct xpu_argument { /* one that is too large for a kernel's parameter */
+    struct xpu_argument *next;
+    void *at;
+    size_t bytes;
+    struct xpu_mark *over; /* of the kernel that reads it */
+};
+
+/* Under the lock: room that no kernel reads any more. */
+static enum tutti_status argument_take(struct xpu *xpu, size_t bytes, struct xpu_argument **out)
+{
+    struct xpu_argument *each = xpu->arguments;
+    while (each && (each->bytes < bytes || xpu->driver->event_status(each->over->event) != XPU_RESULT_OK))
+        each = each->next;
+    if (!each) {
+        if (!(each = tutti_alloc(sizeof *each))) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an argument");
+        each->bytes = bytes;
+        const enum tutti_status status = tutti_xpu_alloc_host(&xpu->seen, bytes, &each->at);
+        if (status < 0) {
+            tutti_free(each);
+            return status;
+        }
+        each->next = xpu->arguments, xpu->arguments = each;
+    }
+    xpu_mark_drop(each->over);
+    each->over = NULL;
+    *out = each;
+    return xpu_mark_take(xpu->driver, false, &each->over);
+}
+
 static int append_launch(const struct xpu_driver *driver, void *list, const void *job)
 {
-    const struct tutti_xpu_launch *launch = job;
-    const struct xpu_grid grid = {{launch->groups, 1, 1}};
-    return (launch->together ? driver->append_together : driver->append_kernel)(list, launch->kernel, &grid, NULL, 0,
-                                                                                NULL);
+    const struct tutti_gpu_launch *launch = job;
+    const struct xpu_grid grid = {{launch->blocks, 1, 1}};
+    return driver->append_kernel(list, launch->kernel, &grid, NULL, 0, NULL);
 }
 
 /* A kernel's group size and argument are the kernel's until it is appended. */
-enum tutti_status tutti_xpu_launch(struct tutti_device *device, const struct tutti_xpu_launch *launch, const void *args,
-                                   size_t args_bytes)
+static enum tutti_status launch_locked(struct xpu *xpu, const struct tutti_gpu_launch *launch, const void *args)
 {
-    struct xpu *xpu = xpu_of(device);
-    const struct xpu_work work = {.append = append_launch, .job = launch, .call = "launching a kernel"};
-    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
-    pthread_mutex_lock(&xpu->launching);
-    enum tutti_status status =
-        xpu_result(device, xpu->driver->kernel_group(launch->kernel, launch->group_size, 1, 1), "zeKernelSetGroupSize");
-    if (status == TUTTI_OK)
-        status = xpu_result(device, xpu->driver->kernel_argument(launch->kernel, 0, args_bytes, args),
-                            "zeKernelSetArgumentValue");
-    if (status == TUTTI_OK) status = xpu_enqueue(device, launch->stream, &work);
-    pthread_mutex_unlock(&xpu->launching);
-    return status;
+    const struct xpu_driver *driver = xpu->driver;
+    struct xpu_work work = {.append = append_launch, .job = launch, .call = "launching a kernel"};
+    struct xpu_argument *apart = NULL;
+    uint64_t address = 0;
+    size_t bytes = launch->args_bytes;
+    if (bytes > XPU_PARAMETER_MOST) {
+        TUTTI_TRY(argument_take(xpu, bytes, &apart));
+        memcpy(apart->at, args, bytes);
+        address = (uintptr_t)apart->at;
+        work.signal = apart->over->event;
+        args = &address, bytes = sizeof address;
+    }
+    TUTTI_TRY(
+        xpu_result(&xpu->seen, driver->kernel_group(launch->kernel, launch->threads, 1, 1), "zeKernelSetGroupSize"));
+    TUTTI_TRY(
+        xpu_result(&xpu->seen, driver->kernel_argument(launch->kernel, 0, bytes, args), "zeKernelSetArgumentValue"));
+    return xpu_enqueue(&xpu->seen, launch->stream, &work);
 }
 
-enum tutti_status tutti_xpu_resident(struct tutti_device *device, void *kernel, uint32_t group_size, uint32_t *groups)
+enum tutti_status tutti_xpu_launch(struct tutti_device *device, const struct tutti_gpu_launch *launch, const void *args)
 {
     struct xpu *xpu = xpu_of(device);
+    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
     pthread_mutex_lock(&xpu->launching);
-    int result = xpu->driver->kernel_group(kernel, group_size, 1, 1);
-    if (result == XPU_RESULT_OK) result = xpu->driver->kernel_resident(kernel, groups);
+    const enum tutti_status status = launch_locked(xpu, launch, args);
     pthread_mutex_unlock(&xpu->launching);
-    return xpu_result(device, result, "zeKernelSuggestMaxCooperativeGroupCount");
+    return status;
 }

@@ -163,6 +163,22 @@ enum tutti_status tutti_xpu_stream_sync(struct tutti_device *device, void *strea
     return xpu_carry_out(device, stream, &(struct xpu_work){.call = "zeEventHostSynchronize"});
 }
 
+/* Marks are waited for without the lock. */
+enum tutti_status xpu_streams_sync(struct xpu *xpu)
+{
+    enum { MOST = 1024 };
+    void *all[MOST];
+    size_t n = 0;
+    enum tutti_status status = TUTTI_OK;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct xpu_stream *each = table[i]; each && n < MOST; each = each->next)
+            if (each->xpu == xpu) all[n++] = each;
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < n && status == TUTTI_OK; i++) status = tutti_xpu_stream_sync(&xpu->seen, all[i]);
+    return status;
+}
+
 /* ---- life ---- */
 
 static void destroy(struct xpu_stream *stream)

@@ -2,6 +2,7 @@
 /* One driver, its devices and contexts. The environment makes other machines of it:
  *   TUTTI_STANDIN_XPU_DEVICES=2   how many devices (0: zeInit finds no driver)
  *   TUTTI_STANDIN_XPU_PEERS=0     none reaches the memory of another
+ *   TUTTI_STANDIN_XPU_DOUBLES=0   none has float64
  *   TUTTI_STANDIN_XPU_IPC=0       memory has no handles
  *   TUTTI_STANDIN_XPU_FAILS=zeMemAllocDevice:3:0x70000003   that call of the function, which counts from 1, has that
  * result */
@@ -148,6 +149,22 @@ API int zeDeviceGetCommandQueueGroupProperties(void *device, uint32_t *n, struct
         if (facts[i].structure != XPU_STRUCTURE_QUEUE_GROUP) return XPU_RESULT_INVALID_ARGUMENT;
         facts[i].flags = flags[i], facts[i].n_queues = 1, facts[i].max_pattern = 16;
     }
+    return XPU_RESULT_OK;
+}
+
+API int zeDeviceGetModuleProperties(void *device, struct xpu_module_facts *facts)
+{
+    if (!standin_is_device(device) || facts->structure != XPU_STRUCTURE_MODULES) return XPU_RESULT_INVALID_ARGUMENT;
+    facts->flags = standin_setting("TUTTI_STANDIN_XPU_DOUBLES", 1) ? XPU_MODULES_DOUBLE : 0;
+    facts->max_arguments = XPU_PARAMETER_MOST;
+    return XPU_RESULT_OK;
+}
+
+API int zeDeviceGetP2PProperties(void *device, void *other, struct xpu_flags_desc *facts)
+{
+    if (!standin_is_device(device) || !standin_is_device(other) || facts->structure != XPU_STRUCTURE_LINK)
+        return XPU_RESULT_INVALID_ARGUMENT;
+    facts->flags = standin_setting("TUTTI_STANDIN_XPU_PEERS", 1) ? 1 | XPU_LINK_ATOMICS : 0;
     return XPU_RESULT_OK;
 }
 

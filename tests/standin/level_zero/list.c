@@ -263,19 +263,3 @@ API int zeCommandListAppendLaunchKernel(void *list, void *kernel, const struct x
         return XPU_RESULT_INVALID_ARGUMENT;
     return append(list, launch, signal, n_waits, waits);
 }
-
-API int zeKernelSuggestMaxCooperativeGroupCount(void *kernel, uint32_t *groups)
-{
-    const struct standin_kernel *of = kernel;
-    *groups = of->group_size ? STANDIN_UNITS * (1024 / of->group_size) : 0;
-    return *groups ? XPU_RESULT_OK : XPU_RESULT_INVALID_ARGUMENT;
-}
-
-API int zeCommandListAppendLaunchCooperativeKernel(void *list, void *kernel, const struct xpu_grid *grid, void *signal,
-                                                   uint32_t n_waits, void **waits)
-{
-    uint32_t most = 0;
-    if (zeKernelSuggestMaxCooperativeGroupCount(kernel, &most) != XPU_RESULT_OK || grid->groups[0] > most)
-        return XPU_RESULT_INVALID_ARGUMENT;
-    return zeCommandListAppendLaunchKernel(list, kernel, grid, signal, n_waits, waits);
-}

@@ -52,7 +52,7 @@ void standin_drain(void);
 struct standin_launch {
     size_t index;
     uint32_t groups, group_size;
-    unsigned char argument[512];
+    unsigned char argument[XPU_PARAMETER_MOST];
 };
 /* What the kernel is told by now; false: not enough. */
 bool standin_kernel_capture(const void *kernel, struct standin_launch *out);
@@ -66,7 +66,7 @@ struct standin_kernel { /* made of a module */
     size_t index;
     uint32_t group_size;
     bool has_argument;
-    unsigned char argument[512];
+    unsigned char argument[XPU_PARAMETER_MOST];
 };
 
 #endif
