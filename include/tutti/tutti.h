@@ -2,6 +2,7 @@
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 
+#include <tutti/accelerator.h>
 #include <tutti/coll.h>
 #include <tutti/comm.h>
 #include <tutti/ft.h>

@@ -2,24 +2,75 @@
 /* The list of devices, and what is asked of all of them. */
 #include "device/device.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DEVICE_OPS(name) &tutti_device_##name,
 const struct tutti_device_ops *tutti_devices[TUTTI_N_DEVICES] = {TUTTI_DEVICES(DEVICE_OPS)};
 #undef DEVICE_OPS
 
+static const struct tutti_device_ops *_Atomic chosen; /* NULL: nobody has chosen */
+
 const struct tutti_device_ops *tutti_device_kind(void)
 {
+    const struct tutti_device_ops *named = atomic_load_explicit(&chosen, memory_order_acquire);
+    if (named) return named;
     for (size_t i = 0; i < TUTTI_N_DEVICES; i++)
         if (!tutti_devices[i]->on_host && !tutti_devices[i]->absence()) return tutti_devices[i];
     return tutti_devices[0];
+}
+
+const struct tutti_device_ops *tutti_device_named(const char *name)
+{
+    size_t i = 0;
+    while (i < TUTTI_N_DEVICES && strcmp(tutti_devices[i]->name, name) != 0) i++;
+    return i < TUTTI_N_DEVICES ? tutti_devices[i] : NULL;
+}
+
+static enum tutti_status no_such_kind(const char *name)
+{
+    char names[100] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < TUTTI_N_DEVICES && at < sizeof names; i++)
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", tutti_devices[i]->name);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%.40s\" is no kind of devices; give one of: %s", name, names);
+}
+
+/* The first one stays: memory and streams of two kinds could not be told apart. */
+static enum tutti_status keep(const struct tutti_device_ops *ops)
+{
+    const struct tutti_device_ops *before = NULL;
+    if (atomic_compare_exchange_strong(&chosen, &before, ops) || before == ops) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "devices of %s can not be used: this process uses %s already", ops->name,
+                      before->name);
+}
+
+enum tutti_status tutti_device_use(const char *name, const struct tutti_device_ops **out)
+{
+    *out = name ? tutti_device_named(name) : tutti_device_kind();
+    if (!*out) return no_such_kind(name);
+    if (!name) {
+        if ((*out)->absence()) *out = &tutti_device_cpu;
+        return (*out)->on_host ? TUTTI_OK : keep(*out);
+    }
+    const char *absence = (*out)->absence();
+    if (absence) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", absence);
+    return (*out)->on_host ? TUTTI_OK : keep(*out);
+}
+
+/* Whether memory may be of such devices; a driver that nobody uses is not opened to find out. */
+static bool may_be_used(const struct tutti_device_ops *ops)
+{
+    const struct tutti_device_ops *named = atomic_load_explicit(&chosen, memory_order_acquire);
+    return !ops->on_host && (!named || named == ops);
 }
 
 int32_t tutti_device_of(const void *pointer)
 {
     int32_t ordinal = -1;
     for (size_t i = 0; i < TUTTI_N_DEVICES && ordinal < 0; i++)
-        if (!tutti_devices[i]->on_host) ordinal = tutti_devices[i]->of(pointer);
+        if (may_be_used(tutti_devices[i])) ordinal = tutti_devices[i]->of(pointer);
     return ordinal;
 }
 
@@ -27,14 +78,14 @@ int32_t tutti_device_current(void)
 {
     int32_t ordinal = -1;
     for (size_t i = 0; i < TUTTI_N_DEVICES && ordinal < 0; i++)
-        if (!tutti_devices[i]->on_host) ordinal = tutti_devices[i]->current();
+        if (may_be_used(tutti_devices[i])) ordinal = tutti_devices[i]->current();
     return ordinal;
 }
 
 bool tutti_device_in_use(void)
 {
     for (size_t i = 0; i < TUTTI_N_DEVICES; i++)
-        if (!tutti_devices[i]->on_host && tutti_devices[i]->in_use()) return true;
+        if (may_be_used(tutti_devices[i]) && tutti_devices[i]->in_use()) return true;
     return false;
 }
 

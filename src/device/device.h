@@ -83,9 +83,9 @@ struct tutti_fold {
  * to return UNSUPPORTED. */
 struct tutti_gpu_ops;
 struct tutti_device_ops {
-    const char *name; /* "cuda" */
+    const char *name;                /* "cuda" */
     const struct tutti_gpu_ops *gpu; /* gpu.h: what the back end of GPUs needs besides; NULL: it can not serve it */
-    bool on_host;     /* its memory is host memory: calls on it are calls on host memory, and need no device */
+    bool on_host; /* its memory is host memory: calls on it are calls on host memory, and need no device */
 
     /* ---- which devices there are ---- */
     const char *(*absence)(void); /* why there is none here, as a sentence; NULL: there is one */
@@ -194,10 +194,14 @@ enum { TUTTI_DEVICES(TUTTI_DEVICE_INDEX) TUTTI_N_DEVICES };
 /* The list as a table. Tests put others in their places. */
 extern const struct tutti_device_ops *tutti_devices[TUTTI_N_DEVICES];
 
-/* The kind of devices that communicators of this process use: the first of the list that has memory of its own and is
- * present, else the first. */
+/* The kind of devices that communicators of this process use: the one that was chosen, else the first of the list that
+ * has memory of its own and is present, else the first. */
 const struct tutti_device_ops *tutti_device_kind(void);
-/* As ops->of and ops->current, of whatever kind with memory of its own. */
+const struct tutti_device_ops *tutti_device_named(const char *name); /* NULL: there is no such kind */
+/* A kind by its name; NULL: the first one that is present, else cpu. One with memory of its own is from then on the
+ * only one of this process. ARGUMENT: there is no such name; UNSUPPORTED: no such device, or another kind is used. */
+enum tutti_status tutti_device_use(const char *name, const struct tutti_device_ops **out);
+/* As ops->of and ops->current, of whatever kind with memory of its own that may be in use. */
 int32_t tutti_device_of(const void *pointer);
 int32_t tutti_device_current(void);
 bool tutti_device_in_use(void); /* of any such kind */

@@ -5,6 +5,8 @@
 #include "comm/life/life.h"
 #include "transport/open.h"
 
+#include <string.h>
+
 #define SCHEDULES_CACHED 256
 
 static enum tutti_status engine_open(struct tutti_context *context)
@@ -29,6 +31,12 @@ static enum tutti_status transport_check(const char *name)
     return tutti_transport_choose(name, false, 1, &known, &spans);
 }
 
+static enum tutti_status devices_choose(const char *kind)
+{
+    const struct tutti_device_ops *ops;
+    return strcmp(kind, "auto") == 0 ? TUTTI_OK : tutti_device_use(kind, &ops);
+}
+
 enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: out is NULL");
@@ -41,6 +49,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, transport_check(context->config.text[TUTTI_OPT_transport]), err_config);
     TUTTI_TRY_GOTO(status, tutti_backends_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_device_option_check(&context->config), err_config);
+    TUTTI_TRY_GOTO(status, devices_choose(context->config.text[TUTTI_OPT_devices]), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);

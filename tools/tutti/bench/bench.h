@@ -63,10 +63,11 @@ struct bench_settings {
     const char *plot, *algorithm;
     const char *wire_name; /* quantised calls; NULL: they are not */
     enum tutti_wire wire;
-    uint32_t seed;    /* of their rounding, 0: to nearest */
-    bool cuda, eager; /* device memory: calls replayed from a graph, or made one by one */
-    const char *peer; /* another library to measure beside, NULL: none */
-    uint32_t group;   /* so many calls, on buffers of their own, are made as one group; 1: none are */
+    uint32_t seed;      /* of their rounding, 0: to nearest */
+    const char *device; /* kind of the device whose memory it is; NULL: of the host */
+    bool eager;         /* there: calls made one by one, else replayed from a graph, where the device has graphs */
+    const char *peer;   /* another library to measure beside, NULL: none */
+    uint32_t group;     /* so many calls, on buffers of their own, are made as one group; 1: none are */
 };
 struct bench_time {
     double median_us, min_us, max_us, algbw, busbw;
@@ -136,7 +137,7 @@ double bench_probe_ns(struct bench_run *run); /* one way of a cache line between
 struct bench_way {
     char name[40];
     bool chosen;
-    int32_t n_sms; /* with cuda; -1: not known */
+    int32_t n_sms; /* on devices; -1: not known */
     double predicted_us, measured_us;
     double behind; /* the chosen one's time over this one's */
 };

@@ -51,20 +51,20 @@ static enum tutti_status trial_begin(struct trial *trial)
 {
     const struct bench_run *run = trial->series.run;
     double calls = bench_calls(run->settings, trial->series.c->bytes), us;
-    for (uint32_t few = 1; few <= 2 && !run->settings->cuda; few++) {
+    for (uint32_t few = 1; few <= 2 && !run->settings->device; few++) {
         trial->series.calls = few;
         TUTTI_TRY(bench_series_round(&trial->series, &us));
         calls = ROUND_US / us;
     }
-    if (!run->settings->cuda) calls = calls < 1 ? 1 : calls > CALLS_MOST ? CALLS_MOST : calls;
+    if (!run->settings->device) calls = calls < 1 ? 1 : calls > CALLS_MOST ? CALLS_MOST : calls;
     TUTTI_TRY(bench_series_begin(&trial->series, (uint32_t)calls));
-    if (run->settings->cuda) TUTTI_TRY(bench_series_round(&trial->series, &us)); /* warms up */
+    if (run->settings->device) TUTTI_TRY(bench_series_round(&trial->series, &us)); /* warms up */
     return bench_series_round(&trial->series, &trial->best_us);
 }
 
 static enum tutti_status trials_run(struct bench_run *run, struct trial *trials, size_t n)
 {
-    const uint32_t turns = run->settings->cuda ? run->settings->rounds - 1 : TURNS * run->settings->rounds;
+    const uint32_t turns = run->settings->device ? run->settings->rounds - 1 : TURNS * run->settings->rounds;
     double best = HUGE_VAL, us;
     for (size_t i = 0; i < n; i++) TUTTI_TRY(trial_begin(&trials[i]));
     for (uint32_t turn = 0; turn < turns; turn++) {
@@ -84,7 +84,7 @@ static enum tutti_status cell_measure(struct bench_run *run, const struct bench_
 {
     struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
     TUTTI_TRY(ways_find(run, &cell->c, b, cell));
-    if (!run->settings->cuda) bench_fill(&cell->c, b->send, bench_send_elements(&cell->c), cell->c.rank, 0);
+    if (!run->settings->device) bench_fill(&cell->c, b->send, bench_send_elements(&cell->c), cell->c.rank, 0);
     cell->probe_before_ns = bench_probe_ns(run);
     for (size_t i = 0; i < cell->n_ways; i++)
         trials[i] =
@@ -105,7 +105,7 @@ enum tutti_status bench_explain(struct bench_run *run, const struct bench_case *
     memset(out, 0, sizeof *out);
     out->c = *c;
     out->c.in_place |= bench_one_place(run, c);
-    if (run->settings->cuda && c->bytes == 0)
+    if (run->settings->device && c->bytes == 0)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s moves nothing: there is nothing to choose", c->op->info->name);
     enum tutti_status status = bench_buffers_open(run, &out->c, &b);
     if (status >= 0) status = cell_measure(run, &b, out);

@@ -53,7 +53,7 @@ enum tutti_status bench_series_begin(struct bench_series *s, uint32_t calls)
     struct tutti_device *device = s->run->device;
     const struct tutti_device_ops *ops = device->ops;
     s->calls = calls;
-    if (!s->run->settings->cuda || s->run->settings->eager) return TUTTI_OK;
+    if (!s->run->settings->device || s->run->settings->eager) return TUTTI_OK;
     TUTTI_TRY(calls_make(s, 1)); /* whatever is made at the first call is not made in a capture */
     TUTTI_TRY(ops->stream_sync(device, s->run->stream));
     TUTTI_TRY(ops->graph_begin(device, s->run->stream));
@@ -187,7 +187,7 @@ static enum tutti_status warm_up(struct bench_series *s, uint32_t calls)
     const struct bench_settings *settings = s->run->settings;
     struct bench_series few = *s;
     double ignored;
-    if (!settings->cuda) {
+    if (!settings->device) {
         fill_input(s, 0);
         few.calls = settings->warmup < calls ? settings->warmup : calls;
     }
@@ -235,7 +235,7 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
 /* In windows a broadcast's one buffer is at the same place on all ranks, and both forms are one. */
 bool bench_one_place(const struct bench_run *run, const struct bench_case *c)
 {
-    return run->settings->cuda && run->settings->mapped && strcmp(c->op->info->name, "broadcast") == 0;
+    return run->settings->device && run->settings->mapped && strcmp(c->op->info->name, "broadcast") == 0;
 }
 
 enum tutti_status bench_measure(struct bench_run *run, const struct bench_case *c, struct bench_point *out)

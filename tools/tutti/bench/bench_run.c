@@ -31,9 +31,9 @@ static enum tutti_status side_open(struct bench_run *run, struct bench_side *sid
 
 static enum tutti_status device_open(struct bench_run *run)
 {
-    const struct tutti_device_ops *kind = tutti_device_kind();
+    const struct tutti_device_ops *kind;
     const char *ways[2] = {NULL, run->settings->peer};
-    if (kind->absence()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", kind->absence());
+    TUTTI_TRY(tutti_device_use(run->settings->device, &kind));
     TUTTI_TRY(kind->open(tutti_comm_rank(run->comm) % (int32_t)kind->count(), &run->device));
     TUTTI_TRY(kind->stream_create(run->device, &run->stream));
     TUTTI_TRY(kind->event_create(run->device, true, &run->from));
@@ -61,7 +61,7 @@ enum tutti_status bench_run_open(struct tutti_comm *comm, const struct bench_set
     run->comm = comm;
     run->settings = settings;
     *out = run;
-    return settings->cuda ? device_open(run) : host_open(run);
+    return settings->device ? device_open(run) : host_open(run);
 }
 
 void bench_run_close(struct bench_run *run)
@@ -84,7 +84,7 @@ void bench_run_close(struct bench_run *run)
 
 static enum tutti_status memory_open(struct bench_run *run, size_t bytes, void **out)
 {
-    if (run->settings->cuda) return run->device->ops->alloc(run->device, bytes, out);
+    if (run->settings->device) return run->device->ops->alloc(run->device, bytes, out);
     if (run->settings->mapped) return tutti_mem_alloc(run->comm, bytes, out);
     *out = aligned_alloc(PAGE, bytes);
     return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
@@ -92,7 +92,7 @@ static enum tutti_status memory_open(struct bench_run *run, size_t bytes, void *
 
 static void memory_close(struct bench_run *run, void *memory)
 {
-    if (run->settings->cuda)
+    if (run->settings->device)
         run->device->ops->free(run->device, memory);
     else if (run->settings->mapped && memory)
         (void)tutti_mem_free(run->comm, memory);
@@ -103,12 +103,13 @@ static void memory_close(struct bench_run *run, void *memory)
 /* On a device ordinary memory, or a window of each side over the same allocation. */
 static enum tutti_status buffer_open(struct bench_run *run, struct bench_buffers *b, int i, size_t bytes)
 {
-    if (bytes == 0 && run->settings->cuda) return TUTTI_OK;
+    if (bytes == 0 && run->settings->device) return TUTTI_OK;
     bytes = (bytes / PAGE + 1) * PAGE;
     TUTTI_TRY(memory_open(run, bytes, &b->base[i]));
     TUTTI_TRY(run->device->ops->set(run->device, b->base[i], BLANK, bytes));
-    for (uint32_t s = 0; run->settings->cuda && run->settings->mapped && s < run->n_sides; s++) {
-        const enum tutti_status status = tutti_window_create(run->sides[s].comm, b->base[i], bytes, NULL, &b->windows[s][i]);
+    for (uint32_t s = 0; run->settings->device && run->settings->mapped && s < run->n_sides; s++) {
+        const enum tutti_status status =
+            tutti_window_create(run->sides[s].comm, b->base[i], bytes, NULL, &b->windows[s][i]);
         if (status < 0 && !(s > 0 && status == TUTTI_ERR_UNSUPPORTED)) return status; /* a peer may have none */
     }
     return TUTTI_OK;
@@ -120,7 +121,7 @@ static size_t elements(const struct bench_run *run, const struct bench_case *c,
 {
     struct bench_case root = *c;
     root.rank = c->root;
-    return run->settings->cuda && run->settings->mapped && of(&root) > of(c) ? of(&root) : of(c);
+    return run->settings->device && run->settings->mapped && of(&root) > of(c) ? of(&root) : of(c);
 }
 
 enum tutti_status bench_buffers_open(struct bench_run *run, const struct bench_case *c, struct bench_buffers *b)

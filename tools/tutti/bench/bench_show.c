@@ -9,20 +9,20 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
         fprintf(out,
                 "{\"version\":\"%s\",\"ranks\":%d,\"device\":\"%s\",\"calls\":%u,\"rounds\":%u,\"fresh\":%s,"
                 "\"mapped\":%s,\"group\":%u,\"%s\":[",
-                tutti_version_text(), n_ranks, settings->cuda ? "cuda" : "cpu", settings->iterations, settings->rounds,
-                settings->fresh ? "true" : "false", settings->mapped ? "true" : "false", settings->group,
-                settings->explain ? "explained" : "points");
+                tutti_version_text(), n_ranks, settings->device ? settings->device : "cpu", settings->iterations,
+                settings->rounds, settings->fresh ? "true" : "false", settings->mapped ? "true" : "false",
+                settings->group, settings->explain ? "explained" : "points");
         return;
     }
     fprintf(out, "# tutti %s, %d ranks, median of %u rounds of up to %u calls%s%s\n", tutti_version_text(), n_ranks,
             settings->rounds, settings->iterations, settings->fresh ? ", inputs rewritten before each call" : "",
-            settings->mapped && !settings->cuda ? ", memory from tutti_mem_alloc" : "");
+            settings->mapped && !settings->device ? ", memory from tutti_mem_alloc" : "");
     if (settings->explain) {
         fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's%s\n",
-                settings->cuda ? ", SMs taken" : "");
+                settings->device ? ", SMs taken" : "");
         return;
     }
-    if (settings->cuda)
+    if (settings->device)
         fprintf(out, "# device memory%s, %s\n", settings->mapped ? " in windows" : "",
                 settings->eager ? "call by call, launches included" : "replayed from graphs");
     if (settings->group > 1) fprintf(out, "# groups of %u calls; time: of a call\n", settings->group);
@@ -84,7 +84,7 @@ void bench_show_point(FILE *out, const struct bench_settings *settings, const st
             redop, root);
     text_time(out, &point->time[0], point->has[0]);
     text_time(out, &point->time[1], point->has[1]);
-    if (settings->cuda)
+    if (settings->device)
         for (int form = 0; form < 2; form++) text_peer(out, settings, &point->time[form], point->has[form]);
     else
         fprintf(out, " %4.0f/%.0f", point->probe_before_ns, point->probe_after_ns);

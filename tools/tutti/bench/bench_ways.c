@@ -14,7 +14,7 @@ static void json_show(FILE *out, const struct bench_settings *settings, const st
         const struct bench_way *way = &cell->ways[i];
         fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s", i ? "," : "",
                 way->name, way->predicted_us, way->measured_us, way->chosen ? "true" : "false");
-        if (settings->cuda && way->n_sms >= 0) fprintf(out, ",\"sms\":%d", way->n_sms);
+        if (settings->device && way->n_sms >= 0) fprintf(out, ",\"sms\":%d", way->n_sms);
         fputc('}', out);
     }
     fprintf(out, "]}");
@@ -30,13 +30,13 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
     fprintf(out, "%s %zu bytes, %s%s: chosen %.2f of the best%s", c->op->info->name, c->bytes,
             tutti_dtype_name(c->dtype), c->in_place ? ", in place" : "", cell->worst,
             cell->worst > BENCH_NEAR ? " (!)" : "");
-    if (!settings->cuda) fprintf(out, "; probe %.0f/%.0f", cell->probe_before_ns, cell->probe_after_ns);
+    if (!settings->device) fprintf(out, "; probe %.0f/%.0f", cell->probe_before_ns, cell->probe_after_ns);
     fputc('\n', out);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
         fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f", way->chosen ? '*' : ' ', way->name, way->predicted_us,
                 way->measured_us, way->behind);
-        if (settings->cuda && way->n_sms >= 0) fprintf(out, " %6d", way->n_sms);
+        if (settings->device && way->n_sms >= 0) fprintf(out, " %6d", way->n_sms);
         fputc('\n', out);
     }
     fflush(out);

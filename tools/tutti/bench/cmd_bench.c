@@ -109,19 +109,20 @@ static int understand(const struct tutti_args *spec, struct request *r)
     s->in_place_only = strcmp(r->only, "in") == 0, s->out_of_place_only = strcmp(r->only, "out") == 0;
     if (!s->in_place_only && !s->out_of_place_only && strcmp(r->only, "both") != 0)
         return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
-    s->cuda = strcmp(r->device, "cuda") == 0, s->eager = r->mode && strcmp(r->mode, "eager") == 0;
-    if (!s->cuda && strcmp(r->device, "cpu") != 0)
-        return tutti_args_fail(spec, "--device is '%s'; give cpu or cuda", r->device);
+    const struct tutti_device_ops *kind = tutti_device_named(r->device);
+    if (!kind) return tutti_args_fail(spec, "--device is '%s'; give cpu, cuda or xpu", r->device);
+    s->device = kind->on_host ? NULL : kind->name, s->eager = r->mode && strcmp(r->mode, "eager") == 0;
     if (r->mode && !s->eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
+    s->eager |= !kind->graph_begin;
     if (s->peer && strcmp(s->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", s->peer);
-    if (!s->cuda && (s->peer || r->mode || s->group > 1))
-        return tutti_args_fail(spec, "--peer, --mode and --group go with --device cuda");
+    if (!s->device && (s->peer || r->mode || s->group > 1))
+        return tutti_args_fail(spec, "--peer, --mode and --group go with a --device that is not cpu");
     if (s->group < 1 || (s->group > 1 && s->explain))
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
-    if (onesided && (s->cuda || s->explain || s->plot || s->fresh))
-        return tutti_args_fail(spec, "one-sided calls go without --device cuda, --explain, --plot and --fresh");
-    if (s->cuda && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device cuda");
+    if (onesided && (s->device || s->explain || s->plot || s->fresh))
+        return tutti_args_fail(spec, "one-sided calls go without --device, --explain, --plot and --fresh");
+    if (s->device && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device");
     if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     return understand_wire(spec, s);
 }
@@ -306,13 +307,14 @@ int tutti_cmd_bench(int argc, char **argv)
          "compare every result; exit status 1 if a value is wrong"},
         {"fresh", 0, TUTTI_ARG_FLAG, &r.settings.fresh, NULL, "rewrite the inputs before each call"},
         {"mapped", 0, TUTTI_ARG_FLAG, &r.settings.mapped, NULL,
-         "memory from tutti_mem_alloc (zero copy); with cuda: windows"},
+         "memory from tutti_mem_alloc (zero copy); on devices: windows"},
         {"explain", 0, TUTTI_ARG_FLAG, &r.settings.explain, NULL,
          "every way a call could go, predicted and measured, and how good the chosen one is"},
-        {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu or cuda (default cpu)"},
-        {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW", "with cuda: graph (replayed) or eager (default graph)"},
+        {"device", 0, TUTTI_ARG_TEXT, &r.device, "WHICH", "memory of cpu, cuda or xpu (default cpu)"},
+        {"mode", 0, TUTTI_ARG_TEXT, &r.mode, "HOW",
+         "on devices: graph (replayed, where there are graphs) or eager (default graph)"},
         {"group", 0, TUTTI_ARG_U32, &r.settings.group, "N",
-         "with cuda: N calls on buffers of their own in a group (default 1)"},
+         "on devices: N calls on buffers of their own in a group (default 1)"},
         {"peer", 0, TUTTI_ARG_TEXT, &r.settings.peer, "NAME",
          "with cuda: measure nccl as well, in turns, as tutti's back end"},
         {"json", 0, TUTTI_ARG_FLAG, &r.settings.json, NULL, "one JSON object instead of the table"},

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* <tutti/accelerator.h>: devices of the table for programs without a framework. An accelerator is a struct
+ * tutti_device. */
+#include "device/device.h"
+
+#include <tutti/accelerator.h>
+#include <tutti/comm.h>
+
+static struct tutti_device *of(const struct tutti_accelerator *accelerator)
+{
+    return (struct tutti_device *)(uintptr_t)accelerator;
+}
+
+#define GIVEN(call, what)                                                                                              \
+    do {                                                                                                               \
+        if (!(what)) return tutti_fail(TUTTI_ERR_ARGUMENT, "accelerator_" call ": " #what " is NULL");                 \
+    } while (0)
+
+enum tutti_status tutti_accelerator_open(const char *kind, int32_t ordinal, struct tutti_accelerator **out)
+{
+    const struct tutti_device_ops *ops;
+    struct tutti_device *device = NULL;
+    GIVEN("open", out);
+    TUTTI_TRY(tutti_device_use(kind, &ops));
+    TUTTI_TRY(ops->open(ordinal, &device));
+    *out = (struct tutti_accelerator *)device;
+    return TUTTI_OK;
+}
+
+void tutti_accelerator_close(struct tutti_accelerator *accelerator)
+{
+    if (accelerator) of(accelerator)->ops->close(of(accelerator));
+}
+
+const char *tutti_accelerator_kind(const struct tutti_accelerator *accelerator)
+{
+    return accelerator ? of(accelerator)->ops->name : "";
+}
+
+const char *tutti_accelerator_name(const struct tutti_accelerator *accelerator)
+{
+    return accelerator ? of(accelerator)->name : "";
+}
+
+int32_t tutti_accelerator_count(const struct tutti_accelerator *accelerator)
+{
+    return accelerator ? (int32_t)of(accelerator)->ops->count() : 0;
+}
+
+int32_t tutti_accelerator_device(const struct tutti_accelerator *accelerator)
+{
+    return accelerator && !of(accelerator)->ops->on_host ? of(accelerator)->ordinal : TUTTI_DEVICE_NONE;
+}
+
+enum tutti_status tutti_accelerator_alloc(struct tutti_accelerator *accelerator, size_t bytes, void **out)
+{
+    GIVEN("alloc", accelerator);
+    GIVEN("alloc", out);
+    return of(accelerator)->ops->alloc(of(accelerator), bytes, out);
+}
+
+void tutti_accelerator_free(struct tutti_accelerator *accelerator, void *memory)
+{
+    if (accelerator && memory) of(accelerator)->ops->free(of(accelerator), memory);
+}
+
+enum tutti_status tutti_accelerator_copy(struct tutti_accelerator *accelerator, void *dst, const void *src,
+                                         size_t bytes, void *stream)
+{
+    GIVEN("copy", accelerator);
+    if (bytes == 0) return TUTTI_OK;
+    GIVEN("copy", dst);
+    GIVEN("copy", src);
+    return of(accelerator)->ops->copy(of(accelerator), dst, src, bytes, stream);
+}
+
+/* ---- streams ---- */
+
+enum tutti_status tutti_accelerator_stream_create(struct tutti_accelerator *accelerator, void **out)
+{
+    GIVEN("stream_create", accelerator);
+    GIVEN("stream_create", out);
+    return of(accelerator)->ops->stream_create(of(accelerator), out);
+}
+
+void tutti_accelerator_stream_destroy(struct tutti_accelerator *accelerator, void *stream)
+{
+    if (accelerator && stream) of(accelerator)->ops->stream_destroy(of(accelerator), stream);
+}
+
+enum tutti_status tutti_accelerator_stream_sync(struct tutti_accelerator *accelerator, void *stream)
+{
+    GIVEN("stream_sync", accelerator);
+    return of(accelerator)->ops->stream_sync(of(accelerator), stream);
+}
+
+enum tutti_status tutti_accelerator_stream_wait(struct tutti_accelerator *accelerator, void *stream, void *event)
+{
+    GIVEN("stream_wait", accelerator);
+    GIVEN("stream_wait", event);
+    return of(accelerator)->ops->stream_wait(of(accelerator), stream, event);
+}
+
+/* ---- events ---- */
+
+enum tutti_status tutti_accelerator_event_create(struct tutti_accelerator *accelerator, void **out)
+{
+    GIVEN("event_create", accelerator);
+    GIVEN("event_create", out);
+    return of(accelerator)->ops->event_create(of(accelerator), true, out);
+}
+
+void tutti_accelerator_event_destroy(struct tutti_accelerator *accelerator, void *event)
+{
+    if (accelerator && event) of(accelerator)->ops->event_destroy(of(accelerator), event);
+}
+
+enum tutti_status tutti_accelerator_event_record(struct tutti_accelerator *accelerator, void *event, void *stream)
+{
+    GIVEN("event_record", accelerator);
+    GIVEN("event_record", event);
+    return of(accelerator)->ops->event_record(of(accelerator), event, stream);
+}
+
+enum tutti_status tutti_accelerator_event_query(struct tutti_accelerator *accelerator, void *event)
+{
+    GIVEN("event_query", accelerator);
+    GIVEN("event_query", event);
+    return of(accelerator)->ops->event_query(of(accelerator), event);
+}
+
+enum tutti_status tutti_accelerator_elapsed(struct tutti_accelerator *accelerator, void *from, void *to, double *us)
+{
+    GIVEN("elapsed", accelerator);
+    GIVEN("elapsed", from);
+    GIVEN("elapsed", to);
+    GIVEN("elapsed", us);
+    return of(accelerator)->ops->elapsed(of(accelerator), from, to, us);
+}
