@@ -37,6 +37,7 @@ def all_calls(rank: int, n: int, store: dist.Store) -> None:
     comm = new_comm(rank, n, store, "all")
     assert (comm.get_rank(), comm.get_size(), comm.get_ranks()) == (rank, n, list(range(n)))
     assert (comm.get_name(), comm.get_backend(), comm.get_device()) == ("all", "tutti", CPU)
+    assert comm.get_backend_version().count(".") == 2
     try_all(comm)
     for make in COLLECTIVES:
         call(comm, make, Case(rank, n, 300_001, torch.float32, CPU), True)

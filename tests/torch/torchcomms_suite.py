@@ -39,6 +39,18 @@ SETS = (
     *((f"tests/unit/py/test_{name}.py", 1) for name in ("backend_wrapper", "copy", "hooks")),
     ("hooks/nan_check/tests/py/test_nan_check.py", 1),
 )
+# Why tests are skipped on tutti, where the tests' own words do not say it: the first that a name fits.
+WHY_SKIPPED = (
+    (r": test_graph_|^CudaGraphs", "a CUDA graph; there is no CUDA here"),
+    (r"^SymmMemRendezvousTest", "PyTorch's symmetric memory on GPUs; there is no CUDA here"),
+    (r"^MemPoolTest", "a pool of a GPU's memory; there is no CUDA here"),
+    (r": test_sync_barrier_blocks_host_on_stream", "a barrier that waits for a stream; there is no CUDA here"),
+    (r": test_mixed_backend_destroy_idempotent", "one group of gloo on CPUs and nccl on GPUs; there is no CUDA here"),
+    (r": test_n_d_parallel", "needs 8 ranks"),
+    (r"^TPCommTest", "needs GPUs: it compares sums bit by bit, which differ on CPUs, on gloo as well"),
+    (r"_unsupported_backend$", "expects that a backend can not do what tutti does"),
+    (r"^test_backend_wrapper: ", "this PyTorch does not have the windows of c10d, which come with 2.14"),
+)
 OUTCOMES = ("failed", "passed", "skipped")  # what one rank says counts in this order
 LIMIT, LONG_LIMIT = 240.0, 1200.0  # seconds for a file; for one that compiles
 
@@ -309,12 +321,17 @@ def by_file(results: dict) -> list:
     return lines
 
 
+def why(test: str, outcome: str, reason: str) -> str:
+    known = [sentence for pattern, sentence in WHY_SKIPPED if outcome == "skipped" and re.search(pattern, test)]
+    return known[0] if known else re.sub(r"\s+", " ", last_line(reason))
+
+
 def causes(results: dict) -> list:
     """Why tests are skipped or fail on tutti, with their number."""
-    found = collections.Counter((outcome, re.sub(r"\s+", " ", last_line(reason)))
-                                for outcome, reason in results["tutti"].values() if outcome != "passed")
+    found = collections.Counter((outcome, why(test, outcome, reason))
+                                for test, (outcome, reason) in results["tutti"].items() if outcome != "passed")
     return [row("tests", "outcome on tutti", "why"), row("---", "---", "---"),
-            *(row(n, outcome, why) for (outcome, why), n in found.most_common())]
+            *(row(n, outcome, cause) for (outcome, cause), n in found.most_common())]
 
 
 TEXT = """\
