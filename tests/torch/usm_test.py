@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 120
-"""tutti_torch.usm: arrays in SYCL's memory as tensors. Where dpctl is installed they are dpctl's, on its queue of the CPU,
-else objects with the same interface; what is refused is shown by those."""
+"""tutti_torch.usm: arrays in SYCL's memory as tensors. Where dpctl is installed they are dpctl's, on its queue of the
+CPU, else objects with the same interface; what is refused is shown by those."""
 
 from __future__ import annotations
 
