@@ -77,20 +77,21 @@ TUTTI_API enum tutti_status tutti_ft_timeouts_fill(struct tutti_ft_timeouts *tim
 
 /* ---- lighthouse ---- */
 struct tutti_ft_lighthouse_config {
-    size_t size;                   /* sizeof(struct tutti_ft_lighthouse_config) */
-    const char *bind;              /* "host:port"; port 0: any */
-    uint64_t min_replicas;         /* at least 1 */
-    uint64_t join_timeout_ns;      /* so long a quorum waits for groups that are heard but do not ask */
-    uint64_t tick_ns;              /* period of looking again */
+    size_t size;              /* sizeof(struct tutti_ft_lighthouse_config) */
+    const char *bind;         /* "host:port"; port 0: any. NULL: port 29510, and without a secret of this host alone */
+    uint64_t min_replicas;    /* at least 1 */
+    uint64_t join_timeout_ns; /* so long a quorum waits for groups that are heard but do not ask */
+    uint64_t tick_ns;         /* period of looking again */
     uint64_t heartbeat_timeout_ns; /* a group unheard for so long is gone */
     const char *secret;            /* as the manager's */
 };
 #define TUTTI_FT_LIGHTHOUSE_CONFIG_INIT                                                                                \
     {                                                                                                                  \
-        sizeof(struct tutti_ft_lighthouse_config), "[::]:29510", 1, 60000000000, 100000000, 5000000000, NULL           \
+        sizeof(struct tutti_ft_lighthouse_config), NULL, 1, 60000000000, 100000000, 5000000000, NULL                   \
     }
 struct tutti_ft_lighthouse;
-/* Serves from a thread of this process. */
+/* Serves from a thread of this process. Without a secret it believes whoever gets there: where these may come from
+ * other hosts the log warns, "unauthenticated". */
 TUTTI_API enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_config *config,
                                                      struct tutti_ft_lighthouse **out) TUTTI_MUST_USE;
 TUTTI_API const char *tutti_ft_lighthouse_address(const struct tutti_ft_lighthouse *lighthouse);

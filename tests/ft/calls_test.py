@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from lighthouse import DATA, Client, Lighthouse, field, fields, lacks, wait_for
+from lighthouse import DATA, RESET, Client, Lighthouse, field, fields, lacks, wait_for
 
 tutti = sys.argv.pop(1)
 SERVICE = b"/torchft.LighthouseService/"
@@ -111,6 +111,17 @@ class Calls(unittest.TestCase):
         self.assertEqual(self.state(lighthouse), {"gone": "lost", "stays": "member", "anew": "member"})
         other.heartbeat(b"gone")  # and is back
         wait_for(lambda: self.state(lighthouse)["gone"] == "member", 5)
+
+    def test_a_request_without_an_end(self):
+        """It takes no place for longer than its time."""
+        client = self.dial(self.open())
+        stream = client.send(SERVICE + b"Heartbeat", field(1, b"a"), ((b"grpc-timeout", b"100m"),), ends=False)
+        while True:
+            kind, _, of, payload = client.take()
+            if of == stream:
+                break
+        self.assertEqual((kind, payload), (RESET, b"\0\0\0\x08"))  # CANCEL
+        self.assertEqual(client.heartbeat(b"a"), b"")
 
     def test_leave_and_progress(self):
         lighthouse = self.open("--heartbeat-timeout-ms", "60000")

@@ -115,13 +115,13 @@ class Client:
     def close(self):
         self.socket.close()
 
-    def send(self, path, message, more=()):
+    def send(self, path, message, more=(), ends=True):
         headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", self.authority)]
         headers += [(b"te", b"trailers"), (b"content-type", b"application/grpc"), *more]
         block = b"".join(b"\0" + literal(name) + literal(value) for name, value in headers)
         body = b"\0" + struct.pack(">I", len(message)) + message
         stream, self.stream = self.stream, self.stream + 2
-        self.socket.sendall(frame(HEADERS, 4, stream, block) + frame(DATA, 1, stream, body))
+        self.socket.sendall(frame(HEADERS, 4, stream, block) + frame(DATA, int(ends), stream, body))
         return stream
 
     def take(self):

@@ -21,7 +21,7 @@ static void start(void)
 {
     const struct tutti_serve_config config = {
         .bind = "127.0.0.1:0",
-        .options = {1, 1, TUTTI_NS_PER_S, TUTTI_NS_PER_MS, TUTTI_NS_PER_S},
+        .options = {1, 1, TUTTI_NS_PER_S, TUTTI_NS_PER_MS, TUTTI_NS_PER_S, 0},
     };
     struct tutti_serve *served;
     tutti_log_threshold = TUTTI_LOG_ERROR;

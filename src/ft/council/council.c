@@ -394,12 +394,14 @@ uint32_t tutti_council_n_records(const struct tutti_council *c)
     return c->n_rows;
 }
 
-void tutti_council_record(const struct tutti_council *c, uint32_t i, struct tutti_record *out)
+bool tutti_council_record(const struct tutti_council *c, const char *key, struct tutti_record *out)
 {
     const struct row *row = c->rows;
 
-    while (i-- > 0) row = row->next;
+    while (row && strcmp(row->record.key, key) < 0) row = row->next;
+    if (!row || strcmp(row->record.key, key) != 0) return false;
     *out = row->record;
+    return true;
 }
 
 /* ---- life ---- */

@@ -86,6 +86,6 @@ enum tutti_status tutti_council_propose(struct tutti_council *council, const cha
 bool tutti_council_leads(const struct tutti_council *council, uint64_t now);
 uint32_t tutti_council_leader(const struct tutti_council *council, uint64_t now);
 uint32_t tutti_council_n_records(const struct tutti_council *council);
-void tutti_council_record(const struct tutti_council *council, uint32_t i, struct tutti_record *out);
+bool tutti_council_record(const struct tutti_council *council, const char *key, struct tutti_record *out);
 
 #endif

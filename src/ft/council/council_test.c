@@ -191,7 +191,7 @@ static void end_machine(struct node *node)
 
 static void on_leads(void *arg, bool leads)
 {
-    static const struct tutti_lighthouse_options rules = {1, 300 * MS, 1500 * MS, 100 * MS, 60000 * MS};
+    static const struct tutti_lighthouse_options rules = {1, 300 * MS, 1500 * MS, 100 * MS, 60000 * MS, 0};
     struct node *node = arg;
     const struct tutti_lighthouse_out out = {.arg = node, .answer = on_answer, .commit = on_commit};
     end_machine(node);

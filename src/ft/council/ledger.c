@@ -52,13 +52,10 @@ static enum tutti_status restore(const struct tutti_record *record, struct tutti
 enum tutti_status tutti_ledger_begin(struct tutti_ledger *ledger, const char *job, struct tutti_council *council,
                                      struct tutti_lighthouse *machine, uint64_t now)
 {
+    struct tutti_record record;
+
     *ledger = (struct tutti_ledger){.job = job, .council = council};
-    for (uint32_t i = 0; i < tutti_council_n_records(council); i++) {
-        struct tutti_record record;
-        tutti_council_record(council, i, &record);
-        if (strcmp(record.key, job) == 0) return restore(&record, machine, now);
-    }
-    return TUTTI_OK;
+    return tutti_council_record(council, job, &record) ? restore(&record, machine, now) : TUTTI_OK;
 }
 
 void tutti_ledger_end(struct tutti_ledger *ledger)

@@ -9,6 +9,7 @@
 
 #define MAX_CALLS 4096 /* of a connection */
 #define MAX_CONNECTIONS_OF_STRANGERS 1024
+#define RATE 10000u /* calls and reads a second of one address, for each rank and once more */
 #define CLOSE_NS (500 * TUTTI_NS_PER_MS)
 
 static enum tutti_status check(const struct tutti_ft_manager_config *config)
@@ -59,6 +60,11 @@ static enum tutti_status open_machine(struct tutti_ft_manager *lead, const struc
     return tutti_manager_create(&options, &out, tutti_now_ns(), &lead->machine);
 }
 
+static uint32_t rate_of(uint32_t world_size)
+{
+    return world_size < UINT32_MAX / RATE ? RATE * (world_size + 1) : UINT32_MAX;
+}
+
 /* What talks: to the lighthouses, and with the ranks. */
 static enum tutti_status open_ends(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config,
                                    const char *secret)
@@ -72,7 +78,8 @@ static enum tutti_status open_ends(struct tutti_ft_manager *lead, const struct t
                                                 .max_connections = config->world_size + MAX_CONNECTIONS_OF_STRANGERS,
                                                 .max_calls = MAX_CALLS,
                                                 .max_message = TUTTI_MESSAGE_BYTES,
-                                                .secret = secret};
+                                                .secret = secret,
+                                                .rate = rate_of(config->world_size)};
 
     lead->has_secret = secret != NULL;
     TUTTI_TRY(tutti_servers_open(lead->loop, config->lighthouse, "lighthouse", secret, &lead->lighthouses));

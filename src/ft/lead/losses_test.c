@@ -41,8 +41,11 @@ static int be_lighthouse(const char *number, const char *at)
     for (uint32_t i = 0; i < me; i++) mine = strchr(mine, ',') + 1;
     snprintf(bind, sizeof bind, "%.*s", (int)strcspn(mine + 7, ","), mine + 7);
     snprintf(state, sizeof state, "%s/%s", at, number);
-    const struct tutti_serve_config config = {
-        .bind = bind, .peers = peers, .number = me, .state = state, .options = {N, 60 * S, 30 * S, 100 * MS, 3600 * S}};
+    const struct tutti_serve_config config = {.bind = bind,
+                                              .peers = peers,
+                                              .number = me,
+                                              .state = state,
+                                              .options = {N, 60 * S, 30 * S, 100 * MS, 3600 * S, 0}};
     struct tutti_serve *served;
     if (tutti_serve_open(&config, &served) < 0) return 3;
     sleep(120);

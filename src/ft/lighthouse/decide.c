@@ -120,14 +120,15 @@ static enum tutti_status no_memory(void)
 /* NULL: the record says why. */
 static struct group *hear(struct tutti_lighthouse *l, const char *name, uint64_t now)
 {
-    struct group *group = name[0] ? lighthouse_know(l, name, now) : NULL;
+    struct group *group = lighthouse_find(l, name);
 
-    if (group)
-        lighthouse_hear(l, group, now);
-    else if (name[0])
-        no_memory();
-    else
+    if (!name[0])
         tutti_fail(TUTTI_ERR_ARGUMENT, "replica_id is empty");
+    else if (!group && lighthouse_is_full(l))
+        tutti_fail(TUTTI_ERR_MEMORY, "the job has %" PRIu32 " groups already", l->n);
+    else if (!group && !(group = lighthouse_know(l, name, now)))
+        no_memory();
+    if (group) lighthouse_hear(l, group, now);
     return group;
 }
 

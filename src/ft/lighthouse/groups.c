@@ -160,6 +160,25 @@ uint64_t lighthouse_forget_due(const struct tutti_lighthouse *l)
     return group && may_forget(group) ? group->beat_ns + l->options.forget_ns : UINT64_MAX;
 }
 
+bool lighthouse_is_full(struct tutti_lighthouse *l)
+{
+    struct group *group = l->queues[BY_BEAT].first;
+
+    if (l->options.max_groups == 0 || l->n < l->options.max_groups) return false;
+    while (group && !group->heard && !may_forget(group)) group = group->links[BY_BEAT].after;
+    if (!group || !may_forget(group)) return true;
+    lighthouse_drop_group(l, group);
+    return false;
+}
+
+uint64_t tutti_lighthouse_idle(const struct tutti_lighthouse *l)
+{
+    const struct group *last = l->queues[BY_BEAT].last;
+
+    if (l->n_heard > 0 || l->n_requests > 0) return UINT64_MAX;
+    return last ? last->beat_ns + l->options.forget_ns : 0;
+}
+
 void lighthouse_expire(struct tutti_lighthouse *l, uint64_t now)
 {
     while (l->oldest_heard && has_aged(l->oldest_heard, now, l->options.heartbeat_timeout_ns))

@@ -42,9 +42,11 @@ void tutti_lighthouse_destroy(struct tutti_lighthouse *l)
 enum tutti_status tutti_lighthouse_restore(struct tutti_lighthouse *l, int64_t id, const char *const *names, uint32_t n,
                                            uint64_t now)
 {
-    struct tutti_quorum *quorum = tutti_quorum_new(n);
+    struct tutti_quorum *quorum = n > 0 ? tutti_quorum_new(n) : NULL;
     bool whole = quorum != NULL;
 
+    l->id = id;
+    if (n == 0) return TUTTI_OK;
     for (uint32_t i = 0; whole && i < n; i++) {
         struct group *group = lighthouse_know(l, names[i], now);
         quorum->members[i] = tutti_replica_copy(
@@ -58,7 +60,7 @@ enum tutti_status tutti_lighthouse_restore(struct tutti_lighthouse *l, int64_t i
         tutti_quorum_give(quorum);
         return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
     }
-    quorum->id = l->id = id;
+    quorum->id = id;
     l->last = quorum;
     return TUTTI_OK;
 }

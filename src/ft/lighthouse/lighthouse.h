@@ -28,8 +28,9 @@ struct tutti_lighthouse_options {
     uint64_t min_replicas;
     uint64_t join_timeout_ns;
     uint64_t heartbeat_timeout_ns;
-    uint64_t tick_ns;   /* who was left out of a quorum is looked at again so much later */
-    uint64_t forget_ns; /* so long after its last heartbeat a group's name is forgotten; at least heartbeat_timeout */
+    uint64_t tick_ns;    /* who was left out of a quorum is looked at again so much later */
+    uint64_t forget_ns;  /* so long after its last heartbeat a group's name is forgotten; at least heartbeat_timeout */
+    uint32_t max_groups; /* that are known at once; who is not heard makes room. 0: any */
 };
 
 /* What a group says of itself: torchft's QuorumMember. Strings end with 0 and are never NULL. */
@@ -86,7 +87,7 @@ enum tutti_status tutti_lighthouse_create(const struct tutti_lighthouse_options 
 /* Open requests are dropped without an answer. */
 void tutti_lighthouse_destroy(struct tutti_lighthouse *l);
 /* Before the first event: the last quorum of an earlier run, by its number and its members' names, in order. They count
- * as heard until heartbeat_timeout from now. */
+ * as heard until heartbeat_timeout from now. n 0: numbers begin above this one. */
 enum tutti_status tutti_lighthouse_restore(struct tutti_lighthouse *l, int64_t id, const char *const *names, uint32_t n,
                                            uint64_t now);
 
@@ -95,7 +96,7 @@ struct tutti_lighthouse_time {
     uint64_t now;
     int64_t wall;
 };
-/* ARGUMENT: the name is empty. */
+/* ARGUMENT: the name is empty. MEMORY: there are max_groups. */
 enum tutti_status tutti_lighthouse_beat(struct tutti_lighthouse *l, const char *replica_id,
                                         struct tutti_lighthouse_time t);
 /* ... of a group that was heard; others are ignored. */
@@ -116,6 +117,9 @@ void tutti_lighthouse_leave_unless(struct tutti_lighthouse *l, const char *repli
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t);
 /* When tick must be called next, UINT64_MAX: not before another event. */
 uint64_t tutti_lighthouse_due(const struct tutti_lighthouse *l);
+
+/* When nobody will have been heard for forget; UINT64_MAX: somebody is heard, or asks. */
+uint64_t tutti_lighthouse_idle(const struct tutti_lighthouse *l);
 
 /* Each open request. */
 void tutti_lighthouse_requests(const struct tutti_lighthouse *l, void (*see)(void *arg, uint64_t request), void *arg);

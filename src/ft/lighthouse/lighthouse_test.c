@@ -47,7 +47,7 @@ static bool on_commit(void *arg, const struct tutti_quorum *quorum)
 
 static struct tutti_lighthouse *make(uint64_t min_replicas, uint64_t join_ns, struct answers *answers)
 {
-    const struct tutti_lighthouse_options options = {min_replicas, join_ns, 5000 * MS, 100 * MS, HOUR};
+    const struct tutti_lighthouse_options options = {min_replicas, join_ns, 5000 * MS, 100 * MS, HOUR, 0};
     const struct tutti_lighthouse_out out = {.arg = answers, .answer = on_answer, .commit = on_commit};
     struct tutti_lighthouse *l;
 
@@ -411,6 +411,42 @@ static void test_random_lives(void **state)
     for (uint64_t seed = 1; seed <= n; seed++) live(seed);
 }
 
+static void test_groups_have_a_bound(void **state)
+{
+    const struct tutti_lighthouse_options options = {1, 0, 5000 * MS, 100 * MS, HOUR, 2};
+    const struct tutti_lighthouse_out out = {.answer = on_answer};
+    struct tutti_lighthouse *l;
+
+    (void)state;
+    assert_int_equal(tutti_lighthouse_create(&options, &out, &l), TUTTI_OK);
+    beat(l, "a", 0);
+    beat(l, "b", 0);
+    assert_int_equal(tutti_lighthouse_beat(l, "c", at(1000 * MS)), TUTTI_ERR_MEMORY);
+    assert_string_equal(tutti_last_error()->text, "the job has 2 groups already");
+    beat(l, "a", 4000 * MS);
+    tutti_lighthouse_tick(l, at(6000 * MS));
+    beat(l, "c", 6000 * MS); /* b is not heard any more */
+    assert_int_equal(tutti_lighthouse_beat(l, "b", at(6000 * MS)), TUTTI_ERR_MEMORY);
+    assert_int_equal(tutti_lighthouse_idle(l), UINT64_MAX);
+    tutti_lighthouse_tick(l, at(20000 * MS));
+    assert_int_equal(tutti_lighthouse_idle(l), 6000 * MS + HOUR);
+    tutti_lighthouse_destroy(l);
+}
+
+/* Numbers go on above one that was said. */
+static void test_numbers_begin_above(void **state)
+{
+    struct answers answers;
+    struct tutti_lighthouse *l = make(1, 0, &answers);
+
+    (void)state;
+    assert_int_equal(tutti_lighthouse_restore(l, 41, NULL, 0, 1), TUTTI_OK);
+    assert_null(tutti_lighthouse_last(l));
+    ask(l, "a", 7, 2);
+    assert_string_equal(answers.text[0], "#42 a");
+    tutti_lighthouse_destroy(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +459,8 @@ int main(void)
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_forgets),
         cmocka_unit_test(test_random_lives),
+        cmocka_unit_test(test_groups_have_a_bound),
+        cmocka_unit_test(test_numbers_begin_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,6 +47,8 @@ struct tutti_lighthouse {
 
 /* ---- groups.c ---- */
 struct group *lighthouse_find(const struct tutti_lighthouse *l, const char *name);
+/* There is no room for one more, and nobody to forget. */
+bool lighthouse_is_full(struct tutti_lighthouse *l);
 /* Finds or adds; NULL: out of memory. */
 struct group *lighthouse_know(struct tutti_lighthouse *l, const char *name, uint64_t now);
 void lighthouse_hear(struct tutti_lighthouse *l, struct group *group, uint64_t now);

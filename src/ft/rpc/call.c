@@ -7,9 +7,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REQUEST_NS (10 * TUTTI_NS_PER_S) /* within which a request is whole */
+
 static struct tutti_loop *loop_of(const struct tutti_rpc_call *call)
 {
     return call->conn->server->config.loop;
+}
+
+static struct tutti_rpc_call *of_timer(struct tutti_loop_timer *timer)
+{
+    return (struct tutti_rpc_call *)((char *)timer - offsetof(struct tutti_rpc_call, timer));
+}
+
+/* Its request has not come to an end. */
+static void too_slow(struct tutti_loop_timer *timer)
+{
+    struct tutti_rpc_call *call = of_timer(timer);
+    struct rpc_link *link = &call->conn->link;
+
+    nghttp2_submit_rst_stream(link->session, NGHTTP2_FLAG_NONE, call->stream, NGHTTP2_CANCEL);
+    rpc_link_flush(link); /* the call goes with its stream */
 }
 
 struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream)
@@ -23,6 +40,8 @@ struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream)
     call->next = conn->calls;
     conn->calls = call;
     conn->n_calls++;
+    call->timer.due = too_slow;
+    tutti_loop_at(loop_of(call), &call->timer, tutti_now_ns() + REQUEST_NS);
     return call;
 }
 
@@ -76,6 +95,7 @@ static void take_timeout(struct tutti_rpc_call *call, const char *value, size_t 
     }
     const uint64_t now = tutti_now_ns();
     call->deadline_ns = ns < UINT64_MAX - now ? now + ns : UINT64_MAX;
+    if (ns < REQUEST_NS) tutti_loop_at(loop_of(call), &call->timer, call->deadline_ns);
 }
 
 static void take_encoding(struct tutti_rpc_call *call, const char *value, size_t n)
@@ -117,11 +137,6 @@ void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
     if (why) malformed(call, why);
 }
 
-static struct tutti_rpc_call *of_timer(struct tutti_loop_timer *timer)
-{
-    return (struct tutti_rpc_call *)((char *)timer - offsetof(struct tutti_rpc_call, timer));
-}
-
 static void too_late(struct tutti_loop_timer *timer)
 {
     struct tutti_rpc_call *call = of_timer(timer);
@@ -147,6 +162,7 @@ void rpc_call_run(struct tutti_rpc_call *call)
         tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request is not one message");
     } else {
         call->called = true;
+        tutti_loop_stop(loop_of(call), &call->timer);
         call->timer.due = too_late;
         if (call->deadline_ns != UINT64_MAX) tutti_loop_at(loop_of(call), &call->timer, call->deadline_ns);
         struct rpc_bytes request = call->request; /* the call may go in its handler */

@@ -61,6 +61,7 @@ static void on_answer(void *arg, enum tutti_rpc_status status, const char *messa
         return;
     }
     struct tutti_rpc_call *call = forward->call;
+    forward->serve->present_there(call, tutti_now_ns());
     forget(forward);
     tutti_rpc_set_note(call, 0);
     if (n > 0) memcpy(body->bytes, bytes, n);

@@ -70,11 +70,22 @@ static void note_quorum(struct serve_job *job, const struct tutti_quorum *quorum
     serve_note(job, "quorum %" PRId64 ": %" PRIu32 " groups%s", quorum->id, quorum->n, text);
 }
 
+static bool is_default(const struct serve_job *job)
+{
+    return strcmp(job->name, SERVE_DEFAULT) == 0;
+}
+
+/* When it is to be forgotten, as it is now. */
+static uint64_t idle_due(const struct serve_job *job)
+{
+    return is_default(job) || job->subscribers ? UINT64_MAX : tutti_lighthouse_idle(job->machine);
+}
+
 void serve_settle(struct serve_job *job)
 {
     /* The machine's count is the job's, too: it is given back when another is told. */
     struct tutti_quorum *last = (struct tutti_quorum *)(uintptr_t)tutti_lighthouse_last(job->machine);
-    const uint64_t due = tutti_lighthouse_due(job->machine);
+    uint64_t due = tutti_lighthouse_due(job->machine);
 
     if (last && (!job->told || last->id != job->told->id)) {
         note_quorum(job, last);
@@ -84,6 +95,7 @@ void serve_settle(struct serve_job *job)
         job->n_quorums++;
     }
     if (job->lost) job->serve->tell_lost(job);
+    if (idle_due(job) < due) due = idle_due(job);
     if (due == UINT64_MAX)
         tutti_loop_stop(job->serve->loop, &job->timer);
     else
@@ -94,17 +106,6 @@ void serve_job_tick(struct serve_job *job)
 {
     tutti_lighthouse_tick(job->machine, serve_now());
     serve_settle(job);
-}
-
-/* Who leads no more does nothing: it hears so from the council soon, and then has no jobs, or it leads again. */
-static void on_due(struct tutti_loop_timer *timer)
-{
-    struct serve_job *job = (struct serve_job *)((char *)timer - offsetof(struct serve_job, timer));
-
-    if (job->serve->leads(job->serve))
-        serve_job_tick(job);
-    else
-        tutti_loop_at(job->serve->loop, timer, tutti_now_ns() + AGAIN_NS);
 }
 
 /* ---- life ---- */
@@ -155,9 +156,27 @@ static void end(struct serve_job *job)
     tutti_free(job);
 }
 
-static bool is_default(const struct serve_job *job)
+/* Its number is in the council's table, or below the floor. */
+static void forget(struct serve_job *job)
 {
-    return strcmp(job->name, SERVE_DEFAULT) == 0;
+    const struct tutti_quorum *last = tutti_lighthouse_last(job->machine);
+
+    tutti_log(TUTTI_LOG_INFO, "job %s: nobody was heard for long, it is forgotten", job->name);
+    if (last && last->id > job->serve->floor) job->serve->floor = last->id;
+    end(job);
+}
+
+/* Who leads no more does nothing: it hears so from the council soon, and then has no jobs, or it leads again. */
+static void on_due(struct tutti_loop_timer *timer)
+{
+    struct serve_job *job = (struct serve_job *)((char *)timer - offsetof(struct serve_job, timer));
+
+    if (!job->serve->leads(job->serve))
+        tutti_loop_at(job->serve->loop, timer, tutti_now_ns() + AGAIN_NS);
+    else if (idle_due(job) <= tutti_now_ns())
+        forget(job);
+    else
+        serve_job_tick(job);
 }
 
 /* A job that never had a quorum, and of which nobody is known any more, makes room. */

@@ -16,6 +16,7 @@
 #define JOB_NAME 64
 #define JOB_EVENTS 64
 #define JOB_MOST 1024
+#define JOB_RECORDS 4096 /* jobs of which something is kept */
 #define EVENT_TEXT 240
 
 /* What happened, for people: a ring of the last ones. */
@@ -74,6 +75,7 @@ struct tutti_serve {
     void (*tell_lost)(struct serve_job *job);                      /* subscribers hear of them, and they are freed */
     const struct tutti_rpc_method *(*forwarded)(const char *path); /* NULL: it is not passed on */
     bool (*leads)(const struct tutti_serve *serve);
+    void (*present_there)(struct tutti_rpc_call *call, uint64_t now);
     bool (*commit)(void *arg, const struct tutti_quorum *quorum);
     enum tutti_status (*begin_ledger)(struct serve_job *job);
     struct serve_http *http; /* NULL: this build has no page */
@@ -85,6 +87,7 @@ struct tutti_serve {
     struct serve_forward *forwards;
     struct tutti_loop_timer forwarding;
     uint32_t n_jobs;
+    int64_t floor; /* the largest number of a job that was forgotten: where nothing is kept, others begin above it */
     char address[320];
 };
 
@@ -123,6 +126,8 @@ void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
 /* ---- presence.c ---- */
 /* The group was heard by this call's connection. */
 void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
+/* Who leads has heard what came by this call's connection, by now at the latest. */
+void serve_present_there(struct tutti_rpc_call *call, uint64_t now);
 void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
 void serve_absent_end(struct tutti_serve *serve);
 

@@ -134,13 +134,8 @@ static void on_leads(void *arg, bool leads)
         tutti_log(TUTTI_LOG_INFO, leads ? "this lighthouse leads" : "this lighthouse does not lead any more");
     serve_jobs_end(serve);
     if (!leads) return;
-    for (uint32_t i = 0; i < tutti_council_n_records(council->machine); i++) {
-        struct tutti_record record;
-        tutti_council_record(council->machine, i, &record);
-        if (!serve_job(serve, record.key))
-            tutti_log(TUTTI_LOG_ERROR, "job %s: %s", record.key, tutti_last_error()->text);
-    }
-    serve_job(serve, SERVE_DEFAULT);
+    if (!serve_job(serve, SERVE_DEFAULT)) /* others are made when one of their groups speaks */
+        tutti_log(TUTTI_LOG_ERROR, "job %s: %s", SERVE_DEFAULT, tutti_last_error()->text);
 }
 
 static void on_decided(void *arg, const struct tutti_record *record)
@@ -182,9 +177,13 @@ struct tutti_rpc_channel *serve_leader_channel(const struct tutti_serve *serve)
 enum tutti_status serve_ledger_begin(struct serve_job *job)
 {
     const struct serve_council *council = job->serve->council;
+    struct tutti_record record;
 
-    return council ? tutti_ledger_begin(&job->ledger, job->name, council->machine, job->machine, tutti_now_ns())
-                   : TUTTI_OK;
+    if (!council) return tutti_lighthouse_restore(job->machine, job->serve->floor, NULL, 0, tutti_now_ns());
+    if (tutti_council_n_records(council->machine) >= JOB_RECORDS &&
+        !tutti_council_record(council->machine, job->name, &record))
+        return tutti_fail(TUTTI_ERR_MEMORY, "this lighthouse keeps the numbers of %d jobs already", JOB_RECORDS);
+    return tutti_ledger_begin(&job->ledger, job->name, council->machine, job->machine, tutti_now_ns());
 }
 
 bool serve_commit(void *arg, const struct tutti_quorum *quorum)

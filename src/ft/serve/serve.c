@@ -40,13 +40,12 @@ static bool is_here(const char *address)
 }
 
 /* Who speaks for others is known by the secret; without one they are on this host. */
-static enum tutti_status check(const struct tutti_serve_config *config)
+static enum tutti_status check(const struct tutti_serve_config *config, const char *bind)
 {
     if (!config->peers) return TUTTI_OK;
     if (!config->state) return tutti_fail(TUTTI_ERR_ARGUMENT, "peers need state: a folder for what each of them keeps");
-    if (!config->secret && !is_here(config->bind))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "peers without a secret listen on this host alone: bind is %s",
-                          config->bind);
+    if (!config->secret && !is_here(bind))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "peers without a secret listen on this host alone: bind is %s", bind);
     for (const char *at = config->peers + strspn(config->peers, ", "); *at && !config->secret;) {
         if (!is_here(strncmp(at, "http://", 7) == 0 ? at + 7 : at))
             return tutti_fail(TUTTI_ERR_ARGUMENT, "peers on other hosts need a secret: set TUTTI_SECRET_FILE");
@@ -56,9 +55,24 @@ static enum tutti_status check(const struct tutti_serve_config *config)
     return TUTTI_OK;
 }
 
+/* Who listens on this host alone is reached by that name, others by the host's. */
+static void name(struct tutti_serve *serve, const char *bind)
+{
+    const unsigned port = tutti_rpc_server_port(serve->rpc);
+    char host[256] = "localhost";
+
+    if (is_here(bind))
+        snprintf(host, sizeof host, "%.*s", (int)(strrchr(bind, ':') - bind), bind);
+    else
+        gethostname(host, sizeof host - 1);
+    snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, port);
+    if (!serve->config.secret)
+        tutti_log(is_here(bind) ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
+                  "the lighthouse at %s is unauthenticated: it believes whoever gets there", serve->address);
+}
+
 static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
 {
-    char host[256] = "localhost";
 
     if (serve->config.secret) TUTTI_TRY(tutti_serve_token(serve->config.secret, serve->token));
     TUTTI_TRY(tutti_loop_open("tutti-lighthouse", &serve->loop));
@@ -82,14 +96,14 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .secret = serve->config.secret,
                                                 .rate = serve->config.rate};
     TUTTI_TRY(tutti_rpc_server_open(&rpc, &serve->rpc));
-    gethostname(host, sizeof host - 1);
-    snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, (unsigned)tutti_rpc_server_port(serve->rpc));
+    name(serve, bind);
     return TUTTI_OK;
 }
 
 enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, struct tutti_serve **out)
 {
     struct tutti_serve *serve = tutti_alloc(sizeof(*serve));
+    const char *bind = config->bind ? config->bind : config->secret ? "[::]:29510" : "localhost:29510";
 
     if (!serve) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
     serve->config = *config;
@@ -98,10 +112,11 @@ enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, stru
     serve->tell_lost = serve_tell_lost;
     serve->forwarded = serve_forwarded;
     serve->leads = serve_leads;
+    serve->present_there = serve_present_there;
     serve->commit = serve_commit;
     serve->begin_ledger = serve_ledger_begin;
-    enum tutti_status status = check(config);
-    if (status >= 0) status = open_parts(serve, config->bind);
+    enum tutti_status status = check(config, bind);
+    if (status >= 0) status = open_parts(serve, bind);
     if (status >= 0)
         *out = serve;
     else

@@ -16,8 +16,10 @@ struct tutti_serve_word {
     const char *name, *value;
 };
 #define TUTTI_SERVE_RATE 10000u
+#define TUTTI_SERVE_GROUPS 65536u /* usual for max_groups */
+#define TUTTI_SERVE_FORGET_NS (3600 * TUTTI_NS_PER_S)
 struct tutti_serve_config {
-    const char *bind; /* "host:port" */
+    const char *bind; /* "host:port"; NULL: port 29510, with a secret of all addresses, else of this host alone */
     struct tutti_lighthouse_options options;
     const char *secret; /* the job's, borrowed until it is closed; NULL: all who come are believed, and nobody kills */
     const struct tutti_serve_word *words; /* what GetConfig tells, borrowed until it is closed */

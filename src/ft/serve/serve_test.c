@@ -30,7 +30,7 @@ static _Atomic int n_killed;
 static struct tutti_serve *serve(const char *secret, uint64_t min_replicas)
 {
     const struct tutti_serve_config config = {
-        .bind = "127.0.0.1:0", .secret = secret, .options = {min_replicas, 100 * MS, 60 * S, 100 * MS, 3600 * S}};
+        .bind = "127.0.0.1:0", .secret = secret, .options = {min_replicas, 100 * MS, 60 * S, 100 * MS, 3600 * S, 0}};
     struct tutti_serve *served;
 
     if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
@@ -265,6 +265,76 @@ static void test_flood(void **state)
     tutti_serve_close(served);
 }
 
+/* ---- bounds ---- */
+static struct tutti_serve *serve_bounded(const char *bind, const char *secret)
+{
+    const struct tutti_serve_config config = {
+        .bind = bind, .secret = secret, .options = {1, 10 * MS, 100 * MS, 10 * MS, 200 * MS, 2}};
+    struct tutti_serve *served;
+
+    if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
+    return served;
+}
+
+/* As JOB@. */
+static struct tutti_rpc_channel *dial_job(uint16_t port, const char *job)
+{
+    char address[80];
+    struct tutti_rpc_channel *channel;
+
+    snprintf(address, sizeof address, "http://%s@127.0.0.1:%u", job, port);
+    const struct tutti_rpc_channel_config config = {.loop = loop, .address = address, .max_message = 1 << 20};
+    assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_OK);
+    return channel;
+}
+
+/* HTTP's status of the job's page. */
+static int page_of(uint16_t port, const char *job)
+{
+    char text[256];
+    const int fd = connect_to(port);
+
+    snprintf(text, sizeof text, "GET /status.json?job=%s HTTP/1.1\r\nHost: x\r\n\r\n", job);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    memset(text, 0, sizeof text);
+    assert_true(recv(fd, text, sizeof text - 1, 0) > 12);
+    close(fd);
+    return atoi(text + 9);
+}
+
+/* A job of which nobody is heard any more is forgotten, but not which numbers it had. */
+static void test_jobs_are_forgotten(void **state)
+{
+    (void)state;
+    if (tutti_serve_page_missing()[0]) skip();
+    struct tutti_serve *served = serve_bounded("127.0.0.1:0", NULL);
+    struct tutti_rpc_channel *channel = dial_job(port_of(served), "blue");
+    assert_int_equal(ask(channel, "a", "").id, 1);
+    assert_int_equal(page_of(port_of(served), "blue"), 200);
+    for (int i = 0; i < 2000 && page_of(port_of(served), "blue") != 404; i++) usleep(10000);
+    assert_int_equal(page_of(port_of(served), "blue"), 404);
+    assert_int_equal(page_of(port_of(served), "default"), 200);
+    assert_int_equal(ask(channel, "a", "").id, 2);
+    tutti_rpc_channel_close(channel);
+    tutti_serve_close(served);
+}
+
+/* Without a secret this host alone, unless it is told otherwise. */
+static void test_where_it_listens(void **state)
+{
+    (void)state;
+    struct tutti_serve *served = serve_bounded("localhost:0", NULL);
+    assert_memory_equal(tutti_serve_address(served), "http://localhost:", 17);
+    tutti_serve_close(served);
+    const struct tutti_serve_config config = {.options = {1, 10 * MS, 100 * MS, 10 * MS, 200 * MS, 2}};
+    if (tutti_serve_open(&config, &served) < 0) { /* somebody has the port: it says where it was */
+        assert_non_null(strstr(tutti_last_error()->text, "localhost:29510"));
+        return;
+    }
+    assert_string_equal(tutti_serve_address(served), "http://localhost:29510");
+    tutti_serve_close(served);
+}
+
 /* ---- three that stand for one another ---- */
 static uint16_t ports[3];
 static char folder[] = "/tmp/tutti_serve_XXXXXX", peers[160];
@@ -294,7 +364,7 @@ static struct tutti_serve *serve_one_of_three(uint32_t number)
                                               .peers = peers,
                                               .number = number,
                                               .state = state,
-                                              .options = {1, 100 * MS, 60 * S, 100 * MS, 3600 * S}};
+                                              .options = {1, 100 * MS, 60 * S, 100 * MS, 3600 * S, 0}};
     struct tutti_serve *served;
 
     snprintf(bind_at, sizeof bind_at, "127.0.0.1:%u", ports[number]);
@@ -350,6 +420,8 @@ int main(void)
         cmocka_unit_test(test_kill_takes_the_token),
         cmocka_unit_test(test_nobody_kills_without_a_secret),
         cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_jobs_are_forgotten),
+        cmocka_unit_test(test_where_it_listens),
         cmocka_unit_test(test_three),
     };
     return cmocka_run_group_tests(tests, start, stop);

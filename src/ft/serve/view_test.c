@@ -136,7 +136,7 @@ static void ask(struct tutti_lighthouse *machine, uint32_t i, uint32_t life, int
 
 static void live(uint64_t seed)
 {
-    const struct tutti_lighthouse_options options = {1, 0, 50 * MS, 1 * MS, 1000 * MS};
+    const struct tutti_lighthouse_options options = {1, 0, 50 * MS, 1 * MS, 1000 * MS, 0};
     const struct tutti_lighthouse_out out = {.answer = on_answer};
     struct tutti_lighthouse *machine;
     uint64_t random = seed, number = 0, now = 0;

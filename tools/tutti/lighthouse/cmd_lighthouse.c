@@ -15,7 +15,19 @@
 #include <sys/resource.h>
 
 /* Each option, by torchft's name of it; the file of options may have it, too. */
-enum { BIND, MIN_REPLICAS, JOIN_TIMEOUT, QUORUM_TICK, HEARTBEAT_TIMEOUT, RATE, NUMBER, STATE, PEERS, N_OPTIONS };
+enum {
+    BIND,
+    MIN_REPLICAS,
+    JOIN_TIMEOUT,
+    QUORUM_TICK,
+    HEARTBEAT_TIMEOUT,
+    RATE,
+    MAX_GROUPS,
+    NUMBER,
+    STATE,
+    PEERS,
+    N_OPTIONS
+};
 static const struct {
     const char *name, *fallback, *value, *help; /* fallback NULL: none; value: what the help calls it */
 } table[N_OPTIONS] = {
@@ -28,6 +40,7 @@ static const struct {
     [NUMBER] = {"number", "0", "I", "which of --peers this one is, from 0"},
     [STATE] = {"state", NULL, "DIR", "keeps the numbers of quorums there, so that they grow across restarts"},
     [PEERS] = {"peers", NULL, "LIST", "addresses of all lighthouses that stand for one another, this one too"},
+    [MAX_GROUPS] = {"max_groups", "65536", "N", "of one job, at once; 0: any (65536)"},
     [RATE] = {"rate", "10000", "N", "calls and reads a second for one peer address; 0: any (10000)"},
 };
 struct options {
@@ -49,9 +62,8 @@ static bool read_number(const char *text, uint64_t *out)
 static int serve(const struct options *options, const char *secret, const sigset_t *signals)
 {
     const uint64_t *number = options->number;
-    const char *alone = secret ? "[::]:29510" : "localhost:29510";
     const struct tutti_serve_config config = {
-        .bind = options->text[BIND] ? options->text[BIND] : alone,
+        .bind = options->text[BIND],
         .secret = secret,
         .rate = (uint32_t)number[RATE],
         .state = options->text[STATE],
@@ -63,7 +75,8 @@ static int serve(const struct options *options, const char *secret, const sigset
                     .join_timeout_ns = number[JOIN_TIMEOUT] * TUTTI_NS_PER_MS,
                     .heartbeat_timeout_ns = number[HEARTBEAT_TIMEOUT] * TUTTI_NS_PER_MS,
                     .tick_ns = number[QUORUM_TICK] * TUTTI_NS_PER_MS,
-                    .forget_ns = number[HEARTBEAT_TIMEOUT] * TUTTI_NS_PER_MS + 3600 * TUTTI_NS_PER_S}};
+                    .forget_ns = number[HEARTBEAT_TIMEOUT] * TUTTI_NS_PER_MS + TUTTI_SERVE_FORGET_NS,
+                    .max_groups = (uint32_t)number[MAX_GROUPS]}};
     struct tutti_serve *served;
     int got;
 
