@@ -100,19 +100,12 @@ static void every_call_named(void **state)
     free(cases);
 }
 
-static const struct tutti_device_ops *device_named(const char *name)
-{
-    for (size_t i = 0; i < TUTTI_N_DEVICES; i++)
-        if (strcmp(tutti_devices[i]->name, name) == 0) return tutti_devices[i];
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(other_kinds)};
     const struct CMUnitTest named[] = {cmocka_unit_test(every_call_named)};
     if (argc > 1) {
-        kind = device_named(argv[1]);
+        kind = tutti_device_named(argv[1]);
         return kind ? cmocka_run_group_tests_name("contract of a device", named, NULL, NULL) : 2;
     }
     tutti_devices[TUTTI_DEVICE_cuda] = &fake_device;

@@ -173,6 +173,7 @@ void info_facts_gather(struct info *info)
     features_gather(info);
     info_host_gather(info);
     info_cuda_gather(info);
+    info_xpu_gather(info);
     info_oneccl_gather(info);
     memory_gather(info);
     security_gather(info);

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# usage: command.sh TUTTI, on the stand-in of Level Zero. What `tutti bench` and `tutti info` say of Intel GPUs.
+set -u
+tutti=$1
+failed=0
+
+expect() { # words, command...: an extended regular expression in the command's output
+    local words=$1 output
+    shift
+    output=$("$@" 2>&1)
+    grep -qE -- "$words" <<<"$output" && return
+    printf 'FAILED: %s\n  expected "%s"; it said:\n%s\n' "$*" "$words" "$output"
+    failed=1
+}
+bench() { "$tutti" bench "$@" --device xpu -n 2 --calls 2 --rounds 2; }
+
+expect '"device":"xpu"' bench all_reduce -b 1K -e 1K --json
+expect '"out_of_place":.*"wrong":0}.*"in_place":.*"wrong":0}' bench all_reduce -b 4K -e 4K --check --json
+expect 'all_to_all .* 0 +[0-9.]+ .* 0$' bench all_to_all -b 1K -e 1K --check --type int32
+expect 'captures nothing' bench all_reduce --mode graph
+expect 'device 0 +stand-in of an Intel GPU.*4 Xe cores, 16.0 GiB; reaches the memory of 1$' "$tutti" info
+TUTTI_STANDIN_XPU_PEERS=0 expect '"device_0":"stand-in.*reaches the memory of no other"' "$tutti" info --json
+TUTTI_STANDIN_XPU_DEVICES=0 expect "Level Zero's loader finds no driver for Intel GPUs" bench all_reduce
+TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
+    expect '"what":"device_0".*out of device memory' "$tutti" info --json
+exit $failed
