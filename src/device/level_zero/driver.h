@@ -271,6 +271,7 @@ void *xpu_sycl_context(void);
 enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum tutti_xpu_native *kind, void **native);
 
 /* ---- xpu_kernels.c ---- */
+#define XPU_MODULE_FLAGS "-cl-fp32-correctly-rounded-divide-sqrt" /* as on CPUs */
 enum tutti_status xpu_kernels_load(struct xpu *xpu);
 void xpu_kernels_unload(struct xpu *xpu);
 

@@ -23,14 +23,16 @@ struct head {
 };
 static const char magic[8] = "tuttiXP1";
 
-/* Of all that the binary depends on. */
+/* Of all that the binary depends on: devices of one model share it. A driver refuses a binary that is not for its
+ * device. */
 static uint64_t key_of(const struct xpu *xpu, const struct xpu_image *image)
 {
-    const uint64_t of_driver = xpu->driver->maker_version;
+    const uint32_t numbers[] = {xpu->driver->maker_version, xpu->seen.capability, xpu->seen.n_sms};
     uint64_t key = tutti_hash64(image->begin, (size_t)(image->end - image->begin), TUTTI_VERSION_MAJOR);
     key = tutti_hash64(image->name, strlen(image->name), key);
-    key = tutti_hash64(xpu->seen.uuid, sizeof xpu->seen.uuid, key);
-    return tutti_hash64(&of_driver, sizeof of_driver, key);
+    key = tutti_hash64(XPU_MODULE_FLAGS, strlen(XPU_MODULE_FLAGS), key);
+    key = tutti_hash64(xpu->seen.name, strlen(xpu->seen.name), key);
+    return tutti_hash64(numbers, sizeof numbers, key);
 }
 
 /* false: there is no folder for it. */

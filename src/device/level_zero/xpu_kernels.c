@@ -77,7 +77,7 @@ static enum tutti_status module_load(const struct xpu *xpu, const struct xpu_ima
     const struct xpu_module_desc desc = {.structure = XPU_STRUCTURE_MODULE,
                                          .format = XPU_MODULE_SPIRV,
                                          .image = image->begin,
-                                         .flags = "-cl-fp32-correctly-rounded-divide-sqrt", /* as on CPUs */
+                                         .flags = XPU_MODULE_FLAGS,
                                          .bytes = (size_t)(image->end - image->begin)};
     if (module_from_cache(xpu, image, module)) return TUTTI_OK;
     const int result = module_make(xpu, &desc, module, text, sizeof text);

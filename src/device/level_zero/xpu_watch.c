@@ -7,6 +7,7 @@
 #include "device/level_zero/driver.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LOOKS_QUICK 200 /* in vain, before it sleeps longer */
@@ -27,7 +28,7 @@ struct watched {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
 static struct watched *first; /* newest last, so that functions are called in the order of a stream */
-static bool started;
+static bool started, ended;   /* ended: the process does; nothing is asked of the driver any more */
 
 static bool is_due(const struct watched *watched)
 {
@@ -39,7 +40,9 @@ static bool is_due(const struct watched *watched)
 static void carry_out(struct watched *watched)
 {
     if (watched->function) watched->function(watched->arg);
-    watched->driver->event_signal(watched->gate->event);
+    pthread_mutex_lock(&lock);
+    if (!ended) watched->driver->event_signal(watched->gate->event);
+    pthread_mutex_unlock(&lock);
     xpu_mark_drop(watched->reached);
     xpu_mark_drop(watched->gate);
     tutti_free(watched);
@@ -60,16 +63,26 @@ static void *watch(void *unused)
     (void)unused;
     for (unsigned in_vain = 0;;) {
         pthread_mutex_lock(&lock);
-        while (!first) pthread_cond_wait(&given, &lock);
-        struct watched *due = due_take();
+        while (!first && !ended) pthread_cond_wait(&given, &lock);
+        struct watched *due = ended ? NULL : due_take();
+        const bool over = ended;
         pthread_mutex_unlock(&lock);
+        if (over) return NULL;
         in_vain = due ? 0 : in_vain + 1;
         if (due)
             carry_out(due);
         else
             tutti_sleep_ns(in_vain < LOOKS_QUICK ? NAP_NS : SLEEP_NS);
     }
-    return NULL;
+}
+
+/* Registered after the driver was opened, so that it is called before the driver's own end. */
+static void end(void)
+{
+    pthread_mutex_lock(&lock);
+    ended = true;
+    pthread_cond_signal(&given);
+    pthread_mutex_unlock(&lock);
 }
 
 /* Under the lock. It stays for the process. */
@@ -80,6 +93,7 @@ static enum tutti_status start(void)
     const int error = tutti_thread_start(&thread, WATCH_STACK_BYTES, watch, NULL);
     if (error) return tutti_fail(TUTTI_ERR_SYSTEM, "no thread to watch words of the host: %s", strerror(error));
     pthread_detach(thread);
+    atexit(end);
     started = true;
     return TUTTI_OK;
 }
