@@ -21,9 +21,9 @@ static void open_rig(struct rig *rig, uint32_t n, uint32_t n_devices)
 static void copy(const struct rig *rig, uint32_t r, void *dst, const void *src)
 {
     struct tutti_device_scope scope;
-    assert_int_equal(tutti_cuda_enter(rig->gpus[r], &scope), TUTTI_OK);
-    assert_int_equal(tutti_cuda_copy(rig->gpus[r], dst, src, BYTES, rig->streams[r]), TUTTI_OK);
-    tutti_cuda_leave(&scope);
+    assert_int_equal(tutti_device_enter(rig->gpus[r], &scope), TUTTI_OK);
+    assert_int_equal(rig->gpus[r]->ops->copy(rig->gpus[r], dst, src, BYTES, rig->streams[r]), TUTTI_OK);
+    tutti_device_leave(rig->gpus[r], &scope);
 }
 
 /* In each round all write to the next rank's mailbox, meet, read their own, and meet again before the next round. */
@@ -43,7 +43,7 @@ static void meet_in_rounds(struct rig *rig)
     for (int i = 0; i < ROUNDS; i++) {
         for (uint32_t r = 0; r < rig->n; r++) {
             const struct gpu_meeting x = {.call = rig_call(rig, r)};
-            void *kernel = tutti_cuda_kernel(rig->gpus[r], "meet");
+            void *kernel = rig->gpus[r]->ops->gpu->kernel(rig->gpus[r], "meet");
             copy(rig, r, mailbox[(r + 1) % rig->n], letters[r] + i * BYTES);
             rig_launch(rig, r, kernel, 1, 32, &x);
             copy(rig, r, kept[r] + i * BYTES, mailbox[r]);
@@ -89,7 +89,7 @@ static void test_who_does_not_come_is_named(void **state)
     for (uint32_t r = 0; r < 2; r++) {
         struct gpu_meeting x = {.call = rig_call(&rig, r)};
         x.call.timeout_ns = 20 * 1000000;
-        rig_launch(&rig, r, tutti_cuda_kernel(rig.gpus[r], "meet"), 1, 32, &x);
+        rig_launch(&rig, r, rig.gpus[r]->ops->gpu->kernel(rig.gpus[r], "meet"), 1, 32, &x);
     }
     rig_await(&rig);
     assert_int_equal(rig.control->stop, GPU_TIMEOUT);
@@ -136,7 +136,7 @@ static void fold(const struct rig *rig, enum tutti_dtype dtype, enum tutti_op op
     if (x.call.scales) ref_scale(dtype, host[x.call.me], n, factor);
     ref_reduce(dtype, x.call.scales ? TUTTI_SUM : op, inputs, rig->n, n, factor, want + EDGE);
     rig_launch(rig, x.call.me, rig_kernel(rig, x.call.me, "fold", reducer), BLOCKS, THREADS, &x);
-    assert_int_equal(tutti_cuda_stream_sync(rig->gpus[x.call.me], rig->streams[x.call.me]), TUTTI_OK);
+    assert_int_equal(rig->gpus[x.call.me]->ops->stream_sync(rig->gpus[x.call.me], rig->streams[x.call.me]), TUTTI_OK);
     rig_copy(rig, x.call.me, got, out, sizeof got);
     for (size_t i = 0; i < sizeof got; i++) {
         if (got[i] != want[i])

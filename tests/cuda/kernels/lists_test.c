@@ -89,7 +89,7 @@ static void launch_run(const struct scene *s, uint32_t r, const struct launch *l
 {
     if (l->n == 0) return;
     if (l->single && below(2)) return rig_launch_tiles(&s->rig, &l->x, "move");
-    void *kernel = tutti_cuda_kernel(s->rig.gpus[r], "messages_16");
+    void *kernel = s->rig.gpus[r]->ops->gpu->kernel(s->rig.gpus[r], "messages_16");
     rig_launch(&s->rig, r, kernel, l->blocks, GPU_TILE_THREADS, &l->lists);
 }
 

@@ -279,7 +279,7 @@ static void test_who_waits_in_vain_says_so(void **state)
     assert_int_equal(rig.control->stop, GPU_TIMEOUT);
     assert_int_equal(rig.control->report, GPU_REPORT(77, 1));
     rig_launch_tiles(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
-    assert_int_equal(tutti_cuda_stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
+    assert_int_equal(rig.gpus[1]->ops->stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
     scene_close(&s);
     rig_close(&rig);
 }

@@ -20,10 +20,14 @@ static void check(enum tutti_status status, const char *what)
 }
 #define OK(call) check(call, #call)
 
+static const struct tutti_device_ops *ops = &tutti_device_cuda;
+
 uint64_t rig_begin(void)
 {
-    if (tutti_cuda_absence() != NULL) {
-        printf("skipped: no CUDA device (%s)\n", tutti_cuda_absence());
+    const char *name = getenv("RIG_DEVICE");
+    if (name && strcmp(name, tutti_device_xpu.name) == 0) ops = &tutti_device_xpu;
+    if (ops->absence() != NULL) {
+        printf("skipped: no %s device (%s)\n", ops->name, ops->absence());
         exit(SKIPPED);
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log says in which test a program was ended */
@@ -38,7 +42,7 @@ bool rig_is_instrumented(void)
 
 bool rig_is_slow(void)
 {
-    return getenv("TUTTI_CUDA_DRIVER") || rig_is_instrumented();
+    return getenv("TUTTI_CUDA_DRIVER") || getenv("TUTTI_LEVEL_ZERO_LIBRARY") || rig_is_instrumented();
 }
 
 uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled)
@@ -48,13 +52,13 @@ uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled)
 
 uint32_t rig_devices(void)
 {
-    if (tutti_cuda_count() < MOST_DEVICES) return 1;
+    if (ops->count() < MOST_DEVICES) return 1;
     struct tutti_device *a, *b;
-    OK(tutti_cuda_open(0, &a));
-    OK(tutti_cuda_open(1, &b));
-    const bool both = tutti_cuda_may_reach(a, b->uuid) && tutti_cuda_may_reach(b, a->uuid);
-    tutti_cuda_close(b);
-    tutti_cuda_close(a);
+    OK(ops->open(0, &a));
+    OK(ops->open(1, &b));
+    const bool both = ops->gpu->may_reach(a, b->uuid) && ops->gpu->may_reach(b, a->uuid);
+    ops->close(b);
+    ops->close(a);
     return both ? MOST_DEVICES : 1;
 }
 
@@ -71,10 +75,10 @@ static void lay_out(const struct rig_shape *shape, struct gpu_layout *l)
     const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
     uint64_t end = 0;
     *l = (struct gpu_layout){.n_blocks = shape->n_blocks,
-                              .line_bytes = shape->line_bytes,
-                              .sentinel_bytes = shape->sentinel_bytes,
-                              .tile_bytes = shape->tile_bytes,
-                              .n_tiles = shape->n_tiles};
+                             .line_bytes = shape->line_bytes,
+                             .sentinel_bytes = shape->sentinel_bytes,
+                             .tile_bytes = shape->tile_bytes,
+                             .n_tiles = shape->n_tiles};
     l->sentinels = take(&end, 2 * rings * shape->sentinel_bytes);
     l->lines = take(&end, 2 * rings * 2 * shape->line_bytes);
     l->exceptions = take(&end, 2 * rings * shape->sentinel_bytes / 32);
@@ -95,47 +99,61 @@ static void lay_out(const struct rig_shape *shape, struct gpu_layout *l)
     l->bytes = end;
 }
 
+/* What the host's watch does for devices that have no clock. */
+static void *tick(void *arg)
+{
+    struct rig *rig = arg;
+    while (!atomic_load(&rig->over)) {
+        __atomic_store_n(&rig->control->now_ns, tutti_now_ns(), __ATOMIC_RELEASE);
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
+    return NULL;
+}
+
 void rig_open(struct rig *rig, const struct rig_shape *shape)
 {
     *rig = (struct rig){.n = shape->n};
     lay_out(shape, &rig->layout);
     const uint32_t n_devices = shape->n_devices ? shape->n_devices : 1;
     for (uint32_t r = 0; r < rig->n; r++) {
-        OK(tutti_cuda_open((int32_t)(r % n_devices), &rig->gpus[r]));
+        OK(ops->open((int32_t)(r % n_devices), &rig->gpus[r]));
         for (uint32_t q = 0; q < r; q++) {
-            OK(tutti_cuda_reach(rig->gpus[r], rig->gpus[q]));
-            OK(tutti_cuda_reach(rig->gpus[q], rig->gpus[r]));
+            OK(ops->reach(rig->gpus[r], rig->gpus[q]));
+            OK(ops->reach(rig->gpus[q], rig->gpus[r]));
         }
         void *scratch;
-        OK(tutti_cuda_alloc(rig->gpus[r], rig->layout.bytes, &scratch));
-        OK(tutti_cuda_set(rig->gpus[r], scratch, 0, rig->layout.bytes));
-        OK(tutti_cuda_set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
+        OK(ops->alloc(rig->gpus[r], rig->layout.bytes, &scratch));
+        OK(ops->set(rig->gpus[r], scratch, 0, rig->layout.bytes));
+        OK(ops->set(rig->gpus[r], scratch, 0xff, rig->layout.lines)); /* sentinels come first */
         rig->scratch[r] = scratch;
-        OK(tutti_cuda_stream_create(rig->gpus[r], &rig->streams[r]));
+        OK(ops->stream_create(rig->gpus[r], &rig->streams[r]));
     }
     void *control;
-    OK(tutti_cuda_alloc_host(rig->gpus[0], sizeof *rig->control, &control));
+    OK(ops->alloc_host(rig->gpus[0], sizeof *rig->control, &control));
     rig->control = control;
+    assert_int_equal(pthread_create(&rig->clock, NULL, tick, rig), 0);
 }
 
 void rig_close(struct rig *rig)
 {
-    tutti_cuda_free_host(rig->gpus[0], rig->control);
+    atomic_store(&rig->over, true);
+    pthread_join(rig->clock, NULL);
+    ops->free_host(rig->gpus[0], rig->control);
     for (uint32_t r = 0; r < rig->n; r++) {
-        tutti_cuda_stream_destroy(rig->gpus[r], rig->streams[r]);
-        tutti_cuda_free(rig->gpus[r], rig->scratch[r]);
+        ops->stream_destroy(rig->gpus[r], rig->streams[r]);
+        ops->free(rig->gpus[r], rig->scratch[r]);
     }
-    for (uint32_t r = 0; r < rig->n; r++) tutti_cuda_close(rig->gpus[r]);
+    for (uint32_t r = 0; r < rig->n; r++) ops->close(rig->gpus[r]);
 }
 
 struct gpu_call rig_call(const struct rig *rig, uint32_t me)
 {
     struct gpu_call call = {.control = rig->control,
-                             .layout = rig->layout,
-                             .n = rig->n,
-                             .me = me,
-                             .seq = rig->seq,
-                             .timeout_ns = rig_is_slow() ? TIMEOUT_NS * 10 : TIMEOUT_NS};
+                            .layout = rig->layout,
+                            .n = rig->n,
+                            .me = me,
+                            .seq = rig->seq,
+                            .timeout_ns = rig_is_slow() ? TIMEOUT_NS * 10 : TIMEOUT_NS};
     memcpy(call.base, rig->scratch, sizeof call.base);
     return call;
 }
@@ -145,22 +163,21 @@ void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const
     for (uint32_t most = 2; most <= GPU_MAX_RANKS; most *= 2) {
         char name[64];
         snprintf(name, sizeof name, "%s_%s_%u", protocol, reducer, most);
-        void *kernel = most >= rig->n ? tutti_cuda_kernel(rig->gpus[me], name) : NULL;
+        void *kernel = most >= rig->n ? ops->gpu->kernel(rig->gpus[me], name) : NULL;
         if (kernel) return kernel;
     }
     fail_msg("there is no kernel %s_%s for %u ranks", protocol, reducer, rig->n);
     return NULL;
 }
 
-void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args)
+void rig_launch_as(const struct rig *rig, uint32_t me, struct tutti_gpu_launch launch, const void *args)
 {
-    const struct tutti_gpu_launch launch = {
-        .kernel = kernel, .stream = rig->streams[me], .blocks = blocks, .threads = threads};
     struct tutti_device_scope scope;
-    assert_non_null(kernel);
-    OK(tutti_cuda_enter(rig->gpus[me], &scope));
-    OK(tutti_cuda_launch(rig->gpus[me], &launch, args));
-    tutti_cuda_leave(&scope);
+    launch.stream = rig->streams[me];
+    assert_non_null(launch.kernel);
+    OK(tutti_device_enter(rig->gpus[me], &scope));
+    OK(ops->gpu->launch(rig->gpus[me], &launch, args));
+    tutti_device_leave(rig->gpus[me], &scope);
 }
 
 static void widen(uint32_t *blocks, const struct gpu_exchange *x, uint64_t bytes)
@@ -182,7 +199,7 @@ void rig_launch_tiles(const struct rig *rig, const struct gpu_exchange *x, const
 
 void rig_await(const struct rig *rig)
 {
-    for (uint32_t r = 0; r < rig->n; r++) OK(tutti_cuda_stream_sync(rig->gpus[r], rig->streams[r]));
+    for (uint32_t r = 0; r < rig->n; r++) OK(ops->stream_sync(rig->gpus[r], rig->streams[r]));
 }
 
 void rig_sync(struct rig *rig)
@@ -197,18 +214,18 @@ void rig_sync(struct rig *rig)
 void *rig_alloc(const struct rig *rig, uint32_t me, size_t bytes)
 {
     void *pointer;
-    OK(tutti_cuda_alloc(rig->gpus[me], bytes, &pointer));
+    OK(ops->alloc(rig->gpus[me], bytes, &pointer));
     return pointer;
 }
 
 void rig_free(const struct rig *rig, uint32_t me, void *pointer)
 {
-    tutti_cuda_free(rig->gpus[me], pointer);
+    ops->free(rig->gpus[me], pointer);
 }
 
 void rig_copy(const struct rig *rig, uint32_t me, void *dst, const void *src, size_t bytes)
 {
-    OK(tutti_cuda_copy_now(rig->gpus[me], dst, src, bytes));
+    OK(ops->copy_now(rig->gpus[me], dst, src, bytes));
 }
 
 void rig_set_counts(const struct rig *rig, uint32_t count)

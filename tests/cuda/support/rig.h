@@ -9,6 +9,10 @@
 
 #include "device/cuda/cuda_device.h"
 #include "device/exchange.h"
+#include "device/gpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 struct rig_shape {
     uint32_t n, n_blocks, line_bytes, sentinel_bytes, tile_bytes, n_tiles, n_devices;
@@ -22,10 +26,12 @@ struct rig {
     void *streams[GPU_MAX_RANKS];
     char *scratch[GPU_MAX_RANKS];
     uint64_t seq;
+    pthread_t clock;
+    _Atomic bool over;
 };
 
-/* The program's seed, which it prints. Says "skipped: no CUDA device" and ends the program with 77 where there is none.
- */
+/* The program's seed, which it prints. Says "skipped: no cuda device" and ends the program with 77 where there is none.
+ * RIG_DEVICE=xpu in the environment: of the device xpu. */
 uint64_t rig_begin(void);
 /* The most devices that a shape may ask for: at most 2, which reach each other. */
 uint32_t rig_devices(void);
@@ -41,7 +47,14 @@ void rig_close(struct rig *rig);
 struct gpu_call rig_call(const struct rig *rig, uint32_t me);
 /* "tiles", "move", n: the kernel for the fewest ranks that are enough, of those there are. */
 void *rig_kernel(const struct rig *rig, uint32_t me, const char *protocol, const char *reducer);
-void rig_launch(const struct rig *rig, uint32_t me, void *kernel, uint32_t blocks, uint32_t threads, const void *args);
+void rig_launch_as(const struct rig *rig, uint32_t me, struct tutti_gpu_launch launch, const void *args);
+/* args: a pointer to the parameter, of its type. */
+#define rig_launch(rig, me, a_kernel, n_blocks, n_threads, args)                                                       \
+    rig_launch_as(                                                                                                     \
+        rig, me,                                                                                                       \
+        (struct tutti_gpu_launch){                                                                                     \
+            .kernel = (a_kernel), .blocks = (n_blocks), .threads = (n_threads), .args_bytes = sizeof *(args)},         \
+        args)
 /* Until all streams have come to their ends, whatever came of it. */
 void rig_await(const struct rig *rig);
 /* `tiles` with as many blocks as the longest part asks for; none: nothing is launched. */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* meet: all ranks have come this far in their streams' order. A thread a peer: it says so to the peer, then waits for
+ * the peer to say it. What the stream wrote before is visible to who acquires that; so it is to what comes after the
+ * peers' meetings, copy engines included. A rank is at most one meeting ahead. */
+#include "wait.clh"
+
+XPU_DEVICE bool meet_all(__local const struct gpu_call *call, __local struct votes *votes)
+{
+    const uint32_t peer = xpu_thread();
+    const uint64_t own = (uint64_t)call->base[call->me], flag = own + call->layout.met + peer * sizeof(uint32_t);
+    const uint32_t now = xpu_load_u32(own + call->layout.met_own) + 1;
+    const bool waits = peer < call->n && peer != call->me;
+    struct waiter waiter = {0};
+    if (waits) xpu_release_u32((uint64_t)call->base[peer] + call->layout.met + call->me * sizeof(uint32_t), now);
+    for (;;) {
+        const bool missing = waits && (int32_t)(xpu_acquire_u32(flag) - now) < 0;
+        const uint32_t turn = wait_turn(votes, &waiter, call, missing, peer);
+        if (turn & WAIT_LEAVE) return false;
+        if (!turn) break;
+    }
+    if (peer == 0) xpu_store_u32(own + call->layout.met_own, now);
+    return true;
+}
+
+XPU_KERNEL(meet, struct gpu_meeting, parameter, 32)
+{
+    XPU_LOCAL(struct gpu_meeting, x);
+    XPU_LOCAL(struct votes, votes);
+    XPU_SHARE(x, parameter);
+    wait_clear(&votes);
+    if (!has_stopped(&x.call)) meet_all(&x.call, &votes);
+}
