@@ -26,7 +26,7 @@ from tutti_torch.ft.checkpointing._rwlock import RWLock
 from tutti_torch.ft.checkpointing.http_transport import HTTPTransport
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.checkpointing.plain import NotPlain
-from tutti_torch.ft.checkpointing.stream import PIECE, PREFIX, DamagedError, Incoming, Snapshot
+from tutti_torch.ft.checkpointing.stream import MAGIC, PIECE, PREFIX, DamagedError, Incoming, Snapshot
 from tutti_torch.ft.process_group import ProcessGroupTutti
 
 SHORT = timedelta(milliseconds=100)
@@ -168,6 +168,10 @@ class Stream(unittest.TestCase):
             data[place] ^= 1
             with ranks.raises(DamagedError, "piece 1 of 3"):
                 incoming.check(1, data)
+        data = snapshot.payload[first:end].clone()
+        data[:512], data[512:1024] = data[512:1024].clone(), data[:512].clone()
+        with ranks.raises(DamagedError, "piece 1 of 3"):  # the same words in another order
+            incoming.check(1, data)
         with ranks.raises(DamagedError, "piece 0 of 3"):  # another piece's bytes
             incoming.check(0, snapshot.payload[first:end])
         for place in range(len(PREFIX.pack(b"", 0, 0, 0)), len(snapshot.header)):
@@ -175,8 +179,8 @@ class Stream(unittest.TestCase):
             header[place] ^= 4
             with ranks.raises(DamagedError, "damaged"):
                 Incoming(bytes(header))
-        with ranks.raises(DamagedError, "version 2"):
-            Incoming(b"TUTTIFT\x02" + snapshot.header[8:])
+        with ranks.raises(DamagedError, "version 1"):  # of sums that were no CRCs
+            Incoming(b"TUTTIFT\x01" + snapshot.header[8:])
         with ranks.raises(DamagedError, "no state of tutti_torch.ft"):
             Incoming(b"\x80\x04something" + bytes(100))
 
@@ -187,7 +191,7 @@ class Stream(unittest.TestCase):
 
         def forged(**changed: Any) -> bytes:
             text = json.dumps({**words, **changed}).encode()
-            return PREFIX.pack(b"TUTTIFT\x01", len(text), snapshot.payload.numel(), zlib.crc32(text)) + text
+            return PREFIX.pack(MAGIC, len(text), snapshot.payload.numel(), zlib.crc32(text)) + text
 
         self.assertEqual(Incoming(forged()).n_bytes, 64)
         for tensor in (["float32", [100], [1], 0], ["float32", [10], [1], -64], ["float32", [10], [1], 8],
@@ -195,8 +199,8 @@ class Stream(unittest.TestCase):
                        ["float32", [10], [1], 64]):
             with ranks.raises(ValueError if tensor[0] == "nothing" else DamagedError, "damaged"):
                 Incoming(forged(tensors=[tensor]))
-        with ranks.raises(DamagedError, "sums"):
-            Incoming(forged(sums=[1, 2]))
+        with ranks.raises(DamagedError, "2 CRCs of 1 pieces"):
+            Incoming(forged(crcs=[1, 2]))
         for tree in (["T", 5, False], ["?", 1], {}, ["l", [["T", -1, False]]]):
             with ranks.raises((DamagedError, ValueError), "damaged"):
                 Incoming(forged(tree=tree)).state()

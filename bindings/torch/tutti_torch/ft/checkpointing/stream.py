@@ -5,11 +5,11 @@
     8 bytes    of the header
     8 bytes    of the payload
     4 bytes    CRC-32 of the header
-    header     JSON: the tree of the state (plain.py), the tensors (type, shape, strides, place), a sum for each piece
+    header     JSON: the tree of the state (plain.py), the tensors (type, shape, strides, place), a CRC for each piece
     payload    each tensor at a multiple of 64
 
-Pieces of the payload can be fetched from anywhere in any order: each has a sum of its own, by which a piece that was
-damaged, or belongs elsewhere, is told."""
+Pieces of the payload can be fetched from anywhere in any order: each has a CRC-32 of its own, by which a piece that was
+damaged, or belongs elsewhere, is told before it is believed."""
 
 from __future__ import annotations
 
@@ -26,21 +26,17 @@ from .dtensors import dtensor, read_spec, write_spec
 from .memory import fresh
 from .plain import Packer, Unpacker, dtype_of
 
-MAGIC = b"TUTTIFT\x01"
+MAGIC = b"TUTTIFT\x02"
 PREFIX = struct.Struct("<8sQQI")
 ALIGNMENT = 64
 PIECE = 4 << 20  # bytes
 HEADER_MAX = 1 << 30
-LANES = 64  # words of 8 bytes
+FIELDS = {"tree", "tensors", "piece", "crcs"}  # of the header
 
 
-def _sum_of(piece: torch.Tensor, number: int) -> int:
-    """Of bytes: words are added up in lanes, at the speed of memory, and the lanes and the piece's place go into a
-    CRC."""
-    whole = piece.numel() // (8 * LANES) * (8 * LANES)
-    lanes = piece[:whole].view(torch.int64).view(-1, LANES).sum(0) if whole else torch.zeros(0, dtype=torch.int64)
-    crc = zlib.crc32(lanes.numpy().tobytes(), number & 0xFFFFFFFF)
-    return zlib.crc32(piece[whole:].numpy().tobytes(), crc)
+def _crc_of(piece: torch.Tensor, number: int) -> int:
+    """Of the piece's place and its bytes."""
+    return zlib.crc32(memoryview(piece.numpy()), zlib.crc32(number.to_bytes(8, "little")))
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -87,9 +83,9 @@ class Snapshot:
         self._end = 0
         tree = Packer(self._word_of, allow_pickle).pack(state)
         self.payload = self._copied(memory)
-        sums = [_sum_of(piece, number) for number, piece in enumerate(self.payload.split(PIECE))] if self._end else []
+        crcs = [_crc_of(piece, number) for number, piece in enumerate(self.payload.split(PIECE))] if self._end else []
         text = json.dumps({"tree": tree, "tensors": [entry.words() for entry in self.entries], "piece": PIECE,
-                           "sums": sums}, separators=(",", ":")).encode()
+                           "crcs": crcs}, separators=(",", ":")).encode()
         self.header = PREFIX.pack(MAGIC, len(text), self._end, zlib.crc32(text)) + text
         self._sources = []
 
@@ -140,10 +136,10 @@ class Incoming:
 
     def __init__(self, header: bytes, allow_pickle: bool = False, into: Any = None) -> None:
         self.n_bytes, words = parse_header(header)
-        self._tree, self._sums, self._allow_pickle = words["tree"], words["sums"], allow_pickle
+        self._tree, self._crcs, self._allow_pickle = words["tree"], words["crcs"], allow_pickle
         self.entries = [self._entry(word) for word in words["tensors"]]
-        if words["piece"] != PIECE or len(self._sums) != self.n_pieces:
-            raise DamagedError(f"the state is damaged: {len(self._sums)} sums of {self.n_pieces} pieces")
+        if words["piece"] != PIECE or len(self._crcs) != self.n_pieces:
+            raise DamagedError(f"the state is damaged: {len(self._crcs)} CRCs of {self.n_pieces} pieces")
         self._targets = _targets(self._tree, into, len(self.entries))
         for number, entry in enumerate(self.entries):
             if self._targets[number] is not None and not _fits(entry, self._targets[number]):
@@ -179,7 +175,7 @@ class Incoming:
 
     def check(self, piece: int, data: torch.Tensor) -> None:
         """Raises DamagedError unless it is what was sent."""
-        if _sum_of(data, piece) != self._sums[piece]:
+        if _crc_of(data, piece) != self._crcs[piece]:
             raise DamagedError(f"piece {piece} of {self.n_pieces} was damaged on its way")
 
     def store(self, piece: int, data: torch.Tensor) -> None:
@@ -239,6 +235,8 @@ def parse_header(header: bytes) -> Tuple[int, Dict[str, Any]]:
     if len(text) != n_text or n_text > HEADER_MAX or zlib.crc32(text) != crc:
         raise DamagedError("the header of the state was damaged on its way")
     words = json.loads(text)
+    if not isinstance(words, dict) or not FIELDS <= words.keys():
+        raise DamagedError(f"the header of the state is damaged: it lacks some of {sorted(FIELDS)}")
     return n_bytes, words
 
 
