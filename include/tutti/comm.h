@@ -28,6 +28,11 @@ TUTTI_API enum tutti_status tutti_context_create(const struct tutti_option *opti
 /* Destroy the communicators first; those still there are aborted. Returns when all functions of tutti_work_notify have.
  * NULL is ignored. */
 TUTTI_API void tutti_context_destroy(struct tutti_context *context);
+/* What an option is here by file and environment: its text, as given, and the number that it stands for (bytes,
+ * nanoseconds, 0 or 1; 0 of a text). The option "secret" is also that of TUTTI_SECRET_FILE. Errors: as for create;
+ * TRUNCATED (the text does not fit). */
+TUTTI_API enum tutti_status tutti_option_get(const char *name, char *text, size_t capacity,
+                                             uint64_t *number) TUTTI_MUST_USE;
 
 struct tutti_comm_config {
     size_t size;           /* sizeof(struct tutti_comm_config) */

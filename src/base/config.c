@@ -345,6 +345,27 @@ err_config:
     return status;
 }
 
+enum tutti_status tutti_option_get(const char *name, char *text, size_t capacity, uint64_t *number)
+{
+    const struct position position = {TUTTI_FROM_CALL, NULL, 0};
+    struct tutti_config config;
+    enum tutti_status status = TUTTI_OK;
+
+    if (!name || !text || !number) return tutti_fail(TUTTI_ERR_ARGUMENT, "option_get: name, text or number is NULL");
+    const enum tutti_option_id id = option_find(name);
+    if (id == TUTTI_N_OPTIONS) return option_unknown(name, &position);
+    TUTTI_TRY(tutti_config_init(&config, NULL, 0));
+    const size_t n = strlen(config.text[id]);
+    if (n >= capacity) {
+        status = tutti_fail(TUTTI_ERR_TRUNCATED, "option_get: %s has %zu bytes, of %zu that fit", name, n, capacity);
+    } else {
+        memcpy(text, config.text[id], n + 1);
+        *number = config.number[id];
+    }
+    tutti_config_fini(&config);
+    return status;
+}
+
 void tutti_config_fini(struct tutti_config *config)
 {
     char *secret = config->text[TUTTI_OPT_secret];

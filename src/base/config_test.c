@@ -182,6 +182,28 @@ static void test_secret(void **state)
     assert_int_equal(tutti_config_init(&config, file, 1), TUTTI_ERR_ARGUMENT);
 }
 
+static void test_one_option(void **state)
+{
+    char text[16];
+    uint64_t number;
+
+    (void)state;
+    setenv("TUTTI_FT_TIMEOUT", "2m", 1);
+    assert_int_equal(tutti_option_get("ft_timeout", text, sizeof text, &number), TUTTI_OK);
+    assert_string_equal(text, "2m");
+    assert_int_equal(number, 120 * TUTTI_NS_PER_S);
+    unsetenv("TUTTI_FT_TIMEOUT");
+    file_write(secret_path, "open sesame\n");
+    setenv("TUTTI_SECRET", "", 1);
+    setenv("TUTTI_SECRET_FILE", secret_path, 1);
+    assert_int_equal(tutti_option_get("SECRET", text, sizeof text, &number), TUTTI_OK);
+    assert_string_equal(text, "open sesame");
+    assert_int_equal(tutti_option_get("secret", text, 11, &number), TUTTI_ERR_TRUNCATED);
+    assert_int_equal(tutti_option_get("secrte", text, sizeof text, &number), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error()->text, "did you mean secret"));
+    unsetenv("TUTTI_SECRET_FILE");
+}
+
 static void init_with(struct tutti_config *config, const char *name, const char *value)
 {
     const struct tutti_option option = {name, value};
@@ -335,6 +357,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_precedence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_secret, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_option, setup, teardown),
         cmocka_unit_test_setup_teardown(test_agreed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_memory_fails, setup, teardown),
         cmocka_unit_test(test_parse),

@@ -5,6 +5,7 @@
 #include "python/python.hpp"
 
 #include "backend/backend.hpp"
+#include "base/errors.hpp"
 #include "comm/own_store.hpp"
 #include "comms/quantized.hpp"
 #include "device/device_memory.hpp"
@@ -120,6 +121,17 @@ static void define_stores(py::module_ &module)
              Release());
 }
 
+/* Its text, and the number that it stands for. */
+static std::pair<std::string, uint64_t> option(const std::string &name)
+{
+    std::vector<char> text(1 << 16);
+    uint64_t number = 0;
+    tutti_torch::check(tutti_option_get(name.c_str(), text.data(), text.size(), &number));
+    std::pair<std::string, uint64_t> read(text.data(), number);
+    explicit_bzero(text.data(), text.size()); /* it may be the secret */
+    return read;
+}
+
 /* The last calls of this process: the pickle that torchfrtrace reads. */
 static py::bytes flight_recorder(bool only_active)
 {
@@ -147,6 +159,7 @@ PYBIND11_MODULE(_C, module)
     define_stores(module);
     define_quantised(module);
     module.def("tutti_version", &tutti_version_text);
+    module.def("option", &option, py::arg("name"));
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());
     module.def("flight_recorder", &flight_recorder, py::arg("only_active") = false);
