@@ -15,7 +15,8 @@ const char serve_page_html[] =
 const char serve_page_css[] =
     "body{font:15px/1.4 system-ui,sans-serif;margin:2em auto;max-width:75em;padding:0 1em;color:#222;background:#fff}\n"
     "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25em .6em;border-bottom:1px solid #ddd;\n"
-    "overflow-wrap:anywhere}tr.lost td{color:#a00}tr.healing td{color:#a60}tr.waiting td{color:#06c}\n"
+    "overflow-wrap:anywhere}tr.lost td{color:#a00}tr.hangs td{color:#a00}tr.healing td{color:#a60}tr.waiting "
+    "td{color:#06c}\n"
     "#trust{color:#a00}a.here{font-weight:bold}#reason{color:#555}\n"
     "@media(prefers-color-scheme:dark){body{color:#ddd;background:#111}td,th{border-color:#333}}\n";
 

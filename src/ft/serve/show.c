@@ -13,8 +13,9 @@ struct view {
     FILE *out;
     const struct serve_job *job;
     uint64_t now;
-    uint32_t n, n_healing;
-    int64_t max_step; /* of the last quorum */
+    uint32_t n, n_healing, n_asking;
+    int64_t max_step;               /* of the last quorum */
+    struct tutti_progress furthest; /* of the groups that are heard; n_ranks 0: of none */
 };
 
 /* ---- strangers' words ---- */
@@ -78,9 +79,30 @@ static bool is_healing(const struct view *view, const struct tutti_lighthouse_se
     return member && member->step != view->max_step;
 }
 
+static bool is_before(const struct tutti_progress *a, const struct tutti_progress *b)
+{
+    return a->n_ranks > 0 && b->n_ranks > 0 &&
+           (a->step < b->step || (a->step == b->step && a->collective < b->collective));
+}
+
+/* Its manager lives, but it has not moved for so long that it would be dead if it were silent, and others wait for it:
+ * in a collective that it has not reached, or in a quorum that it does not ask for. */
+static bool hangs(const struct view *view, const struct tutti_lighthouse_seen *seen)
+{
+    const struct tutti_progress *progress = &seen->progress;
+    const bool waited_for = is_before(progress, &view->furthest) || view->n_asking > 0;
+
+    return seen->member && progress->n_ranks > 0 && !seen->asks && waited_for &&
+           view->now > progress->changed_ns + view->job->serve->config.options.heartbeat_timeout_ns;
+}
+
 static const char *state_of(const struct view *view, const struct tutti_lighthouse_seen *seen)
 {
-    return !seen->heard ? "lost" : is_healing(view, seen) ? "healing" : seen->member ? "member" : "waiting";
+    return !seen->heard             ? "lost"
+           : hangs(view, seen)      ? "hangs"
+           : is_healing(view, seen) ? "healing"
+           : seen->member           ? "member"
+                                    : "waiting";
 }
 
 static uint64_t age_ms(const struct view *view, const struct tutti_lighthouse_seen *seen)
@@ -88,10 +110,14 @@ static uint64_t age_ms(const struct view *view, const struct tutti_lighthouse_se
     return view->now > seen->beat_ns ? (view->now - seen->beat_ns) / TUTTI_NS_PER_MS : 0;
 }
 
-static void count_healing(void *arg, const struct tutti_lighthouse_seen *seen)
+static void count(void *arg, const struct tutti_lighthouse_seen *seen)
 {
     struct view *view = arg;
+
     if (is_healing(view, seen)) view->n_healing++;
+    if (!seen->heard) return;
+    view->n_asking += seen->asks && seen->member;
+    if (view->furthest.n_ranks == 0 || is_before(&view->furthest, &seen->progress)) view->furthest = seen->progress;
 }
 
 static struct view look(FILE *out, const struct serve_job *job)
@@ -99,7 +125,7 @@ static struct view look(FILE *out, const struct serve_job *job)
     struct view view = {.out = out, .job = job, .now = tutti_now_ns()};
 
     view.max_step = max_step(tutti_lighthouse_last(job->machine));
-    tutti_lighthouse_each(job->machine, count_healing, &view);
+    tutti_lighthouse_each(job->machine, count, &view);
     return view;
 }
 

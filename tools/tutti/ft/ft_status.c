@@ -80,16 +80,16 @@ static void print_quorum(const char *text)
 static void print_groups(const char *text)
 {
     const char *at = strstr(text, "\n \"groups\":["), *end = at ? strstr(at, "\n \"events\":") : NULL;
-    char name[200], state[16], step[32], age[32], address[200];
+    char name[200], state[16], step[32], age[32], still[32], address[200];
 
     if (!end) return;
-    printf("%-40s %-8s %10s %10s  %s\n", "group", "state", "step", "heard ms", "manager");
+    printf("%-40s %-8s %10s %10s %10s  %s\n", "group", "state", "step", "heard ms", "still ms", "manager");
     while ((at = strstr(at, "\n  {")) && at < end) {
         const char *stop = strchr(at + 1, '\n');
         if (!stop || stop > end) stop = end;
-        printf("%-40s %-8s %10s %10s  %s\n", value(at, stop, "replica_id", name, sizeof name),
+        printf("%-40s %-8s %10s %10s %10s  %s\n", value(at, stop, "replica_id", name, sizeof name),
                value(at, stop, "state", state, sizeof state), value(at, stop, "step", step, sizeof step),
-               value(at, stop, "heartbeat_age_ms", age, sizeof age),
+               value(at, stop, "heartbeat_age_ms", age, sizeof age), value(at, stop, "since_ms", still, sizeof still),
                value(at, stop, "address", address, sizeof address));
         at = stop;
     }

@@ -136,7 +136,7 @@ class Manager(UserState):
         self._quorum_id = -1
         self._errored: Optional[ExceptionWithTraceback] = None
         self._round = 0  # of start_quorum: a late error of a call of an older one voids nothing
-        self._n_calls = 0
+        self._n_calls = 0  # of this step
         self._told_of_quantization = False
         self._left_round = 0  # the last one that this rank left early
         self._lock = threading.Lock()
@@ -229,7 +229,7 @@ class Manager(UserState):
             self._quorum_future.result()
         with self._lock:
             self._round += 1
-            self._errored, self._healing, self._works = None, False, []
+            self._errored, self._healing, self._works, self._n_calls = None, False, [], 0
         device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else -1
         self._quorum_future = self._executor.submit(
             self._async_quorum, allow_heal, shrink_only, timeout or self._timeouts.quorum, device)
@@ -347,6 +347,7 @@ class Manager(UserState):
             return _DummyWork(tensor)
         self._works.append(work)
         self._n_calls += 1
+        self._tell_progress()
         return work
 
     def _quantizes(self, tensor: torch.Tensor) -> bool:
@@ -430,7 +431,8 @@ class Manager(UserState):
         return False
 
     def _tell_progress(self) -> None:
-        """For the lighthouse, with the next heartbeat: a rank that hangs is told from one that lives."""
+        """For the lighthouse, with the next heartbeat: a rank that hangs is told from one that lives, within a step,
+        too, by the calls that the others have made and it has not."""
         tell = getattr(self._client, "progress", None)  # not torchft's
         if tell is not None:
             tell(self._group_rank, self._step, self._n_calls)
