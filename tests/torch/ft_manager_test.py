@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import subprocess
 import sys
 import threading
 import time
@@ -35,11 +37,12 @@ from tutti_torch.ft.process_group import FakeProcessGroupWrapper, ManagedProcess
 from tutti_torch.ft.timeouts import Timeouts
 
 TIMEOUT = timedelta(seconds=30)
+TUTTI = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "bin", "tutti")
 
 
 @contextlib.contextmanager
-def lighthouse(min_replicas: int = 1) -> Iterator[str]:
-    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=min_replicas, join_timeout_ms=100)
+def lighthouse(min_replicas: int = 1, **options: int) -> Iterator[str]:
+    server = LighthouseServer(bind="127.0.0.1:0", min_replicas=min_replicas, **{"join_timeout_ms": 100, **options})
     try:
         yield server.address()
     finally:
@@ -168,6 +171,83 @@ class Train(unittest.TestCase):
             weights = on_threads(2, body)
         alike(weights)
 
+    def test_a_state_comes_from_several(self) -> None:
+        """All groups that have it offer it to one that comes late, and it asks them all; of one step."""
+        late, there, over = threading.Event(), threading.Event(), threading.Barrier(3)
+        offered: Dict[int, List[int]] = {}
+        with lighthouse(2, join_timeout_ms=10000) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                if rank == 2:
+                    late.wait(60)
+                group = Group(rank, address, use_async_quorum=False)
+                transport = group.manager._checkpoint_transport
+                send, receive = transport.send_checkpoint, transport.recv_checkpoint
+
+                def sent(dst_ranks: List[int], step: int, **more: Any) -> None:
+                    offered.setdefault(step, []).append(rank)
+                    send(dst_ranks, step, **more)
+
+                def received(src_rank: int, metadata: str, step: int, **more: Any) -> Any:
+                    if rank == 2:
+                        taken[step] = len(metadata.split(","))
+                        there.set()
+                    return receive(src_rank, metadata, step, **more)
+
+                transport.send_checkpoint, transport.recv_checkpoint = sent, received
+
+                def each(step: int) -> None:
+                    if step >= 2:
+                        late.set()
+                        there.wait(0.1)  # not longer: who comes needs the others' next quorum
+
+                weights = train(group, 60, each)
+                over.wait(60)  # who leaves while others vote makes their step void
+                group.end()
+                return weights
+
+            taken: Dict[int, int] = {}
+            alike(on_threads(3, body))
+        (step,) = taken
+        self.assertEqual((taken[step], sorted(offered[step])), (2, [0, 1]))
+
+    def test_one_that_hangs_within_a_step(self) -> None:
+        """Is shown as such: its heartbeats go on, but the others wait for it."""
+        hang, over, seen = threading.Event(), threading.Barrier(2), []
+
+        def state_of(address: str, name: str) -> str:
+            shown = subprocess.run([TUTTI, "ft", "status", address], capture_output=True, text=True, check=True).stdout
+            found = re.search(rf"(?m)^{name}:\S+ +(\w+)", shown)
+            return found.group(1) if found else shown
+
+        def watch(address: str) -> None:
+            until = time.monotonic() + 30
+            try:
+                while "hangs" not in seen and time.monotonic() < until:
+                    seen[:] = [state_of(address, "group_0"), state_of(address, "group_1")]
+            finally:
+                hang.set()
+
+        with lighthouse(2, heartbeat_timeout_ms=500) as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> None:
+                group = Group(rank, address, use_async_quorum=False, min_replica_size=2)
+                train(group, 2)
+                group.manager.start_quorum()
+                group.manager.allreduce(torch.ones(1)).wait()
+                if rank == 1:
+                    watcher = threading.Thread(target=watch, args=(address,))
+                    watcher.start()
+                    hang.wait(60)
+                    watcher.join(60)
+                group.manager.allreduce(torch.ones(1)).wait()
+                assert group.manager.should_commit()
+                over.wait(60)
+                group.end()
+
+            on_threads(2, body)
+        self.assertEqual(seen, ["member", "hangs"])
+
     def test_an_error_of_one_holds_nobody_up(self) -> None:
         """A reduction fails on one rank alone, which skips the rest of its step: the others do not wait for it."""
         with lighthouse(2) as address:
@@ -274,7 +354,7 @@ class Words(unittest.TestCase):
         with mock.patch.dict(os.environ, {"TUTTI_FT_TIMEOUT": "1m"}):
             self.assertEqual(Timeouts.of(None, None, None), Timeouts(minute, minute, minute))
         with mock.patch.dict(os.environ, {"TUTTI_FT_TIMEOUT": "soon"}):
-            with ranks.raises(ValueError, "TUTTI_FT_TIMEOUT=soon is no time"):
+            with ranks.raises(ValueError, "TUTTI_FT_TIMEOUT", '"soon" is not a time'):
                 Timeouts.of(None, None, None)
         with mock.patch.dict(os.environ, {"TORCHFT_TIMEOUT_SEC": "soon"}):
             with ranks.raises(ValueError, "TORCHFT_TIMEOUT_SEC=soon is no number"):

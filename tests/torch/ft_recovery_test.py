@@ -5,15 +5,21 @@
 from __future__ import annotations
 
 import contextlib
+import http.client as http_client
 import json
+import os
 import random
+import socket
 import struct
 import threading
+import time
 import unittest
+import urllib.parse
 import zlib
 from collections import OrderedDict
 from datetime import timedelta
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterator, List
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -22,12 +28,15 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 import ranks
 from comms_support import on_threads
 from ft_process_group_test import LONG, Meeting, reconfigure
+from tutti_torch.ft import trust
+from tutti_torch.ft.checkpointing import snapshot_server
 from tutti_torch.ft.checkpointing._rwlock import RWLock
 from tutti_torch.ft.checkpointing.http_transport import HTTPTransport
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.checkpointing.plain import NotPlain
 from tutti_torch.ft.checkpointing.stream import MAGIC, PIECE, PREFIX, DamagedError, Incoming, Snapshot
 from tutti_torch.ft.process_group import ProcessGroupTutti
+from tutti_torch.ft.trust import Token
 
 SHORT = timedelta(milliseconds=100)
 
@@ -210,6 +219,13 @@ class Stream(unittest.TestCase):
 
 
 @contextlib.contextmanager
+def secret(text: str) -> Iterator[None]:
+    """Of the job, for what is made within."""
+    with mock.patch.dict(os.environ, {"TUTTI_SECRET": text}):
+        yield
+
+
+@contextlib.contextmanager
 def http(**options: Any) -> Iterator[HTTPTransport]:
     transport = HTTPTransport(LONG, **options)
     try:
@@ -270,14 +286,122 @@ class Http(unittest.TestCase):
                 receiver.recv_checkpoint(0, where, 7, SHORT)
 
     def test_several_sources(self) -> None:
-        """One of them dead, one with another state, one that stops in the middle: the state comes all the same."""
-        with http() as one, http() as two, http() as other, http() as dead, http() as stopping, http() as receiver:
-            where = [self.offered(one), self.offered(two), self.offered(stopping)]
-            other.send_checkpoint([1], 7, {"x": torch.zeros(3)}, LONG)
-            where += [other.metadata(), dead.metadata()]
+        """One of them dead, one that stops in the middle, one that hangs: the state comes all the same."""
+        over = threading.Event()
+        with contextlib.ExitStack() as stack:
+            one, two, hanging, stopping, dead, receiver = (stack.enter_context(http()) for _ in range(6))
+            stack.callback(over.set)
+            find = hanging._server.find
+            hanging._server.find = lambda step, wait, begins: (
+                find(step, wait, begins) if begins else (None, str(over.wait(60))))
+            where = [self.offered(transport) for transport in (hanging, one, two, stopping)]
+            where.append(dead.metadata())
             dead.shutdown()
             receiver._progress = lambda done, of: stopping._server.offer(8, Snapshot({}))
             alike(receiver.recv_checkpoint(0, ",".join(where), 7, LONG), self.state)
+
+    def test_the_same_pieces_of_another_state(self) -> None:
+        """Come from it; the others, and what is no tensor, from the first one that answers."""
+        state = {"x": torch.arange(13 * PIECE // 4, dtype=torch.float32), "own": "first"}
+        changed = {"x": state["x"].clone(), "own": "second"}
+        changed["x"][5 * PIECE // 4] = -1
+        with http() as one, http() as two, http() as receiver:
+            one.send_checkpoint([1], 7, state, LONG)
+            two.send_checkpoint([1], 7, changed, LONG)
+            find, asked = two._server.find, threading.Event()
+            two._server.find = lambda *given: (asked.wait(30), find(*given))[1]
+            receiver._progress = lambda done, of: asked.set()
+            alike(receiver.recv_checkpoint(0, f"{one.metadata()},{two.metadata()}", 7, LONG), state)
+
+    def test_what_came_is_not_fetched_again(self) -> None:
+        """Of the same state, after all sources were lost."""
+        state = {"x": torch.arange(13 * PIECE // 4, dtype=torch.float32)}
+        seen: List[int] = []
+        with http() as sender, http() as receiver:
+            sender.send_checkpoint([1], 7, state, LONG)
+            offered = sender._server._snapshot
+
+            def lose(done: int, of: int) -> None:
+                seen.append(done)
+                sender._server.offer(8, Snapshot({}))
+
+            receiver._progress = lose
+            with ranks.raises(RuntimeError, "pieces of the state are missing"):
+                receiver.recv_checkpoint(0, sender.metadata(), 7, LONG)
+            there = seen[-1]
+            receiver._progress = lambda done, of: seen.append(done)
+            sender._server.offer(7, offered)
+            alike(receiver.recv_checkpoint(0, sender.metadata(), 7, LONG), state)
+            self.assertGreater(seen[seen.index(there) + 1], there)
+            self.assertEqual(len(seen), 13)
+
+    def test_a_piece_that_was_not_stored(self) -> None:
+        """Is brought again."""
+        failed: List[int] = []
+
+        def store(incoming: Incoming, piece: int, data: torch.Tensor) -> None:
+            if len(failed) < 2:
+                failed.append(piece)
+                raise RuntimeError("no room")
+            stored(incoming, piece, data)
+
+        stored = Incoming.store
+        with http() as one, http() as two, http() as receiver, mock.patch.object(Incoming, "store", store):
+            where = f"{self.offered(one)},{self.offered(two)}"
+            alike(receiver.recv_checkpoint(0, where, 7, LONG), self.state)
+        self.assertEqual(len(failed), 2)
+
+    def test_trust(self) -> None:
+        """Whoever does not know the job's secret gets nothing, and is not believed."""
+        with secret("sesame"), http() as sender, http() as receiver:
+            where = self.offered(sender)
+            self.assertNotIn("127.0.0.1", where)
+            alike(receiver.recv_checkpoint(0, where, 7, LONG), self.state)
+            path = "/checkpoint/7/header?wait=1.000"
+            good = Token().headers(path)
+            with mock.patch("time.time", return_value=time.time() - 1000):
+                old = Token().headers(path)
+            for headers, word in (({}, "has to know the job's secret"), (old, "-1000 s away"), (good, "")):
+                self.assertIn(word, self.get(where, path, headers))
+            self.assertIn("the job's secret", self.get(where, "/checkpoint/7/payload", {**good, "Range": "bytes=0-9"}))
+            for other in ("", "other"):
+                with secret(other), http() as stranger:
+                    with ranks.raises(OSError, "who asks has to know the job's secret"):
+                        stranger.recv_checkpoint(0, where, 7, LONG)
+                    with ranks.raises((OSError, RuntimeError), "the job's secret"):
+                        receiver.recv_checkpoint(0, self.offered(stranger), 7, LONG)
+
+    def get(self, where: str, path: str, headers: Dict[str, str]) -> str:
+        """Why it was refused; "": it was not."""
+        connection = http_client.HTTPConnection(urllib.parse.urlsplit(where).netloc, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            response.read()
+            return response.reason if response.status == 401 else ""
+
+    def test_without_a_secret(self) -> None:
+        """This host alone is served, and that is said once."""
+        with secret(""), mock.patch.object(trust, "_told", False), self.assertLogs("tutti_torch.ft.trust") as logs:
+            with http() as one, http():
+                self.assertTrue(one.metadata().startswith("http://127.0.0.1:"))
+            with mock.patch.dict(os.environ, {"TUTTI_TRUST_NETWORK": "1", "TUTTI_INTERFACE": "lo"}), http() as one:
+                self.assertEqual(one._server._server.server_address[0], "::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+                self.assertTrue(one.metadata().startswith("http://127.0.0.1:"))  # the interface's address
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn("unauthenticated", logs.output[0])
+
+    def test_a_flood_of_strangers(self) -> None:
+        """Of one address: is refused, and what says nothing is not waited for."""
+        with mock.patch.object(snapshot_server, "OF_ONE_ADDRESS_MAX", 4), \
+                mock.patch.object(snapshot_server._Handler, "timeout", 0.2), http() as sender, http() as receiver:
+            where = self.offered(sender)
+            at = urllib.parse.urlsplit(where)
+            strangers = [socket.create_connection((at.hostname, at.port), timeout=30) for _ in range(8)]
+            for stranger in strangers:
+                with stranger:
+                    self.assertEqual(stranger.recv(100), b"")
+            alike(receiver.recv_checkpoint(0, where, 7, LONG), self.state)
 
     def test_no_source_is_left(self) -> None:
         with http() as sender, http() as receiver:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +16,7 @@ from typing import Dict, List, Optional, Set, Tuple, Union
 from torch.distributed import Store
 
 from .. import _C
+from .trust import LOOPBACK, listening_host, own_name, secret
 
 try:
     from torch._C._distributed_c10d import ReconfigureOptions
@@ -77,25 +77,22 @@ _lock = threading.Lock()
 _served: Dict[int, _C.StoreServer] = {}  # by process; a forked one keeps its parent's, whose thread it does not have
 
 
-def secret() -> str:
-    """The job's, by TUTTI_SECRET or the file TUTTI_SECRET_FILE; "": there is none."""
-    given, path = os.environ.get("TUTTI_SECRET", ""), os.environ.get("TUTTI_SECRET_FILE", "")
-    if given or not path:
-        return given
-    with open(path, encoding="utf-8") as file:
-        return file.read().rstrip("\r\n")
-
-
 def served_port() -> int:
     """Of this process's store, which is served from now on."""
     with _lock:
         if os.getpid() not in _served:
-            _served[os.getpid()] = _C.StoreServer(secret=secret())
+            _served[os.getpid()] = _C.StoreServer(listening_host(), secret=secret())
         return _served[os.getpid()].port
 
 
 def meeting_store(place: Place, timeout: timedelta) -> Store:
     host, port = split_address(place.store)
-    if host == socket.gethostname():
-        host = "127.0.0.1"
-    return _C.OwnStore(host, port, place.prefix, timeout, secret())
+    if host == own_name():
+        host = LOOPBACK
+    try:
+        return _C.OwnStore(host, port, place.prefix, timeout, secret())
+    except Exception as error:
+        if place.store.startswith(LOOPBACK) and not secret():
+            raise type(error)(f"{error}; members of other hosts are not reached without the job's secret: give all "
+                              "ranks the same TUTTI_SECRET or TUTTI_SECRET_FILE") from error
+        raise

@@ -8,7 +8,6 @@ import itertools
 import json
 import logging
 import os
-import socket
 import threading
 import uuid
 import weakref
@@ -33,6 +32,7 @@ from torch.distributed.distributed_c10d import (
 from .. import _C, dist2, registration
 from .compatible import with_torchft
 from .meeting import Place, ReconfigureOptions, meeting_store, place_among, served_port, split_address
+from .trust import own_name
 from .work import _DummyWork
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def get_reconfigure_handle(self) -> str:
         """What the others need to find this one: who it is, and where its process's store is."""
-        return json.dumps({"id": self._handle_id(), "store": f"{socket.gethostname()}:{served_port()}",
+        return json.dumps({"id": self._handle_id(), "store": f"{own_name()}:{served_port()}",
                            "global_rank": self._global_rank, "generation": self._generation})
 
     def reconfigure(self, opts: ReconfigureOptions) -> Work:

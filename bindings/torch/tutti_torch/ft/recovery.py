@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Optional
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
 
 import torch
 
@@ -13,12 +16,15 @@ from .utils import get_stream_context, new_stream, record_event
 if TYPE_CHECKING:
     from .manager import Manager
 
+SOON = 0.5  # seconds for further sources after the first one
+
 
 class Recovery:
     """Runs on the thread of the quorum, and on a stream of its own."""
 
     def __init__(self, manager: "Manager", client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
+        self._several = getattr(manager._checkpoint_transport, "several_sources", False)
         self._stream = new_stream()
         self._event: Optional[torch.Event] = None
 
@@ -29,7 +35,7 @@ class Recovery:
         manager = self._manager
         with get_stream_context(self._stream):
             try:
-                if quorum.recover_dst_replica_ranks:
+                if quorum.recover_dst_replica_ranks or (self._several and getattr(quorum, "offers", False)):
                     self._send(quorum)
                 if quorum.heal:
                     manager._healing = True
@@ -42,10 +48,10 @@ class Recovery:
             self._event = record_event()
 
     def _send(self, quorum: Any) -> None:
-        manager = self._manager
-        manager._logger.info(f"gives its state to {list(quorum.recover_dst_replica_ranks)}")
+        manager, targets = self._manager, list(quorum.recover_dst_replica_ranks)
+        manager._logger.info(f"offers its state to {targets or 'those who read from several'}")
         manager._checkpoint_transport.send_checkpoint(
-            dst_ranks=list(quorum.recover_dst_replica_ranks),
+            dst_ranks=targets,
             step=quorum.max_step,
             state_dict=manager._manager_state_dict(),
             timeout=manager._timeout,
@@ -55,17 +61,61 @@ class Recovery:
         manager, source = self._manager, quorum.recover_src_replica_rank
         if source is None:
             raise RuntimeError("the quorum names no group to recover from")
-        client = self._client_of(quorum.recover_src_manager_address)
-        metadata = client._checkpoint_metadata(manager._group_rank, timeout=manager._timeout)
+        metadata = self._metadata_of(quorum)
         manager._logger.info(f"takes the state of step {quorum.max_step} from {source}: {metadata}")
         pending = manager._checkpoint_transport.recv_checkpoint(
             src_rank=source, metadata=metadata, step=quorum.max_step, timeout=manager._timeout)
+        step = pending["torchft"]["step"]
+        if step != quorum.max_step:  # all ranks of this group recover from one step
+            raise RuntimeError(f"the state that came is of step {step}, not {quorum.max_step}")
         manager.load_state_dict(pending["torchft"])
         manager._pending_state_dict = pending
-        manager._step = quorum.max_step
+
+    def _metadata_of(self, quorum: Any) -> str:
+        """Where the state is: of the source that the quorum names; and of the others that have the same one, where the
+        transport reads from several, and their managers answer soon."""
+        addresses = list(getattr(quorum, "recover_src_manager_addresses", [])) if self._several else []
+        if len(addresses) < 2:
+            return self._ask(quorum.recover_src_manager_address)
+        return ",".join(first_answers([partial(self._ask, address) for address in addresses],
+                                      self._manager._timeout.total_seconds(), SOON))
+
+    def _ask(self, address: str) -> str:
+        client = self._client_of(address)
+        return client._checkpoint_metadata(self._manager._group_rank, timeout=self._manager._timeout)
 
     def wait(self) -> None:
         """Until what was copied on the stream is there."""
         event, self._event = self._event, None
         if event is not None:
             event.synchronize()
+
+
+def first_answers(calls: List[Callable[[], str]], limit: float, soon: float) -> List[str]:
+    """What they return, in their order, side by side: of those that come soon after the first one. Raises what the
+    first of them raised when none returns."""
+    changed = threading.Condition()
+    answers: Dict[int, str] = {}
+    errors: Dict[int, Exception] = {}
+
+    def run(number: int) -> None:
+        try:
+            answer = calls[number]()
+        except Exception as error:
+            with changed:
+                errors[number] = error
+                changed.notify_all()
+        else:
+            with changed:
+                answers[number] = answer
+                changed.notify_all()
+
+    for number in range(len(calls)):
+        threading.Thread(target=run, args=(number,), name="tutti_ft_ask", daemon=True).start()
+    with changed:
+        changed.wait_for(lambda: answers or len(errors) == len(calls), limit)
+        until = time.monotonic() + soon
+        changed.wait_for(lambda: len(answers) + len(errors) == len(calls), max(0.0, until - time.monotonic()))
+        if not answers:
+            raise errors[min(errors)] if errors else TimeoutError("timed out: no manager said where the state is")
+        return [answers[number] for number in sorted(answers)]

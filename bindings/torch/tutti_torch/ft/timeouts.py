@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Optional
 
+from .. import _C
+
 logger = logging.getLogger(__name__)
-UNITS = {"ms": timedelta(milliseconds=1), "s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1)}
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,8 @@ class Timeouts:
 
 
 def of_library() -> timedelta:
-    """TUTTI_FT_TIMEOUT: a number with ms, s, m or h."""
-    text = os.environ.get("TUTTI_FT_TIMEOUT", "60s")
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text)
-    if found is None:
-        raise ValueError(f"TUTTI_FT_TIMEOUT={text} is no time: 60s and 5m are")
-    return float(found[1]) * UNITS[found[2] or "s"]
+    """TUTTI_FT_TIMEOUT, as the library reads it."""
+    return timedelta(microseconds=_C.option("ft_timeout")[1] / 1000)
 
 
 def from_environment(name: str, given: timedelta) -> timedelta:

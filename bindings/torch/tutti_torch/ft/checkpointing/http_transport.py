@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import logging
 import time
-import urllib.request
 from datetime import timedelta
-from typing import Callable, List, Optional, Tuple, TypeVar
+from typing import Callable, List, Optional, TypeVar
 
 from .fetching import Fetch, Progress
 from .snapshot_server import SnapshotServer
-from .stream import Incoming, Snapshot, parse_header
+from .stream import Incoming, Snapshot
 from .transport import CheckpointTransport
 
 T = TypeVar("T")
@@ -22,7 +21,10 @@ logger = logging.getLogger(__name__)
 class HTTPTransport(CheckpointTransport[T]):
     """`num_chunks` is torchft's, and means nothing here: pieces have one size. `state_dict`: returns the state into
     whose tensors a received one is written where they fit, instead of into new ones. `progress(bytes, of)` is called
-    as pieces arrive."""
+    as pieces arrive. With a secret of the job who does not know it gets nothing, and is not believed; without one this
+    host alone is served (trust.py)."""
+
+    several_sources = True
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class HTTPTransport(CheckpointTransport[T]):
     ) -> None:
         self._timeout, self._state_dict, self._allow_pickle = timeout, state_dict, allow_pickle
         self._progress = progress
+        self._left: Optional[Incoming] = None  # a state that did not come to its end
         self._server = SnapshotServer()
 
     def metadata(self) -> str:
@@ -53,37 +56,27 @@ class HTTPTransport(CheckpointTransport[T]):
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> T:
         begun = time.monotonic()
-        deadline = begun + timeout.total_seconds()
         sources = [f"{base.strip().rstrip('/')}/{step}/" for base in metadata.split(",") if base.strip()]
-        header, alike = self._headers(sources, deadline)
-        incoming = Incoming(header, self._allow_pickle, self._state_dict and self._state_dict())
-        Fetch(incoming, alike, deadline, self._progress).run()
+        into = self._state_dict and self._state_dict()
+        fetch = Fetch(sources, lambda header: self._open_state(header, into), begun + timeout.total_seconds(),
+                      self._server.token, self._progress)
+        try:
+            incoming = fetch.run()
+        finally:
+            self._left = fetch.left
         state = incoming.state()
         took = time.monotonic() - begun
         logger.info("got %d MiB of step %d from %d sources in %.2f s (%.2f GB/s)", incoming.n_bytes >> 20, step,
-                    len(alike), took, incoming.n_bytes / took / 1e9)
+                    len(sources), took, incoming.n_bytes / took / 1e9)
         return state
 
-    def _headers(self, sources: List[str], deadline: float) -> Tuple[bytes, List[str]]:
-        """The header, and the sources that have the very state that it describes. Those that do not answer are left
-        out, unless none does."""
-        found: List[Tuple[bytes, str]] = []
-        failed: Optional[Exception] = None
-        for source in sources:
-            rest = max(0.0, deadline - time.monotonic())
-            wait = rest if not found else min(rest, 1.0)
-            try:
-                with urllib.request.urlopen(f"{source}header?wait={wait:.3f}", timeout=wait) as answer:
-                    header = answer.read()
-                parse_header(header)
-                found.append((header, source))
-            except Exception as error:
-                failed = error
-                logger.warning("%s has no state to give: %s", source, error)
-        if not found:
-            raise failed or ValueError("recv_checkpoint: the metadata names no source")
-        alike = [source for header, source in found if header == found[0][0]]
-        return found[0][0], alike
+    def _open_state(self, header: bytes, into: Optional[T]) -> Incoming:
+        """A new one, or that of an earlier try: what is in memory of our own is still there."""
+        left, self._left = self._left, None
+        if left is None or left.header != header or left.payload is None:
+            return Incoming(header, self._allow_pickle, into)
+        left.aim(into)
+        return left
 
     def shutdown(self, wait: bool = True) -> None:
         self._server.shutdown(wait)

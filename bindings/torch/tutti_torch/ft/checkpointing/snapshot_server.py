@@ -9,14 +9,18 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Optional, Tuple, Type
+from collections import Counter
+from typing import Any, Dict, Optional, Tuple, Type
 
 import torch
 
+from ..trust import Token, listening_host, own_name
 from .stream import Snapshot
 
 logger = logging.getLogger(__name__)
 WAIT_MAX = 3600.0  # seconds
+STRANGER = 5.0  # seconds in which a connection asks for something that it may have
+CONNECTIONS_MAX, OF_ONE_ADDRESS_MAX = 1024, 128
 
 
 class SnapshotServer:
@@ -29,6 +33,7 @@ class SnapshotServer:
         self._offered = False
         self._readers = 0  # of any snapshot
         self._closed = False
+        self.token = Token()
         self._server = open_server(0, _Handler)
         self._server.owner = self
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1},
@@ -36,7 +41,9 @@ class SnapshotServer:
         self._thread.start()
 
     def address(self) -> str:
-        return f"http://{socket.gethostname()}:{self._server.server_address[1]}/checkpoint/"
+        name = own_name()
+        host = f"[{name}]" if ":" in name else name
+        return f"http://{host}:{self._server.server_address[1]}/checkpoint/"
 
     def offer(self, step: int, snapshot: Snapshot) -> None:
         with self._changed:
@@ -94,9 +101,11 @@ class SnapshotServer:
 
 
 def open_server(port: int, handler: Type[BaseHTTPRequestHandler]) -> "_Server":
-    """At all addresses of the host."""
-    dual = socket.has_dualstack_ipv6()
-    return _Server(("::", port), handler) if dual else _Server4(("", port), handler)
+    """At all addresses of the host that trust.py allows."""
+    host = listening_host()
+    if host or not socket.has_dualstack_ipv6():
+        return _Server4((host, port), handler)
+    return _Server(("::", port), handler)
 
 
 class _Server(ThreadingHTTPServer):
@@ -104,6 +113,31 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
     owner: SnapshotServer
+
+    def __init__(self, *given: Any) -> None:
+        self._lock = threading.Lock()
+        self._connections: "Counter[str]" = Counter()  # by address
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            address = client_address[0]
+            full = (self._connections[address] >= OF_ONE_ADDRESS_MAX
+                    or sum(self._connections.values()) >= CONNECTIONS_MAX)
+            if not full:
+                self._connections[address] += 1
+        if full:
+            logger.warning("too many connections: one of %s is refused", address)
+            return self.shutdown_request(request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._lock:
+                self._connections[client_address[0]] -= 1
+                self._connections += Counter()  # drops what is 0
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -124,45 +158,52 @@ class _Handler(BaseHTTPRequestHandler):
     """GET /checkpoint/STEP/header?wait=SECONDS and, with "Range: bytes=A-B", /checkpoint/STEP/payload."""
 
     protocol_version = "HTTP/1.1"
-    timeout = 60  # seconds without a request, or in which nothing of an answer is taken
+    timeout = STRANGER
+    idle = 60.0  # seconds without another request, or in which nothing of an answer is taken
     server: _Server
 
     def do_GET(self) -> None:
         asked = re.fullmatch(r"/checkpoint/(-?\d{1,18})/(header|payload)(?:\?wait=(\d{1,6}(?:\.\d{1,6})?))?", self.path)
         if asked is None:
             return self.send_error(404, "unknown path")
+        authorization = self.headers.get("Authorization", "")
+        refused = self.server.owner.token.refuse(self.path, self.headers.get("Range", ""), authorization)
+        if refused:
+            return self.send_error(401, refused)
+        self.connection.settimeout(self.idle)
         step, what, wait = int(asked[1]), asked[2], float(asked[3] or 0)
         snapshot, why = self.server.owner.find(step, wait, begins=what == "header")
         if snapshot is None:
             return self.send_error(400, why)
         try:
-            self._answer(snapshot, what)
+            self._answer(snapshot, what, authorization)
         finally:
             self.server.owner.done()
 
-    def _answer(self, snapshot: Snapshot, what: str) -> None:
+    def _answer(self, snapshot: Snapshot, what: str, authorization: str) -> None:
         if what == "header":
-            return self._send(200, memoryview(snapshot.header), None)
+            proof = self.server.owner.token.proof(authorization, snapshot.header)
+            return self._send(200, memoryview(snapshot.header), {"Tutti-Proof": proof})
         payload = memoryview(snapshot.payload.numpy())
         part = re.fullmatch(r"bytes=(\d{1,18})-(\d{1,18})", self.headers.get("Range", ""))
         if part is None or not int(part[1]) <= int(part[2]) < len(payload):
             return self.send_error(416, f"a range within {len(payload)} bytes is needed")
         first, last = int(part[1]), int(part[2])
-        self._send(206, payload[first : last + 1], f"bytes {first}-{last}/{len(payload)}")
+        self._send(206, payload[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(payload)}"})
 
-    def _send(self, status: int, body: memoryview, part: Optional[str]) -> None:
+    def _send(self, status: int, body: memoryview, headers: Dict[str, str]) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(body)))
-        if part:
-            self.send_header("Content-Range", part)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.flush()
-        until = time.monotonic() + self.timeout
+        until = time.monotonic() + self.idle
         while body:  # not sendall: its deadline is of the whole
             sent = self.connection.send(body[: 8 << 20])
             body = body[sent:]
-            until = time.monotonic() + self.timeout if sent else until
+            until = time.monotonic() + self.idle if sent else until
             if time.monotonic() > until:
                 raise TimeoutError("nothing was taken")
 

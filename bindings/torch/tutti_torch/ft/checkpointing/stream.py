@@ -17,7 +17,7 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -135,17 +135,30 @@ class Incoming:
     whose tensors are filled where they fit in type, shape and strides; what does not fit is made anew."""
 
     def __init__(self, header: bytes, allow_pickle: bool = False, into: Any = None) -> None:
+        self.header = header
         self.n_bytes, words = parse_header(header)
         self._tree, self._crcs, self._allow_pickle = words["tree"], words["crcs"], allow_pickle
         self.entries = [self._entry(word) for word in words["tensors"]]
         if words["piece"] != PIECE or len(self._crcs) != self.n_pieces:
             raise DamagedError(f"the state is damaged: {len(self._crcs)} CRCs of {self.n_pieces} pieces")
+        self.missing = set(range(self.n_pieces))  # whoever fills it takes out what has been checked and stored
+        self.aim(into)
+        in_place = bool(self.entries) and all(target is not None for target in self._targets)
+        self.payload = None if in_place else fresh(self.n_bytes)
+
+    def aim(self, into: Any) -> None:
+        """Tensors of this state are filled in the end."""
         self._targets = _targets(self._tree, into, len(self.entries))
         for number, entry in enumerate(self.entries):
             if self._targets[number] is not None and not _fits(entry, self._targets[number]):
                 self._targets[number] = None
-        self._in_place = bool(self.entries) and all(target is not None for target in self._targets)
-        self.payload = None if self._in_place else fresh(self.n_bytes)
+
+    def alike(self, header: bytes) -> Set[int]:
+        """The pieces that are the same in the state of that header."""
+        n_bytes, words = parse_header(header)
+        if n_bytes != self.n_bytes or words["piece"] != PIECE:
+            return set()
+        return {piece for piece, (own, other) in enumerate(zip(self._crcs, words["crcs"])) if own == other}
 
     @property
     def n_pieces(self) -> int:

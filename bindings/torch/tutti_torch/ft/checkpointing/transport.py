@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 
 class CheckpointTransport(Generic[T], ABC):
+    several_sources = False  # whether metadata of several, with commas between, are several sources of one state
+
     @abstractmethod
     def metadata(self) -> str:
         """What a receiver has to know; the manager passes it on."""
