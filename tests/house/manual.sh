@@ -31,7 +31,7 @@ same "variable in one of tutti.1 and the list of options" \
 
 # Each test that docs/security.md names is there: a function of a test, or a fuzz target.
 tests=$(find "$root/src" "$root/tests" "$root/tools" -name '*_test.c' -exec grep -hoE '^static void [a-z0-9_]+\(void \*\*state\)' {} + |
-    sed -E 's/static void ([a-z0-9_]+).*/\1/'; sed -nE 's/^    def (test_[a-z0-9_]+).*/\1/p' "$root"/tests/hosts/*_test.py; ls "$root/tests/fuzz" | sed -nE 's/^(.*)_fuzz\.c$/fuzz.\1/p')
+    sed -E 's/static void ([a-z0-9_]+).*/\1/'; sed -nE 's/^    def (test_[a-z0-9_]+).*/\1/p' "$root"/tests/{hosts,torch}/*_test.py; ls "$root/tests/fuzz" | sed -nE 's/^(.*)_fuzz\.c$/fuzz.\1/p')
 for test in $(grep -E '^\| |fuzz\.' "$root/docs/security.md" | grep -oE '`([a-z]+_[a-z_0-9]+|fuzz\.[a-z]+)`' | tr -d '`'); do
     grep -qx "$test" <<<"$tests" || { echo "manual: docs/security.md names the test $test, which is not there"; n_failed=$((n_failed + 1)); }
 done

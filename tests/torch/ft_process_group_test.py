@@ -140,7 +140,13 @@ class Threads(unittest.TestCase):
         self.assertEqual(pg.num_active_work(), 1)
         del work
         self.assertEqual(pg.num_active_work(), 0)
+        members = pg._p
+        with ranks.raises(TimeoutError, "timed out after 0.05 seconds"):
+            self.wait_for_nobody(pg)
+        self.assertFalse(members.is_alive())
         pg.shutdown()
+        with ranks.raises(OSError, "handle is closed"):
+            pg.allreduce([torch.ones(2)], AllreduceOptions())
 
     def test_other_members(self) -> None:
         """All; in another order; without the last; one alone; all again; by a store, as torchft did until 2026-04."""
@@ -184,11 +190,14 @@ class Threads(unittest.TestCase):
         with ranks.raises(ValueError, "no address"):
             pgs.create_store_client("nowhere/prefix", LONG)
 
+    def wait_for_nobody(self, pg: ProcessGroup) -> None:
+        missing = json.dumps({"id": "missing", "store": "nowhere:1", "global_rank": None})
+        reconfigure(pg, 2, [pg.get_reconfigure_handle(), missing], timedelta(milliseconds=50))
+
     def test_who_does_not_come(self) -> None:
         pg = ProcessGroupTutti(timeout=LONG)
-        missing = json.dumps({"id": "missing", "store": "nowhere:1", "global_rank": None})
-        with ranks.raises(RuntimeError, "imed out"):
-            reconfigure(pg, 1, [pg.get_reconfigure_handle(), missing], timedelta(milliseconds=50))
+        with ranks.raises(RuntimeError, "imed out", "timeout after 50ms"):
+            self.wait_for_nobody(pg)
         reconfigure(pg, 2, [pg.get_reconfigure_handle()])
         check_sum(pg, 0, 1)
 

@@ -8,6 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any, Dict, Tuple
 
 if TYPE_CHECKING:
+    from .baby import ProcessGroupBabyGloo as ProcessGroupBabyGloo
+    from .baby import ProcessGroupBabyNCCL as ProcessGroupBabyNCCL
+    from .baby import ProcessGroupBabyTutti as ProcessGroupBabyTutti
+    from .baby import ProcessGroupBabyXCCL as ProcessGroupBabyXCCL
     from .data import DistributedSampler as DistributedSampler
     from .ddp import DistributedDataParallel as DistributedDataParallel
     from .ddp import PureDistributedDataParallel as PureDistributedDataParallel
@@ -15,23 +19,18 @@ if TYPE_CHECKING:
     from .manager import WorldSizeMode as WorldSizeMode
     from .optim import OptimizerWrapper as Optimizer
     from .optim import OptimizerWrapper as OptimizerWrapper
-    from .process_group import ProcessGroupBabyGloo as ProcessGroupBabyGloo
-    from .process_group import ProcessGroupBabyNCCL as ProcessGroupBabyNCCL
-    from .process_group import ProcessGroupBabyTutti as ProcessGroupBabyTutti
-    from .process_group import ProcessGroupBabyXCCL as ProcessGroupBabyXCCL
     from .process_group import ProcessGroupGloo as ProcessGroupGloo
     from .process_group import ProcessGroupNCCL as ProcessGroupNCCL
     from .process_group import ProcessGroupTutti as ProcessGroupTutti
     from .process_group import ProcessGroupXCCL as ProcessGroupXCCL
 
 _NAMES: Dict[str, Tuple[str, ...]] = {  # by module
+    "baby": ("ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL"),
     "data": ("DistributedSampler",),
     "ddp": ("DistributedDataParallel", "PureDistributedDataParallel"),
     "manager": ("Manager", "WorldSizeMode"),
     "optim": ("OptimizerWrapper",),
-    "process_group": (
-        "ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL",
-        "ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupTutti", "ProcessGroupXCCL"),
+    "process_group": ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupTutti", "ProcessGroupXCCL"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_MODULES, "Optimizer"])

@@ -37,10 +37,20 @@ class Place:
     """What one member reads from the handles of all."""
 
     store: str  # "host:port" of the first member
-    prefix: str
+    number: int  # of the meeting
+    digest: str  # of the members
     rank: int
     world_size: int
     global_ranks: Optional[List[int]]
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.number}/{self.digest}/"
+
+    @property
+    def store_addr(self) -> str:
+        """As torchft's names it, which knows no digest."""
+        return f"{self.store}/torchft/{self.number}"
 
 
 def place_among(opts: ReconfigureOptions, own_id: str) -> Place:
@@ -59,7 +69,7 @@ def place_among(opts: ReconfigureOptions, own_id: str) -> Place:
         raise ValueError(f"reconfigure: this rank's handle is {ids.count(own_id)} times among the {len(ids)} given")
     # The whole list, so that members who were told otherwise, or another group of the process, do not meet these.
     digest = hashlib.sha256("\n".join(handles).encode()).hexdigest()[:24]
-    return Place(store, f"{opts.uuid}/{digest}/", ids.index(own_id), len(ids),
+    return Place(store, opts.uuid, digest, ids.index(own_id), len(ids),
                  None if None in ranks else ranks)
 
 

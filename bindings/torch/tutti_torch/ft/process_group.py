@@ -4,13 +4,13 @@ torchft's API, on the backend tutti. ProcessGroupTutti serves CPUs and the accel
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import logging
 import os
 import threading
 import uuid
-import weakref
 from datetime import timedelta
 from typing import Any, Dict, List, Optional, Union
 
@@ -32,6 +32,7 @@ from torch.distributed.distributed_c10d import (
 from .. import _C, dist2, registration
 from .compatible import with_torchft
 from .meeting import Place, ReconfigureOptions, meeting_store, place_among, served_port, split_address
+from .meeting import place_among as _rendezvous  # noqa: F401  its name in torchft's module
 from .trust import own_name
 from .work import _DummyWork
 
@@ -228,7 +229,16 @@ class ProcessGroupWrapper(ProcessGroup):
 
     def _replace(self, place: Place, timeout: timedelta) -> None:
         self._end_old()
-        self._pg = self._create_pg(meeting_store(place, timeout), place.rank, place.world_size)
+        try:
+            self._pg = self._create_pg(meeting_store(place, timeout), place.rank, place.world_size)
+        except dist.DistBackendError as error:
+            if "timed out" in str(error):
+                raise self._late(error, timeout) from error
+            raise
+
+    def _late(self, error: Exception, timeout: timedelta) -> Exception:
+        """Members did not come in time: in the words of gloo, too."""
+        return dist.DistBackendError(f"{error} (timeout after {timeout / timedelta(milliseconds=1):g}ms)")
 
     def configure(
         self,
@@ -411,46 +421,17 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         return "tutti"
 
 
-class ProcessGroupBabyTutti(ProcessGroupTutti):
-    """For programs that ask for torchft's groups in a subprocess, which can be killed when an abort hangs: an abort of
-    tutti does not hang, so this is ProcessGroupTutti, in the process itself."""
-
-    def __init__(self, timeout: Union[timedelta, float, None] = None) -> None:
-        super().__init__(timeout)
-        self._works: "weakref.WeakSet[Work]" = weakref.WeakSet()
-        logger.info("ProcessGroupBabyTutti: calls run in this process; tutti needs no subprocess to survive an abort")
-
-    def num_active_work(self) -> int:
-        """Handles of calls that somebody still holds."""
-        return len(self._works)
-
-
-def _counted(name: str) -> Any:
-    def call(self: ProcessGroupBabyTutti, *args: Any) -> Work:
-        work = getattr(ProcessGroupTutti, name)(self, *args)
-        self._works.add(work)
-        return work
-
-    call.__name__ = name
-    return call
-
-
-for _name in ("allgather", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced", "alltoall_base",
-              "barrier", "broadcast", "recv", "reduce_scatter", "reduce_scatter_tensor_coalesced", "send"):
-    setattr(ProcessGroupBabyTutti, _name, _counted(_name))
-
 # Scripts name the group by what carries it; here one carries all.
 ProcessGroupGloo = ProcessGroupNCCL = ProcessGroupXCCL = ProcessGroupTutti
-ProcessGroupBabyGloo = ProcessGroupBabyNCCL = ProcessGroupBabyXCCL = ProcessGroupBabyTutti
 
-_WRAPPERS: Dict[str, str] = {name: "wrappers" for name in (
-    "ErrorSwallowingProcessGroupWrapper", "FakeProcessGroupWrapper", "ManagedProcessGroup", "ProcessGroupDummy",
-    "_ErrorSwallowingWork")}
+_ELSEWHERE: Dict[str, str] = {name: module for module, names in {
+    "wrappers": ("ErrorSwallowingProcessGroupWrapper", "FakeProcessGroupWrapper", "ManagedProcessGroup",
+                 "ProcessGroupDummy", "_ErrorSwallowingWork"),
+    "baby": ("ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL"),
+}.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WRAPPERS:
-        from . import wrappers
-
-        return getattr(wrappers, name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f".{_ELSEWHERE[name]}", __package__), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")

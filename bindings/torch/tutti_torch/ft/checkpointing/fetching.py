@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fetches a state from several sources at once. The first one that answers says what the state is; every other brings
-those pieces that are the same there. Pieces are taken in turn, so a slow source gets few; what one has not brought after
-a while is fetched from another, too; one that fails is not asked again. What is there when all fail stays there, and
-the next fetch of the same state goes on behind it."""
+"""Fetches a state from several sources at once. The first one that answers says what the state is; every other
+brings those pieces that are the same there. Pieces are taken in turn, so a slow source gets few; what one has not
+brought after a while is fetched from another, too; one that fails is not asked again. What is there when all fail stays
+there, and the next fetch of the same state goes on behind it."""
 
 from __future__ import annotations
 

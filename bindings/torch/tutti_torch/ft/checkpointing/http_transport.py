@@ -6,16 +6,26 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Callable, List, Optional, TypeVar
+from typing import Callable, Iterator, List, Optional, TypeVar
 
-from .fetching import Fetch, Progress
+from .fetching import Fetch, OtherStateError, Progress
 from .snapshot_server import SnapshotServer
 from .stream import Incoming, Snapshot
 from .transport import CheckpointTransport
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def _time(what: str) -> Iterator[List[int]]:
+    """Logs how long it took; and for how many bytes, if they are put into the list."""
+    begun, size = time.monotonic(), []
+    yield size
+    took = time.monotonic() - begun
+    logger.info("%s: %d MiB in %.2f s (%.2f GB/s)", what, sum(size) >> 20, took, sum(size) / took / 1e9)
 
 
 class HTTPTransport(CheckpointTransport[T]):
@@ -44,39 +54,61 @@ class HTTPTransport(CheckpointTransport[T]):
         return self._server.address()
 
     def send_checkpoint(self, dst_ranks: List[int], step: int, state_dict: T, timeout: timedelta) -> None:
-        begun = time.monotonic()
-        snapshot = Snapshot(state_dict, self._allow_pickle, self._server.take_back())
+        with _time(f"the state of step {step} is copied") as size:
+            snapshot = Snapshot(state_dict, self._allow_pickle, self._server.take_back(), step)
+            size.append(snapshot.payload.numel())
         self._server.offer(step, snapshot)
-        logger.info("offers %d MiB of step %d after %.2f s", snapshot.payload.numel() >> 20, step,
-                    time.monotonic() - begun)
 
     def disallow_checkpoint(self) -> None:
         """Waits for nobody: readers have a copy of the state."""
         self._server.withdraw()
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> T:
-        begun = time.monotonic()
+        deadline = time.monotonic() + timeout.total_seconds()
         sources = [f"{base.strip().rstrip('/')}/{step}/" for base in metadata.split(",") if base.strip()]
         into = self._state_dict and self._state_dict()
-        fetch = Fetch(sources, lambda header: self._open_state(header, into), begun + timeout.total_seconds(),
+        fetch = Fetch(sources, lambda header: self._open_state(header, step, into), deadline,
                       self._server.token, self._progress)
-        try:
-            incoming = fetch.run()
-        finally:
-            self._left = fetch.left
-        state = incoming.state()
-        took = time.monotonic() - begun
-        logger.info("got %d MiB of step %d from %d sources in %.2f s (%.2f GB/s)", incoming.n_bytes >> 20, step,
-                    len(sources), took, incoming.n_bytes / took / 1e9)
-        return state
+        with _time(f"the state of step {step} came from {len(sources)} sources") as size:
+            try:
+                incoming = fetch.run()
+            finally:
+                self._left = fetch.left
+            size.append(incoming.n_bytes)
+            return incoming.state()
 
-    def _open_state(self, header: bytes, into: Optional[T]) -> Incoming:
+    def _open_state(self, header: bytes, step: int, into: Optional[T]) -> Incoming:
         """A new one, or that of an earlier try: what is in memory of our own is still there."""
-        left, self._left = self._left, None
-        if left is None or left.header != header or left.payload is None:
-            return Incoming(header, self._allow_pickle, into)
-        left.aim(into)
-        return left
+        incoming, self._left = self._left, None
+        if incoming is not None and incoming.header == header and incoming.payload is not None:
+            incoming.aim(into)
+        else:
+            incoming = Incoming(header, self._allow_pickle, into)
+        if incoming.step != step:
+            raise OtherStateError(f"it is the state of step {incoming.step}, not {step}")
+        return incoming
+
+    # ---- what torchft's has, too ----
+
+    def allow_checkpoint(self, step: int) -> None:
+        """Whoever asks for this step gets its state, which was sent, or waits until it is."""
+        self._server.allow(step)
+
+    @property
+    def _step(self) -> int:
+        return self._server.state()[0]
+
+    @property
+    def _disallowed(self) -> bool:
+        return not self._server.state()[1]
+
+    @property
+    def _checkpoint_lock(self) -> "HTTPTransport[T]":
+        return self
+
+    def w_locked(self) -> bool:
+        """That nobody begins to read now."""
+        return self._disallowed
 
     def shutdown(self, wait: bool = True) -> None:
         self._server.shutdown(wait)

@@ -59,7 +59,7 @@ class PGTransport(CheckpointTransport[T]):
         self._finish_sending()
         self._check_in_step()
         memory, self._spare = self._spare, None
-        snapshot = Snapshot(state_dict, self._allow_pickle, memory)
+        snapshot = Snapshot(state_dict, self._allow_pickle, memory, step)
         if not self.background:
             return self._send(dst_ranks, step, snapshot, deadline)
         self._sending = threading.Thread(target=self._send_quietly, args=(dst_ranks, step, snapshot, deadline),
@@ -145,6 +145,8 @@ class PGTransport(CheckpointTransport[T]):
         if parse_header(header_bytes)[0] != n_payload:
             raise DamagedError(f"rank {src_rank} announces {n_payload} bytes, and its header another number")
         incoming = Incoming(header_bytes, self._allow_pickle, self._state_dict and self._state_dict())
+        if incoming.step != step:
+            raise DamagedError(f"rank {src_rank} sends a state of step {incoming.step}, not {step}")
         self._receive(incoming, src_rank, deadline)
         wait(self._pg.send([torch.tensor([step])], src_rank, TAG_DONE), deadline)
         took = time.monotonic() - begun

@@ -50,6 +50,14 @@ class SnapshotServer:
             self._step, self._snapshot, self._offered = step, snapshot, True
             self._changed.notify_all()
 
+    def allow(self, step: int) -> None:
+        """The last one, if it is of this step; else whoever asks waits for it."""
+        with self._changed:
+            if step != self._step:
+                self._snapshot = None
+            self._step, self._offered = step, True
+            self._changed.notify_all()
+
     def withdraw(self) -> None:
         """Whoever begins now waits for the next one; whoever has begun goes on."""
         with self._changed:

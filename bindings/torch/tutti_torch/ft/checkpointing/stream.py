@@ -5,7 +5,8 @@
     8 bytes    of the header
     8 bytes    of the payload
     4 bytes    CRC-32 of the header
-    header     JSON: the tree of the state (plain.py), the tensors (type, shape, strides, place), a CRC for each piece
+    header     JSON: the step, the tree of the state (plain.py), the tensors (type, shape, strides, place), and a CRC
+               for each piece
     payload    each tensor at a multiple of 64
 
 Pieces of the payload can be fetched from anywhere in any order: each has a CRC-32 of its own, by which a piece that was
@@ -31,7 +32,7 @@ PREFIX = struct.Struct("<8sQQI")
 ALIGNMENT = 64
 PIECE = 4 << 20  # bytes
 HEADER_MAX = 1 << 30
-FIELDS = {"tree", "tensors", "piece", "crcs"}  # of the header
+FIELDS = {"step", "tree", "tensors", "piece", "crcs"}  # of the header
 
 
 def _crc_of(piece: torch.Tensor, number: int) -> int:
@@ -74,9 +75,10 @@ class Entry:
 
 class Snapshot:
     """A state as it is now, copied: what becomes of the tensors afterwards does not matter. `memory`: of a snapshot
-    that nobody needs any more."""
+    that nobody needs any more. `step`: of which it is the state."""
 
-    def __init__(self, state: Any, allow_pickle: bool = False, memory: Optional[torch.Tensor] = None) -> None:
+    def __init__(self, state: Any, allow_pickle: bool = False, memory: Optional[torch.Tensor] = None,
+                 step: int = 0) -> None:
         self._sources: List[torch.Tensor] = []
         self.entries: List[Entry] = []
         self._known: Dict[Tuple[Any, ...], int] = {}
@@ -84,8 +86,8 @@ class Snapshot:
         tree = Packer(self._word_of, allow_pickle).pack(state)
         self.payload = self._copied(memory)
         crcs = [_crc_of(piece, number) for number, piece in enumerate(self.payload.split(PIECE))] if self._end else []
-        text = json.dumps({"tree": tree, "tensors": [entry.words() for entry in self.entries], "piece": PIECE,
-                           "crcs": crcs}, separators=(",", ":")).encode()
+        text = json.dumps({"step": step, "tree": tree, "tensors": [entry.words() for entry in self.entries],
+                           "piece": PIECE, "crcs": crcs}, separators=(",", ":")).encode()
         self.header = PREFIX.pack(MAGIC, len(text), self._end, zlib.crc32(text)) + text
         self._sources = []
 
@@ -137,7 +139,8 @@ class Incoming:
     def __init__(self, header: bytes, allow_pickle: bool = False, into: Any = None) -> None:
         self.header = header
         self.n_bytes, words = parse_header(header)
-        self._tree, self._crcs, self._allow_pickle = words["tree"], words["crcs"], allow_pickle
+        self.step, self._tree, self._crcs = words["step"], words["tree"], words["crcs"]
+        self._allow_pickle = allow_pickle
         self.entries = [self._entry(word) for word in words["tensors"]]
         if words["piece"] != PIECE or len(self._crcs) != self.n_pieces:
             raise DamagedError(f"the state is damaged: {len(self._crcs)} CRCs of {self.n_pieces} pieces")
