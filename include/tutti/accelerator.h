@@ -45,6 +45,9 @@ TUTTI_API int32_t tutti_accelerator_count(const struct tutti_accelerator *accele
 /* For tutti_comm_config.device and tutti_comm_set_device: TUTTI_DEVICE_NONE for "cpu". */
 TUTTI_API int32_t tutti_accelerator_device(const struct tutti_accelerator *accelerator);
 
+/* What the maker calls a context, in which all of this is: a CUcontext, a ze_context_handle_t; NULL for "cpu". */
+TUTTI_API void *tutti_accelerator_context(const struct tutti_accelerator *accelerator);
+
 TUTTI_API enum tutti_status tutti_accelerator_alloc(struct tutti_accelerator *accelerator, size_t bytes,
                                                     void **out) TUTTI_MUST_USE;
 TUTTI_API void tutti_accelerator_free(struct tutti_accelerator *accelerator, void *memory);
@@ -56,6 +59,14 @@ TUTTI_API enum tutti_status tutti_accelerator_copy(struct tutti_accelerator *acc
 /* A stream NULL is the device's default one. */
 TUTTI_API enum tutti_status tutti_accelerator_stream_create(struct tutti_accelerator *accelerator,
                                                             void **out) TUTTI_MUST_USE;
+/* What a program made of the driver itself, on "xpu": an immediate command list or a command queue of Level Zero, in
+ * the context that tutti_accelerator_context names. The stream ends with stream_destroy, what it was made of stays the
+ * caller's. One thread at a time uses it, through tutti or else. UNSUPPORTED: on "cpu", and on "cuda", where a CUstream
+ * is a stream as it is. So is, on "xpu", the address of a sycl::queue. */
+enum tutti_native { TUTTI_NATIVE_LIST, TUTTI_NATIVE_QUEUE };
+TUTTI_API enum tutti_status tutti_accelerator_stream_adopt(struct tutti_accelerator *accelerator,
+                                                           enum tutti_native kind, void *native,
+                                                           void **out) TUTTI_MUST_USE;
 TUTTI_API void tutti_accelerator_stream_destroy(struct tutti_accelerator *accelerator, void *stream);
 TUTTI_API enum tutti_status tutti_accelerator_stream_sync(struct tutti_accelerator *accelerator, void *stream);
 /* The stream goes on when the event, as last recorded, is over. */

@@ -38,6 +38,8 @@
 #include "device/recode.h"
 #include "device/sparse.h"
 
+#include <tutti/accelerator.h>
+
 /* One device as this process uses it; shared by all who open it. */
 struct tutti_device {
     const struct tutti_device_ops *ops;
@@ -141,6 +143,8 @@ struct tutti_device_ops {
 
     /* ---- streams ---- */
     enum tutti_status (*stream_create)(struct tutti_device *device, void **out); /* not tied to the default stream */
+    /* A stream of what the caller made of the driver itself (tutti/accelerator.h). NULL: it has no such handles. */
+    enum tutti_status (*stream_adopt)(struct tutti_device *device, enum tutti_native kind, void *native, void **out);
     void (*stream_destroy)(struct tutti_device *device, void *stream);
     enum tutti_status (*stream_sync)(struct tutti_device *device, void *stream);
     /* The stream goes on when the event, as last recorded, is over; */

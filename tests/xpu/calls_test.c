@@ -138,7 +138,7 @@ static void test_adopted(void **state)
     assert_int_equal(queue_create(device->context, driver->devices[0], &desc, &natives[1]), 0);
     for (int kind = 0; kind < 2; kind++) {
         void *stream = NULL;
-        OK(tutti_xpu_adopt(device, kind ? TUTTI_XPU_QUEUE : TUTTI_XPU_LIST, natives[kind], &stream));
+        OK(tutti_xpu_stream_adopt(device, kind ? TUTTI_NATIVE_QUEUE : TUTTI_NATIVE_LIST, natives[kind], &stream));
         for (int i = 0; i < 100; i++) OK(tutti_xpu_copy(device, memory, memory, N, stream));
         OK(tutti_xpu_stream_sync(device, stream));
         tutti_xpu_stream_destroy(device, stream);

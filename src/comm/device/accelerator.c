@@ -52,6 +52,11 @@ int32_t tutti_accelerator_device(const struct tutti_accelerator *accelerator)
     return accelerator && !of(accelerator)->ops->on_host ? of(accelerator)->ordinal : TUTTI_DEVICE_NONE;
 }
 
+void *tutti_accelerator_context(const struct tutti_accelerator *accelerator)
+{
+    return accelerator ? of(accelerator)->context : NULL;
+}
+
 enum tutti_status tutti_accelerator_alloc(struct tutti_accelerator *accelerator, size_t bytes, void **out)
 {
     GIVEN("alloc", accelerator);
@@ -81,6 +86,20 @@ enum tutti_status tutti_accelerator_stream_create(struct tutti_accelerator *acce
     GIVEN("stream_create", accelerator);
     GIVEN("stream_create", out);
     return of(accelerator)->ops->stream_create(of(accelerator), out);
+}
+
+enum tutti_status tutti_accelerator_stream_adopt(struct tutti_accelerator *accelerator, enum tutti_native kind,
+                                                 void *native, void **out)
+{
+    GIVEN("stream_adopt", accelerator);
+    GIVEN("stream_adopt", native);
+    GIVEN("stream_adopt", out);
+    if ((unsigned)kind > TUTTI_NATIVE_QUEUE)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "accelerator_stream_adopt: kind is %d: a list or a queue", (int)kind);
+    const struct tutti_device_ops *ops = of(accelerator)->ops;
+    if (!ops->stream_adopt)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "accelerator_stream_adopt: %s has no such handles", ops->name);
+    return ops->stream_adopt(of(accelerator), kind, native, out);
 }
 
 void tutti_accelerator_stream_destroy(struct tutti_accelerator *accelerator, void *stream)

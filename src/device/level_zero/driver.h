@@ -268,7 +268,7 @@ bool xpu_sycl_loaded(void);
 /* The default context of its platform for Level Zero; NULL: there is none. */
 void *xpu_sycl_context(void);
 /* What a sycl::queue of that context is in Level Zero. */
-enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum tutti_xpu_native *kind, void **native);
+enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum tutti_native *kind, void **native);
 
 /* ---- xpu_kernels.c ---- */
 #define XPU_MODULE_FLAGS "-cl-fp32-correctly-rounded-divide-sqrt" /* as on CPUs */

@@ -112,7 +112,7 @@ static bool of_context(const void *queue, const void *native, const void *contex
     return same;
 }
 
-enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum tutti_xpu_native *kind, void **native)
+enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum tutti_native *kind, void **native)
 {
     int desc = 0;
     if (!xpu_sycl_loaded())
@@ -126,6 +126,6 @@ enum tutti_status xpu_sycl_native(const void *queue, const void *context, enum t
                           "the SYCL queue at %p is not of the default context of its platform, in which tutti works",
                           queue);
     *native = handle;
-    *kind = desc ? TUTTI_XPU_LIST : TUTTI_XPU_QUEUE;
+    *kind = desc ? TUTTI_NATIVE_LIST : TUTTI_NATIVE_QUEUE;
     return TUTTI_OK;
 }

@@ -14,7 +14,7 @@
  * A stream of the caller may be
  *   - one of stream_create, or NULL: an immediate command list of ours;
  *   - a sycl::queue * of a SYCL library of this process: asked for its native list or queue at each call;
- *   - what tutti_xpu_adopt made of a raw command list or queue.
+ *   - what stream_adopt made of a raw command list or queue.
  * Whatever it is, what is enqueued is barrier, work, barrier: in order whether the list is in order or not. Command
  * lists are not thread-safe: calls here lock one another out, but not the caller's own ones and SYCL's; one thread at a
  * time uses a stream.
@@ -29,19 +29,13 @@
     X(absence) X(count) X(driver_version) X(built_for) X(facts) X(reaches) X(open) X(close) X(current) X(in_use) X(of) \
     X(alloc) X(alloc_shared) X(free) X(alloc_host) X(free_host) X(set) X(copy_now) X(holds) \
     X(export_memory) X(unexport_memory) X(import_memory) X(unimport_memory) X(reach) \
-    X(stream_create) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
+    X(stream_create) X(stream_adopt) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
     X(fold) \
     X(event_create) X(event_destroy) X(event_record) X(event_query) X(elapsed)
 /* clang-format on */
 #define TUTTI_XPU_DECLARE(name) __typeof__(*((struct tutti_device_ops *)NULL)->name) tutti_xpu_##name;
 TUTTI_XPU_TABLE(TUTTI_XPU_DECLARE)
 #undef TUTTI_XPU_DECLARE
-
-/* ---- streams ---- */
-enum tutti_xpu_native { TUTTI_XPU_LIST, TUTTI_XPU_QUEUE }; /* an immediate command list; a command queue */
-/* A stream of what the caller made in Level Zero, and destroys after stream_destroy. Its context must be the one of
- * tutti_device's `context`, or memory of the one be known in the other. */
-enum tutti_status tutti_xpu_adopt(struct tutti_device *xpu, enum tutti_xpu_native kind, void *native, void **stream);
 
 /* ---- kernels (device/gpu.h says what these do) ---- */
 void *tutti_xpu_kernel(struct tutti_device *xpu, const char *name);

@@ -17,7 +17,7 @@ struct batch { /* a list for a command queue */
 struct xpu_stream {
     struct xpu_stream *next; /* in its bucket, or of those that are to be destroyed */
     struct xpu *xpu;
-    enum tutti_xpu_native kind;
+    enum tutti_native kind;
     void *native;
     bool own;
     struct xpu_mark *last; /* of one that is to be destroyed */
@@ -121,7 +121,7 @@ enum tutti_status xpu_enqueue(struct tutti_device *device, void *stream, const s
     struct batch *batch = NULL;
     if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
     TUTTI_TRY(resolve(xpu, stream, &found));
-    if (found.kind == TUTTI_XPU_QUEUE) TUTTI_TRY(batch_take(xpu, &batch));
+    if (found.kind == TUTTI_NATIVE_QUEUE) TUTTI_TRY(batch_take(xpu, &batch));
     pthread_mutex_t *of_list = &locks[place_of(found.native) % LOCKS];
     pthread_mutex_lock(of_list);
     int result = append(xpu->driver, batch ? batch->list : found.native, work);
@@ -217,7 +217,7 @@ static void enter(struct xpu_stream *made)
     pthread_mutex_unlock(&lock);
 }
 
-static enum tutti_status make(struct xpu *xpu, enum tutti_xpu_native kind, void *native, struct xpu_stream **out)
+static enum tutti_status make(struct xpu *xpu, enum tutti_native kind, void *native, struct xpu_stream **out)
 {
     const struct xpu_queue_desc desc = {
         .structure = XPU_STRUCTURE_QUEUE, .group = xpu->group, .mode = XPU_QUEUE_ASYNCHRONOUS};
@@ -239,8 +239,8 @@ static enum tutti_status make(struct xpu *xpu, enum tutti_xpu_native kind, void 
 
 enum tutti_status xpu_streams_open(struct xpu *xpu)
 {
-    TUTTI_TRY(make(xpu, TUTTI_XPU_LIST, NULL, &xpu->stream));
-    return make(xpu, TUTTI_XPU_LIST, NULL, &xpu->now);
+    TUTTI_TRY(make(xpu, TUTTI_NATIVE_LIST, NULL, &xpu->stream));
+    return make(xpu, TUTTI_NATIVE_LIST, NULL, &xpu->now);
 }
 
 enum tutti_status tutti_xpu_stream_create(struct tutti_device *device, void **out)
@@ -248,12 +248,13 @@ enum tutti_status tutti_xpu_stream_create(struct tutti_device *device, void **ou
     struct xpu_stream *made = NULL;
     if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
     reap(xpu_calls(device));
-    TUTTI_TRY(make(xpu_of(device), TUTTI_XPU_LIST, NULL, &made));
+    TUTTI_TRY(make(xpu_of(device), TUTTI_NATIVE_LIST, NULL, &made));
     *out = made;
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_xpu_adopt(struct tutti_device *device, enum tutti_xpu_native kind, void *native, void **stream)
+enum tutti_status tutti_xpu_stream_adopt(struct tutti_device *device, enum tutti_native kind, void *native,
+                                         void **stream)
 {
     struct xpu_stream *made = NULL;
     if (!native) return tutti_fail(TUTTI_ERR_ARGUMENT, "a stream is made of a command list or queue, but it is NULL");
