@@ -109,6 +109,28 @@ TUTTI_API enum tutti_status tutti_ft_lighthouse_client_quorum(struct tutti_ft_li
 TUTTI_API enum tutti_status tutti_ft_lighthouse_client_heartbeat(struct tutti_ft_lighthouse_client *client,
                                                                  const char *replica_id,
                                                                  uint64_t timeout_ns) TUTTI_MUST_USE;
+/* What the lighthouse tells all groups: its rules and the lines of its file, by their names. Freed by
+ * tutti_ft_settings_free. UNSUPPORTED: torchft's does not know the call. */
+struct tutti_ft_setting {
+    const char *name, *value;
+};
+struct tutti_ft_settings {
+    uint32_t n;
+    const struct tutti_ft_setting *list;
+};
+TUTTI_API enum tutti_status tutti_ft_lighthouse_client_settings(struct tutti_ft_lighthouse_client *client,
+                                                                uint64_t timeout_ns,
+                                                                struct tutti_ft_settings **out) TUTTI_MUST_USE;
+TUTTI_API void tutti_ft_settings_free(struct tutti_ft_settings *settings); /* NULL is allowed */
+/* Groups of the job that are not heard any more, as it happens. When its lighthouse is lost the
+ * next one tells; what happened meanwhile is not told. */
+struct tutti_ft_failures;
+TUTTI_API enum tutti_status tutti_ft_failures_open(struct tutti_ft_lighthouse_client *client,
+                                                   struct tutti_ft_failures **out) TUTTI_MUST_USE;
+/* Blocks until there is one; its name is freed by free(). UNSUPPORTED: as above. */
+TUTTI_API enum tutti_status tutti_ft_failures_next(struct tutti_ft_failures *failures, uint64_t timeout_ns,
+                                                   char **replica_id) TUTTI_MUST_USE;
+TUTTI_API void tutti_ft_failures_close(struct tutti_ft_failures *failures); /* before its client */
 TUTTI_API void tutti_ft_lighthouse_client_close(struct tutti_ft_lighthouse_client *client);
 
 /* ---- manager ---- */

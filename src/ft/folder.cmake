@@ -6,7 +6,7 @@ option(TUTTI_FT "Servers for fault tolerance, where nghttp2 and protobuf-c are f
 file(GLOB served CONFIGURE_DEPENDS ${dir}/rpc/*.c ${dir}/serve/*.c ${dir}/message/*.c ${dir}/ask/*.c ${dir}/lead/*.c)
 list(FILTER served EXCLUDE REGEX "_test\\.c$")
 set(serve_none ${dir}/serve/serve_none.c ${dir}/serve/public_none.c)
-list(REMOVE_ITEM served ${serve_none} ${dir}/rpc/wire.c) # wire.c needs neither
+list(REMOVE_ITEM served ${serve_none} ${dir}/rpc/wire.c ${dir}/serve/text.c) # the last two need neither
 if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND TUTTI_PROTOC_C)
   set_source_files_properties(${serve_none} PROPERTIES HEADER_FILE_ONLY ON)
   set(made ${PROJECT_BINARY_DIR}/ft)

@@ -3,6 +3,8 @@
 happen; and its file of options."""
 
 import json
+import select
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -88,6 +90,29 @@ class Calls(unittest.TestCase):
             if kind == DATA and stream == streams[1]:
                 break
         self.assertEqual(payload[5:], field(1, b"c"))
+
+    def test_status_follows_and_escapes(self):
+        """Names are shown as they are, but for what a terminal would obey."""
+        lighthouse = self.open("--heartbeat-timeout-ms", "60000")
+        client = self.dial(lighthouse)
+        name = "gr\u00fcn".encode() + b"\x1b[2J\xff" + "\u009b\u202e".encode()
+        client.heartbeat(name)
+        command = [tutti, "ft", "status", f"http://127.0.0.1:{lighthouse.port}", "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as follows:
+            self.addCleanup(follows.kill)
+            lines = [follows.stdout.readline() for _ in range(6)]
+            shown = "gr\u00fcn\\u001b[2J\\ufffd\\u009b\\u202e".encode()
+            self.assertTrue(lines[-1].startswith(shown), lines)
+            for i in range(100):  # until it is
+                dies = self.dial(lighthouse)
+                dies.heartbeat(name + b"%d" % i)
+                dies.close()
+                if select.select([follows.stdout], [], [], 0.5)[0]:
+                    break
+            line = follows.stdout.readline()
+            self.assertIn(shown, line)
+            self.assertTrue(line.endswith(b" is not heard any more\n"))
+            follows.kill()
 
     def state(self, lighthouse):
         groups = json.loads(lighthouse.get("/status.json")[1])["groups"]

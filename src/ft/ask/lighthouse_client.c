@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Public calls: a group that asks lighthouses itself. */
-#include "ft/ask/asker.h"
+#include "ft/ask/told.h"
 
 #include "ft/message/message.h"
 
 #include <stdio.h>
 #include <string.h>
-
-struct tutti_ft_lighthouse_client {
-    struct asker asker;
-};
 
 enum tutti_status tutti_ft_lighthouse_client_open(const char *addresses, uint64_t connect_timeout_ns,
                                                   struct tutti_ft_lighthouse_client **out)

@@ -148,6 +148,13 @@ static void on_done(void *arg, enum tutti_rpc_status status, const char *message
     if (silent) tutti_rpc_channel_drop(silent, "it did not answer in time"); /* what else was sent there goes on, too */
 }
 
+static void on_each(void *arg, const uint8_t *bytes, size_t n)
+{
+    struct tutti_asked *asked = arg;
+
+    asked->each(asked->arg, bytes, n);
+}
+
 /* False: out of memory. */
 static bool submit(struct tutti_servers *servers, struct tutti_asked *asked)
 {
@@ -156,6 +163,7 @@ static bool submit(struct tutti_servers *servers, struct tutti_asked *asked)
     asked->body->refs++;
     asked->request =
         tutti_rpc_send(servers->channels[servers->now], asked->path, asked->body, asked->deadline_ns, on_done, asked);
+    if (asked->request && asked->each) tutti_rpc_set_each(asked->request, on_each);
     return asked->request != NULL;
 }
 

@@ -19,6 +19,7 @@ struct tutti_asked {
     uint64_t reach_ns; /* so long it persists while nobody can be reached; 0: it ends when its server is lost */
     bool probe;        /* it is answered at once: a server that does not within the deadline is lost */
     tutti_rpc_done done;
+    void (*each)(void *arg, const uint8_t *bytes, size_t n); /* of many answers; NULL: there is one */
     void *arg;
     /* its own */
     struct tutti_asked *next;

@@ -121,6 +121,7 @@ enum tutti_status tutti_ft_manager_open(const struct tutti_ft_manager_config *co
     lead->end.due = lead_end;
     lead->connect_ns = config->connect_timeout_ns;
     lead->anyone_may_kill = config->anyone_may_kill;
+    lead->heartbeat_ns = config->heartbeat_interval_ns;
     const enum tutti_status status = open_parts(lead, config);
     if (status >= 0)
         *out = lead;

@@ -26,7 +26,9 @@ struct tutti_ft_manager {
     struct tutti_rpc_server *rpc;
     struct tutti_servers *lighthouses;
     struct tutti_manager *machine;
-    struct tutti_asked quorum, beat, leave;
+    struct tutti_asked quorum, beat, leave, settings;
+    uint64_t heartbeat_ns;
+    bool learns;              /* it has asked for the lighthouse's settings */
     struct tutti_known known; /* the last quorum, as Step tells it */
     uint64_t plain_until_ns;  /* the lighthouse does not know Step: so long it is asked by Quorum */
     struct lead_rank *ranks;

@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A lighthouse that does not answer a heartbeat for so long is lost: where there are others, one of them has taken over
@@ -13,6 +14,7 @@
 #define BEAT_NS (2 * TUTTI_LEASE_NS)
 #define BEAT_ALONE_NS (5 * TUTTI_LEASE_NS)
 #define PLAIN_NS (10 * TUTTI_NS_PER_S) /* so long one that does not know Step is not asked by it */
+#define BEATS 4                        /* at least, until a lighthouse takes a group for dead */
 #define LEAVE_NS (300 * TUTTI_NS_PER_MS)
 
 static char *text_of(const char *text)
@@ -132,6 +134,43 @@ void lead_withdraw(void *arg)
     if (tutti_asked_open(&lead->quorum)) tutti_servers_withdraw(&lead->quorum);
 }
 
+/* ---- what the lighthouse tells: when it takes a group for dead ---- */
+static void take_timeout(struct tutti_ft_manager *lead, const char *ms)
+{
+    const uint64_t most = strtoull(ms, NULL, 10) * TUTTI_NS_PER_MS / BEATS;
+
+    if (most == 0 || lead->heartbeat_ns <= most) return;
+    tutti_log(TUTTI_LOG_WARN,
+              "%s: the lighthouse takes a group for dead after %.20s ms: a heartbeat each %llu ms, not %llu ms",
+              lead->replica_id, ms, tutti_says_ms(most), tutti_says_ms(lead->heartbeat_ns));
+    tutti_manager_beat_every(lead->machine, most, tutti_now_ns());
+    lead_settle(lead);
+}
+
+static void on_settings(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+{
+    struct tutti_ft_manager *lead = arg;
+    Tutti__ConfigResponse *response = status == TUTTI_RPC_OK ? tutti__config_response__unpack(NULL, n, bytes) : NULL;
+
+    (void)message; /* torchft's does not know it */
+    for (size_t i = 0; response && i < response->n_config_data; i++)
+        if (strcmp(response->config_data[i]->key, "heartbeat_timeout_ms") == 0)
+            take_timeout(lead, response->config_data[i]->value);
+    if (response) tutti__config_response__free_unpacked(response, NULL);
+}
+
+static void learn(struct tutti_ft_manager *lead)
+{
+    lead->learns = true;
+    lead->settings = (struct tutti_asked){.path = "/torchft.LighthouseService/GetConfig",
+                                          .body = tutti_rpc_body_new(0),
+                                          .deadline_ns = TUTTI_NEVER,
+                                          .reach_ns = TUTTI_NEVER,
+                                          .done = on_settings,
+                                          .arg = lead};
+    if (lead->settings.body) tutti_servers_ask(lead->lighthouses, &lead->settings);
+}
+
 /* ---- heartbeats: one at a time ---- */
 static void on_beat(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
 {
@@ -145,6 +184,7 @@ void lead_beat(void *arg, const struct tutti_manager_progress *progress)
     Torchft__Progress packed = TORCHFT__PROGRESS__INIT;
     Torchft__LighthouseHeartbeatRequest request = TORCHFT__LIGHTHOUSE_HEARTBEAT_REQUEST__INIT;
 
+    if (!lead->learns) learn(lead);
     if (tutti_asked_open(&lead->beat)) return;
     packed.step = progress->step;
     packed.collective = progress->collective;

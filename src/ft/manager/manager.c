@@ -103,6 +103,12 @@ void tutti_manager_tick(struct tutti_manager *m, uint64_t now)
     if (m->n_dead == 0) m->out.beat(m->out.arg, &least);
 }
 
+void tutti_manager_beat_every(struct tutti_manager *m, uint64_t heartbeat_ns, uint64_t now)
+{
+    m->options.heartbeat_ns = heartbeat_ns;
+    if (m->beat_ns > now + heartbeat_ns) m->beat_ns = now + heartbeat_ns;
+}
+
 uint64_t tutti_manager_due(const struct tutti_manager *m)
 {
     return m->phase == PAUSES && m->again_ns < m->beat_ns ? m->again_ns : m->beat_ns;

@@ -84,6 +84,8 @@ void tutti_manager_answered(struct tutti_manager *m, const struct tutti_quorum *
 void tutti_manager_unanswered(struct tutti_manager *m, const char *why, uint64_t now);
 /* The question is to be asked once more, at the next tick: it was not understood, and will be said in other words. */
 void tutti_manager_repeat(struct tutti_manager *m, uint64_t now);
+/* Heartbeats are so far apart from now on. */
+void tutti_manager_beat_every(struct tutti_manager *m, uint64_t heartbeat_ns, uint64_t now);
 /* How far the rank is. False: the group has no such rank. */
 bool tutti_manager_progress(struct tutti_manager *m, uint32_t group_rank, int64_t step, uint64_t collective);
 /* The rank's process is gone; it comes back with its next request. */

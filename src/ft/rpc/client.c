@@ -113,6 +113,11 @@ struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, cons
     return request;
 }
 
+void tutti_rpc_set_each(struct tutti_rpc_request *request, void (*each)(void *arg, const uint8_t *bytes, size_t n))
+{
+    request->each = each;
+}
+
 void tutti_rpc_withdraw(struct tutti_rpc_request *request)
 {
     struct tutti_rpc_channel *channel = request->channel;

@@ -21,6 +21,7 @@ struct tutti_rpc_request {
     uint64_t deadline_ns;
     struct tutti_loop_timer timer;
     tutti_rpc_done done;
+    void (*each)(void *arg, const uint8_t *bytes, size_t n); /* NULL: there is one answer */
     void *arg;
     /* what came */
     struct rpc_bytes answer;

@@ -25,7 +25,7 @@ void rpc_request_end(struct tutti_rpc_request *request, enum tutti_rpc_status st
         nghttp2_session_set_stream_user_data(channel->link.session, request->stream, NULL);
         nghttp2_submit_rst_stream(channel->link.session, NGHTTP2_FLAG_NONE, request->stream, NGHTTP2_CANCEL);
     }
-    if (status == TUTTI_RPC_OK && !rpc_message(request->answer.at, request->answer.n, &bytes, &n))
+    if (status == TUTTI_RPC_OK && !request->each && !rpc_message(request->answer.at, request->answer.n, &bytes, &n))
         status = TUTTI_RPC_INTERNAL, message = "the answer is not one message";
     if (request->done) request->done(request->arg, status, message, bytes, n);
     rpc_bytes_free(&request->answer);
@@ -83,6 +83,23 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
+/* All that are whole. */
+static void give_each(struct tutti_rpc_request *request)
+{
+    struct rpc_bytes *answer = &request->answer;
+    size_t at = 0, n;
+
+    while (!request->wrong && rpc_message_length(answer->at + at, answer->n - at, &n)) {
+        const uint8_t *message;
+        if (rpc_message(answer->at + at, RPC_PREFIX + n, &message, &n))
+            request->each(request->arg, message, n);
+        else
+            request->wrong = "an answer is compressed";
+        at += RPC_PREFIX + n;
+    }
+    if (at > 0) memmove(answer->at, answer->at + at, answer->n -= at);
+}
+
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, const uint8_t *bytes, size_t n, void *arg)
 {
     struct tutti_rpc_request *request = of_stream(session, stream);
@@ -90,6 +107,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
     (void)flags, (void)arg;
     if (!request || request->wrong) return 0;
     request->wrong = rpc_bytes_add(&request->answer, bytes, n, request->channel->config.max_message + RPC_PREFIX);
+    if (request->each) give_each(request);
     return 0;
 }
 

@@ -141,6 +141,9 @@ typedef void (*tutti_rpc_done)(void *arg, enum tutti_rpc_status status, const ch
 struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const char *path,
                                          struct tutti_rpc_body *body, uint64_t deadline_ns, tutti_rpc_done done,
                                          void *arg);
+/* Right after it was sent: of many answers each is told when it comes, done only of the end. `each` does not withdraw.
+ */
+void tutti_rpc_set_each(struct tutti_rpc_request *request, void (*each)(void *arg, const uint8_t *bytes, size_t n));
 /* done is not called any more. */
 void tutti_rpc_withdraw(struct tutti_rpc_request *request);
 

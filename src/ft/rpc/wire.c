@@ -47,15 +47,23 @@ bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char por
     return true;
 }
 
+bool rpc_message_length(const uint8_t *bytes, size_t n, size_t *n_message)
+{
+    size_t length = 0;
+
+    if (n < RPC_PREFIX) return false;
+    for (int i = 1; i < RPC_PREFIX; i++) length = length << 8 | bytes[i];
+    *n_message = length;
+    return length <= n - RPC_PREFIX;
+}
+
 bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message)
 {
-    uint64_t length = 0;
+    size_t length;
 
-    if (n < RPC_PREFIX || bytes[0] != 0) return false;
-    for (int i = 1; i < RPC_PREFIX; i++) length = length << 8 | bytes[i];
-    if (length != n - RPC_PREFIX) return false;
+    if (!rpc_message_length(bytes, n, &length) || bytes[0] != 0 || length != n - RPC_PREFIX) return false;
     *message = bytes + RPC_PREFIX;
-    *n_message = (size_t)length;
+    *n_message = length;
     return true;
 }
 

@@ -15,6 +15,9 @@ size_t rpc_message_give(const uint8_t *bytes, size_t n, size_t *sent, uint8_t *o
 /* The one message of a unary call in [bytes, bytes + n): false when it is not exactly that, uncompressed. */
 bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t *n_message);
 
+/* The length of the message that begins here; false: it is not whole yet. */
+bool rpc_message_length(const uint8_t *bytes, size_t n, size_t *n_message);
+
 /* "host:port" or "[address]:port", of which `n` bytes are read; host: without brackets, may be empty. False: it is not.
  */
 #define RPC_JOB 64 /* of the name before "@", which is no part of it */

@@ -6,6 +6,7 @@
 
 #include <tutti.pb-c.h>
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -137,17 +138,44 @@ static void add_entry(Tutti__ConfigEntry *entry, const char *key, const char *va
     entry->key = (char *)(uintptr_t)key, entry->value = (char *)(uintptr_t)value;
 }
 
+/* The rules, in the words of the command's options. */
+#define RULES 4
+static size_t add_rules(const struct tutti_serve_config *config, Tutti__ConfigEntry entries[RULES],
+                        char texts[RULES][24])
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } rules[RULES] = {{"min_replicas", config->options.min_replicas},
+                      {"join_timeout_ms", config->options.join_timeout_ns / TUTTI_NS_PER_MS},
+                      {"quorum_tick_ms", config->options.tick_ns / TUTTI_NS_PER_MS},
+                      {"heartbeat_timeout_ms", config->options.heartbeat_timeout_ns / TUTTI_NS_PER_MS}};
+    size_t n = 0;
+
+    for (size_t i = 0; i < RULES; i++) {
+        size_t same = 0;
+        while (same < config->n_words && strcmp(config->words[same].name, rules[i].name) != 0) same++;
+        if (same < config->n_words) continue; /* it is said below */
+        snprintf(texts[n], sizeof texts[n], "%" PRIu64, rules[i].value);
+        add_entry(&entries[n], rules[i].name, texts[n]);
+        n++;
+    }
+    return n;
+}
+
 static void on_config(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     const struct tutti_serve_config *config = &((struct tutti_serve *)arg)->config;
-    Tutti__ConfigEntry *entries = tutti_alloc_array(config->n_words + 1, sizeof(*entries));
-    Tutti__ConfigEntry **all = tutti_alloc_array(config->n_words + 1, sizeof(*all));
+    Tutti__ConfigEntry *entries = tutti_alloc_array(config->n_words + RULES, sizeof(*entries));
+    Tutti__ConfigEntry **all = tutti_alloc_array(config->n_words + RULES, sizeof(*all));
     Tutti__ConfigResponse response = TUTTI__CONFIG_RESPONSE__INIT;
     struct tutti_rpc_body *body = NULL;
+    char texts[RULES][24];
 
     (void)message, (void)n;
-    for (size_t i = 0; entries && all && i < config->n_words; i++) {
-        add_entry(&entries[i], config->words[i].name, config->words[i].value);
+    const size_t n_rules = entries && all ? add_rules(config, entries, texts) : 0;
+    for (size_t i = 0; entries && all && i < n_rules + config->n_words; i++) {
+        if (i >= n_rules) add_entry(&entries[i], config->words[i - n_rules].name, config->words[i - n_rules].value);
         all[response.n_config_data++] = &entries[i];
     }
     response.config_data = all;

@@ -54,6 +54,35 @@ enum tutti_status tutti_ft_lighthouse_client_heartbeat(struct tutti_ft_lighthous
     return none("ft_lighthouse_client_heartbeat");
 }
 
+enum tutti_status tutti_ft_lighthouse_client_settings(struct tutti_ft_lighthouse_client *client, uint64_t timeout_ns,
+                                                      struct tutti_ft_settings **out)
+{
+    (void)client, (void)timeout_ns, (void)out;
+    return lacks();
+}
+
+void tutti_ft_settings_free(struct tutti_ft_settings *settings)
+{
+    (void)settings;
+}
+
+enum tutti_status tutti_ft_failures_open(struct tutti_ft_lighthouse_client *client, struct tutti_ft_failures **out)
+{
+    (void)client, (void)out;
+    return lacks();
+}
+
+enum tutti_status tutti_ft_failures_next(struct tutti_ft_failures *failures, uint64_t timeout_ns, char **replica_id)
+{
+    (void)failures, (void)timeout_ns, (void)replica_id;
+    return lacks();
+}
+
+void tutti_ft_failures_close(struct tutti_ft_failures *failures)
+{
+    (void)failures;
+}
+
 void tutti_ft_lighthouse_client_close(struct tutti_ft_lighthouse_client *client)
 {
     (void)client;

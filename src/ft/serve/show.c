@@ -2,6 +2,7 @@
 /* What people and their programs see: JSON, the changing part of the page, metrics. Names, addresses and all that
  * groups say are strangers' words: each of the three has one function that writes them, and nothing else does. */
 #include "ft/serve/jobs.h"
+#include "ft/serve/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,35 +23,14 @@ struct view {
 static void json_text(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20 || *c >= 0x7f) /* what is no ASCII may be no UTF-8 either */
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
+    serve_text_put(out, text);
     fputc('"', out);
-}
-
-/* Bytes of the character at `c` beyond ASCII; 0: it is no UTF-8 (RFC 3629). */
-static int utf8(const unsigned char *c)
-{
-    const int n = c[0] >= 0xc2 && c[0] < 0xe0   ? 2
-                  : c[0] >= 0xe0 && c[0] < 0xf0 ? 3
-                  : c[0] >= 0xf0 && c[0] < 0xf5 ? 4
-                                                : 0;
-    const bool narrow = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xed && c[1] > 0x9f) ||
-                        (c[0] == 0xf0 && c[1] < 0x90) || (c[0] == 0xf4 && c[1] > 0x8f);
-
-    for (int i = 1; i < n; i++)
-        if ((c[i] & 0xc0) != 0x80) return 0; /* the end of the text, too */
-    return narrow ? 0 : n;
 }
 
 static void html_text(FILE *out, const char *text)
 {
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        const int n = *c >= 0x80 ? utf8(c) : 1;
+        const int n = *c >= 0x80 ? serve_text_utf8(c) : 1;
         if (n == 0 || *c < 0x20 || *c == 0x7f)
             fputs("\xef\xbf\xbd", out); /* U+FFFD */
         else if (strchr("&<>\"'`", *c))

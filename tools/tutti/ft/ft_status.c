@@ -119,11 +119,13 @@ static int show(const char *address, const char *secret, bool json)
 
 int ft_cmd_status(int argc, char **argv)
 {
-    bool json = false;
-    const struct tutti_arg args[] = {{"json", 0, TUTTI_ARG_FLAG, &json, NULL, "as JSON, with the last events"}};
+    bool json = false, follow = false;
+    const struct tutti_arg args[] = {
+        {"json", 0, TUTTI_ARG_FLAG, &json, NULL, "as JSON, with the last events"},
+        {"follow", 'f', TUTTI_ARG_FLAG, &follow, NULL, "then a line for each group that is not heard any more"}};
     const struct tutti_args spec = {
         .command = "tutti ft status",
-        .usage = "ADDRESS [--json]",
+        .usage = "ADDRESS [--json] [--follow]",
         .about = "Prints what the lighthouse at ADDRESS (http://HOST:PORT, or http://JOB@HOST:PORT) knows of a job: "
                  "groups,\n"
                  "their steps, who is healing, the quorum, and why there is no next one yet. From another host it "
@@ -142,7 +144,8 @@ int ft_cmd_status(int argc, char **argv)
         fprintf(stderr, "tutti ft status: %s\n", tutti_last_error()->text);
         return TUTTI_EXIT_WRONG;
     }
-    const int status = show(argv[argc - 1], config.text[TUTTI_OPT_secret], json);
+    int status = show(argv[argc - 1], config.text[TUTTI_OPT_secret], json);
+    if (status == TUTTI_EXIT_OK && follow) status = ft_follow(argv[argc - 1]);
     tutti_config_fini(&config);
     return status;
 }
