@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # `./dev check --xpu`: what can be proved of Intel's libraries without a GPU; read by ./dev, whose functions it uses. It
-# gets what it needs from PyPI, by name, into build/xpu: 100 MB.
+# gets what it needs from PyPI, by name, into build/xpu: 400 MB.
 oneccl_version=2022.2.0
+opencl_packages="intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0 tbb==2023.2.0"
 
 xpu_pip() { build/xpu/python/bin/python -m pip --disable-pip-version-check --retries 1 "$@" >>build/xpu/pip.log 2>&1; }
 
@@ -36,8 +37,36 @@ oneccl_step() {
   build release -DTUTTI_TEST_ONECCL="$PWD/build/xpu/oneccl/libccl.so.2" && run_ctest release -R '^oneccl\.real'
 }
 
+# Intel's OpenCL for CPUs, with what it needs (its requirements leave out the second package).
+opencl_get() {
+  local to=$PWD/build/xpu/opencl wheels=build/xpu/wheels
+  [ ! -f $to/cpu.icd ] || return 0
+  mkdir -p $wheels
+  [ -x build/xpu/python/bin/python ] || python3 -m venv build/xpu/python >>build/xpu/pip.log 2>&1 || return 1
+  xpu_pip download --no-deps -d $wheels $opencl_packages || return 1
+  python3 - $wheels "$to/lib" <<'END'
+import pathlib, sys, zipfile
+wheels, to = map(pathlib.Path, sys.argv[1:])
+to.mkdir(parents=True, exist_ok=True)
+for wheel in [*wheels.glob("intel_opencl*.whl"), *wheels.glob("intel_cmplr*.whl"), *wheels.glob("tbb*.whl")]:
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.namelist():
+            if "/data/lib/" in entry and not entry.endswith("/"):
+                (to / entry.rpartition("/")[2]).write_bytes(archive.read(entry))
+    wheel.unlink()
+END
+  echo "$to/lib/libintelocl.so" >"$to/cpu.icd"
+}
+
+opencl_step() {
+  needs python3 clang-15 llvm-spirv-15
+  opencl_get || { say "Intel's OpenCL for CPUs is not to be had here; see build/xpu/pip.log"; exit 77; }
+  build release -DTUTTI_TEST_OPENCL="$PWD/build/xpu/opencl" && run_ctest release -R '^xpu\.spirv'
+}
+
 check_xpu() {
   step "oneCCL on host memory" oneccl_step
+  step "SPIR-V by Intel's OpenCL for CPUs" opencl_step
   say "check --xpu:"
   steps_tell
 }

@@ -69,7 +69,7 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-static void lay_out(const struct rig_shape *shape, struct gpu_layout *l)
+void rig_lay_out(const struct rig_shape *shape, struct gpu_layout *l)
 {
     const uint64_t cells = (uint64_t)shape->n * shape->n_blocks;
     const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
@@ -113,7 +113,7 @@ static void *tick(void *arg)
 void rig_open(struct rig *rig, const struct rig_shape *shape)
 {
     *rig = (struct rig){.n = shape->n};
-    lay_out(shape, &rig->layout);
+    rig_lay_out(shape, &rig->layout);
     const uint32_t n_devices = shape->n_devices ? shape->n_devices : 1;
     for (uint32_t r = 0; r < rig->n; r++) {
         OK(ops->open((int32_t)(r % n_devices), &rig->gpus[r]));

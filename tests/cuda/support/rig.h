@@ -41,6 +41,7 @@ bool rig_is_slow(void);
 /* How often something is tried: on a device, in slow motion, and where a sample will do. */
 uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled);
 
+void rig_lay_out(const struct rig_shape *shape, struct gpu_layout *out);
 void rig_open(struct rig *rig, const struct rig_shape *shape);
 void rig_close(struct rig *rig);
 /* For the next launch of a rank, without an operation. */
