@@ -27,6 +27,7 @@ struct tutti_gpu_launch {
 };
 
 struct tutti_gpu_ops {
+    uint32_t tile_threads; /* of a block of kernels by tiles, which are made for so many */
     /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
     void *(*kernel)(struct tutti_device *gpu, const char *name);
     /* args: the kernel's one parameter, a struct of args_bytes, by value. Between `enter` and `leave` of the device. */

@@ -185,7 +185,8 @@ enum tutti_status tutti_cuda_recode(struct tutti_device *gpu, const struct tutti
 }
 
 #define TUTTI_CUDA_ROW(function) .function = tutti_cuda_##function,
-static const struct tutti_gpu_ops cuda_gpu_ops = {TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_ROW)};
+static const struct tutti_gpu_ops cuda_gpu_ops = {.tile_threads = GPU_TILE_THREADS,
+                                                  TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_ROW)};
 const struct tutti_device_ops tutti_device_cuda = {
     .name = "cuda", .gpu = &cuda_gpu_ops, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
 #undef TUTTI_CUDA_ROW

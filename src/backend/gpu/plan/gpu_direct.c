@@ -136,8 +136,9 @@ static bool fits(const struct gpu_site *site, const struct tutti_backend_call *c
 {
     const enum tutti_kind kind = call->info.kind;
     if (site->n < 2 || !site->own || call->bind.v || !step_of[kind]) return false;
+    if (!site->has[GPU_DIRECT][TUTTI_N_DTYPES]) return false; /* who has that stores to windows by tiles, too */
     if (kind == TUTTI_ALL_REDUCE) return gpu_has(site, call, GPU_TILES) && are_aligned(site);
-    return site->has[GPU_DIRECT][TUTTI_N_DTYPES] && (kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output);
+    return kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output;
 }
 
 static bool step(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i, struct gpu_step *out)

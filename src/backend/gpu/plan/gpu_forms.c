@@ -163,7 +163,7 @@ static uint32_t blocks_of(const struct gpu_site *site, const struct gpu_part *pa
 void gpu_step_tiles(const struct gpu_site *site, struct gpu_step *step)
 {
     uint32_t sending = blocks_of(site, step->exchange.send), receiving = blocks_of(site, step->exchange.recv);
-    step->threads = GPU_TILE_THREADS;
+    step->threads = site->tile_threads;
     step->blocks = sending > receiving ? sending : receiving;
 }
 

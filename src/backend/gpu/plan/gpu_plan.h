@@ -63,6 +63,7 @@ struct gpu_step {
 /* Where a plan is made: all but what is of this rank's memory is equal on all members. */
 struct gpu_site {
     uint32_t n, me;
+    uint32_t tile_threads; /* of a block of kernels by tiles */
     const struct gpu_speed *speed;
     struct gpu_layout layout;
     bool has[GPU_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */

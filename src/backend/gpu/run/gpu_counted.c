@@ -17,7 +17,7 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
     const struct tutti_gpu_launch how = {.kernel = b->counted_tiles,
                                          .stream = stream,
                                          .blocks = blocks_of(b, counted),
-                                         .threads = GPU_TILE_THREADS,
+                                         .threads = b->site.tile_threads,
                                          .args_bytes = sizeof(*x)};
     x->exchange.in = call->bind.input, x->exchange.out = call->bind.output;
     x->exchange.call.seq = call->seq;

@@ -122,7 +122,7 @@ static enum tutti_status run_rounds(struct gpu_backend *b, const struct launch *
     const struct tutti_gpu_launch how = {.kernel = b->messages,
                                          .stream = stream,
                                          .blocks = launch->blocks,
-                                         .threads = GPU_TILE_THREADS,
+                                         .threads = b->site.tile_threads,
                                          .args_bytes = sizeof(b->lists)};
     if (launch->blocks == 0) return TUTTI_OK;
     b->lists.call.seq = launch->seq;

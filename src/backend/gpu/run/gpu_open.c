@@ -39,7 +39,7 @@ static uint64_t build_hash(const struct gpu_backend *b)
 {
     const char *built = b->base.ops->device->built_for();
     uint64_t sizes[] = {sizeof(struct gpu_exchange), sizeof(struct gpu_layout), sizeof(struct watch_log),
-                        sizeof(struct gpu_batch), GPU_TILE_THREADS};
+                        sizeof(struct gpu_batch), b->base.ops->device->gpu->tile_threads};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
 
@@ -135,6 +135,7 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
                    watch_member_open(&b->watched, config, b->base.ops->name, sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
+    b->site.tile_threads = b->base.ops->device->gpu->tile_threads;
     TUTTI_TRY_GOTO(status, b->base.ops->device->open(config->device->ordinal, &b->gpu), err_free);
     TUTTI_TRY_GOTO(status,
                    gpu_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, b->site.n, &b->speed),
