@@ -363,7 +363,10 @@ static void gpu_kernels_alarm(struct tutti_backend *backend, struct tutti_device
 const struct tutti_backend_ops tutti_backend_cuda =
     GPU_BACKEND(cuda, "NVIDIA GPUs of one host that reach one another, by tutti's own kernels");
 
-static const struct tutti_backend_ops *const makers[] = {&tutti_backend_cuda};
+const struct tutti_backend_ops tutti_backend_xpu =
+    GPU_BACKEND(xpu, "Intel GPUs of one host that reach one another, by tutti's own kernels");
+
+static const struct tutti_backend_ops *const makers[] = {&tutti_backend_cuda, &tutti_backend_xpu};
 
 static const struct tutti_backend_ops *ops_for(const struct tutti_device *device)
 {
