@@ -367,7 +367,8 @@ LIFTED = ("Some tests ask for a backend by its name. Where tutti has what the na
 def page(results: dict) -> str:
     how = "" if is_real() else ", with `tutti_torch.comms` under torchcomms' name"
     what = ", ".join(dict.fromkeys(what for what, _ in torchcomms_edits.EDITS.values()))
-    return TEXT.format(mark=MARK, size=SIZE, how=how, lifted=textwrap.fill(LIFTED.format(what), 120), summary="\n".join(summary(results)),
+    lifted = textwrap.fill(LIFTED.format(what), 120)
+    return TEXT.format(mark=MARK, size=SIZE, how=how, lifted=lifted, summary="\n".join(summary(results)),
                        by_file="\n".join(by_file(results)), causes="\n".join(causes(results)))
 
 
