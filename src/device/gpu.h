@@ -27,6 +27,7 @@ struct tutti_gpu_launch {
 };
 
 struct tutti_gpu_ops {
+    bool doubts_peers;     /* peers' memory is tried with data first, since some boards only seem to reach it */
     uint32_t tile_threads; /* of a block of kernels by tiles, which are made for so many */
     /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
     void *(*kernel)(struct tutti_device *gpu, const char *name);

@@ -23,4 +23,8 @@ TUTTI_STANDIN_XPU_PEERS=0 expect '"device_0":"stand-in.*reaches the memory of no
 TUTTI_STANDIN_XPU_DEVICES=0 expect "Level Zero's loader finds no driver for Intel GPUs" bench all_reduce
 TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
     expect '"what":"device_0".*out of device memory' "$tutti" info --json
+# A board whose peers' memory is wrong is found out, and calls go through the host.
+TUTTI_LOG=info TUTTI_STANDIN_XPU_WRONG=1 expect 'no xpu: rank .*data is not the same after it was read from the other GPU' \
+    bench all_reduce -b 1K -e 1K
+TUTTI_STANDIN_XPU_WRONG=1 expect '"out_of_place":.*"wrong":0}' bench all_reduce -b 4K -e 4K --check --json
 exit $failed

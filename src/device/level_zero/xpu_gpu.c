@@ -60,6 +60,7 @@ static enum tutti_status sync_all(struct tutti_device *device)
 }
 
 const struct tutti_gpu_ops xpu_gpu_ops = {
+    .doubts_peers = true,
     .tile_threads = 512, /* no sub-group signals alone */
     .kernel = tutti_xpu_kernel,
     .launch = tutti_xpu_launch,

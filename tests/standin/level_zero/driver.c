@@ -2,6 +2,7 @@
 /* One driver, its devices and contexts. The environment makes other machines of it:
  *   TUTTI_STANDIN_XPU_DEVICES=2   how many devices (0: zeInit finds no driver)
  *   TUTTI_STANDIN_XPU_PEERS=0     none reaches the memory of another
+ *   TUTTI_STANDIN_XPU_WRONG=1     memory that comes from another process is not what is there
  *   TUTTI_STANDIN_XPU_DOUBLES=0   none has float64
  *   TUTTI_STANDIN_XPU_IPC=0       memory has no handles
  *   TUTTI_STANDIN_XPU_FAILS=zeMemAllocDevice:3:0x70000003   that call of the function, which counts from 1, has that

@@ -97,6 +97,15 @@ static int give_back(void *pointer, bool imported)
     return XPU_RESULT_OK;
 }
 
+/* A copy of its own in place of what is there, with one wrong byte a line. */
+static void spoil(char *at, size_t bytes)
+{
+    char *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) standin_fatal("no memory to play a board that is wrong");
+    for (size_t i = 0; i < bytes; i++) copy[i] = (char)(at[i] ^ (i % 64 == 5));
+    if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) standin_fatal("mremap");
+}
+
 API int zeMemFree(void *context, void *pointer)
 {
     (void)context;
@@ -182,10 +191,12 @@ API int zeMemOpenIpcHandle(void *context, void *device, struct xpu_ipc_handle ha
         fstat(shown, &file) < 0 || !S_ISREG(file.st_mode) || file.st_size == 0)
         return XPU_RESULT_INVALID_ARGUMENT;
     const int own = fcntl(shown, F_DUPFD_CLOEXEC, 0);
-    return map(
+    const int result = map(
         (struct allocation){
             .bytes = (size_t)file.st_size, .type = DEVICE, .file = own, .device = device, .imported = true},
         out);
+    if (result == XPU_RESULT_OK && standin_setting("TUTTI_STANDIN_XPU_WRONG", 0)) spoil(*out, (size_t)file.st_size);
+    return result;
 }
 
 API int zeMemCloseIpcHandle(void *context, const void *pointer)

@@ -2,15 +2,15 @@
 #ifndef TUTTI_BACKEND_GPU_RUN_GPU_BACKEND_H
 #define TUTTI_BACKEND_GPU_RUN_GPU_BACKEND_H
 
-/* The back end `cuda`: collectives of NVIDIA GPUs of one host, as few launches of few kernels. What a call becomes is
- * decided in cuda/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
+/* The back ends `cuda` and `xpu`: collectives of GPUs of one host, as few launches of few kernels. What a call becomes is
+ * decided in gpu/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
  * that peers map, order on streams, windows, and what the watch (backend/watch) has to know.
  *
- * It may use cuda/plan and backend/watch, the engine and all below it. Begin with gpu_enqueue.c: a call. gpu_order.c:
+ * It may use gpu/plan and backend/watch, the engine and all below it. Begin with gpu_enqueue.c: a call. gpu_order.c:
  * the order of calls on streams, and calls that fail half way. gpu_launch.c: steps. gpu_batch.c: groups of calls.
  * gpu_messages.c: point-to-point. gpu_windows.c: windows. gpu_onesided.c: one-sided calls on them. gpu_tracks.c:
- * their streams. gpu_open.c, gpu_close.c: from the card to memory that outlives the instance. gpu_watch.c: what this
- * back end tells the watch. */
+ * their streams. gpu_open.c, gpu_probe.c, gpu_close.c: from the card to memory that outlives the instance. gpu_watch.c:
+ * what this back end tells the watch. */
 
 #include "backend/gpu/plan/gpu_plan.h"
 #include "backend/watch/watch.h"
@@ -76,6 +76,7 @@ struct gpu_backend {
     struct tutti_device *gpu; /* a reference of its own: scratch may outlive the communicator */
     char forced[16];
 
+    uint64_t nonce; /* of the world */
     char *scratch;
     size_t scratch_bytes;
     unsigned char offer[TUTTI_DEVICE_HANDLE_BYTES]; /* of the scratch, until all have connected */
@@ -134,6 +135,12 @@ static inline uint64_t gpu_timeout_ns(const struct gpu_backend *b)
 {
     return b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
 }
+
+/* ---- gpu_probe.c ---- */
+#define GPU_PROBE_BYTES 4096 /* at the end of the scratch */
+enum tutti_status gpu_probe_begin(struct gpu_backend *b);
+/* UNSUPPORTED: the peer's memory, which is mapped, is not what it seems. Its scratch has so many bytes. */
+enum tutti_status gpu_probe_peer(struct gpu_backend *b, uint32_t r, size_t scratch_bytes);
 
 /* ---- gpu_counted.c ---- */
 enum tutti_status gpu_counted_enqueue(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream);

@@ -87,6 +87,11 @@ static void find_kernels(struct gpu_backend *b)
 
 /* ---- open ---- */
 
+static bool doubts_peers(const struct gpu_backend *b)
+{
+    return b->site.n > 1 && b->gpu->ops->gpu->doubts_peers;
+}
+
 static enum tutti_status open_memory(struct gpu_backend *b, const struct tutti_backend_config *config,
                                      struct gpu_card *card)
 {
@@ -135,6 +140,7 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
                    watch_member_open(&b->watched, config, b->base.ops->name, sizeof(struct watch_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
+    b->nonce = config->nonce;
     b->site.tile_threads = b->base.ops->device->gpu->tile_threads;
     TUTTI_TRY_GOTO(status, b->base.ops->device->open(config->device->ordinal, &b->gpu), err_free);
     TUTTI_TRY_GOTO(status,
@@ -149,6 +155,7 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
     find_kernels(b);
     TUTTI_TRY_GOTO(status, open_memory(b, config, &card), err_free);
     TUTTI_TRY_GOTO(status, open_streams(b), err_free);
+    if (doubts_peers(b)) TUTTI_TRY_GOTO(status, gpu_probe_begin(b), err_free);
     memcpy(out_card, &card, sizeof(card));
     *out = &b->base;
     return TUTTI_OK;
@@ -200,7 +207,8 @@ static enum tutti_status lay_out(struct gpu_backend *b, const struct agreed *agr
 {
     struct gpu_site *site = &b->site;
     b->alone = !agreed->shared;
-    if (!gpu_layout(b->site.n, agreed->budget, agreed->n_blocks, &site->layout, &site->bounce_bytes))
+    const size_t budget = agreed->budget - (doubts_peers(b) ? GPU_PROBE_BYTES : 0);
+    if (!gpu_layout(b->site.n, budget, agreed->n_blocks, &site->layout, &site->bounce_bytes))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "%zu bytes of scratch memory and %u blocks of a GPU are not enough for %s among %u ranks",
                           agreed->budget, agreed->n_blocks, b->base.ops->name, b->site.n);
@@ -226,6 +234,7 @@ static enum tutti_status reach(struct gpu_backend *b, uint32_t r, const struct g
     }
     b->bases[r] = memory;
     if (!b->gpu->ops->gpu->has_atomics(b->gpu, card->uuid)) b->no_atomics |= 1u << r;
+    if (status >= 0 && doubts_peers(b)) status = gpu_probe_peer(b, r, card->scratch_bytes);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
     return tutti_fail(status == TUTTI_ERR_MEMORY ? status : TUTTI_ERR_UNSUPPORTED,
