@@ -64,6 +64,11 @@ static void test_secret_is_fresh(void **state)
     assert_string_not_equal(first.out_text, second.out_text);
     assert_int_equal(strcspn(first.out_text + 1, ">"), tutti_hmac_available() ? 64 : 0);
     assert_memory_not_equal(strchr(first.out_text, '>'), strchr(second.out_text, '>'), 20);
+    launched_free(&second);
+    setenv("TUTTI_SECRET", "the user's own", 1);
+    assert_int_equal(launched_run(&second, args), 0);
+    unsetenv("TUTTI_SECRET");
+    assert_memory_equal(second.out_text, "<the user's own>run-", 20);
     launched_free(&first);
     launched_free(&second);
 }

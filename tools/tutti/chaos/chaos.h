@@ -18,8 +18,24 @@
 #define CHAOS_MEMBERS 64 /* groups and lighthouses */
 #define CHAOS_ADDRESSES 4096
 
-enum chaos_kind { CHAOS_KILL, CHAOS_STOP, CHAOS_CUT, CHAOS_LIGHTHOUSE, CHAOS_KINDS };
-extern const char *const chaos_names[CHAOS_KINDS];
+enum chaos_kind {
+    CHAOS_KILL,
+    CHAOS_STOP,
+    CHAOS_CUT,
+    CHAOS_RANK,
+    CHAOS_RANK_STOP,
+    CHAOS_LIGHTHOUSE,
+    CHAOS_LIGHTHOUSE_STOP,
+    CHAOS_LIGHTHOUSE_CUT,
+    CHAOS_KINDS
+};
+enum chaos_whom { A_GROUP, A_RANK, A_LIGHTHOUSE };
+enum chaos_how { BY_KILL, BY_STOP, BY_CUT };
+extern const struct chaos_row {
+    const char *name;
+    enum chaos_whom whom;
+    enum chaos_how how;
+} chaos_rows[CHAOS_KINDS];
 
 struct chaos_options {
     uint32_t n_groups, n_lighthouses, n_ranks; /* ranks: of a group */
@@ -41,6 +57,7 @@ struct chaos_blow {
     uint64_t at_ns; /* since the blows began */
     enum chaos_kind kind;
     uint32_t member; /* group or lighthouse, by the kind */
+    uint32_t rank;   /* of the group, where it alone is struck */
 };
 /* The blow after one at after_ns, 0 for the first: kinds by turns in an order that the seed mixes, members by chance
  * but never one twice in a row where there are several, times by chance within a quarter of every_ns around its
@@ -75,14 +92,18 @@ struct chaos_member {
     char **argv, **environment;
     pid_t pid;         /* 0: it does not run */
     uint64_t again_ns; /* when it is started or released; 0: not asked for */
-    bool stopped, cut, is_group, done;
+    pid_t stopped;     /* what is, it or a rank of it; 0: nothing */
+    bool cut, is_group, done;
+    bool struck; /* a rank of it was killed: it is to end */
     uint32_t n_starts;
 };
 /* In its own session, with output as ours; in a network of its own where address is set. False: a sentence was printed.
  */
 bool chaos_start(struct chaos_member *member);
-/* To it and all its descendants, the deepest first. */
-void chaos_signal(const struct chaos_member *member, int number);
+/* To it and all its descendants, the deepest first; 0: to nobody. */
+void chaos_signal(pid_t pid, int number);
+/* The process of a rank of this host that `tutti run` started as member; 0: it does not run. */
+pid_t chaos_rank(const struct chaos_member *member, uint32_t rank);
 /* Whether it ended; *status as of waitpid. */
 bool chaos_ended(struct chaos_member *member, int *status);
 void chaos_end_all(struct chaos_member *members, uint32_t n);
@@ -97,8 +118,9 @@ bool chaos_net_cut(const char *address, bool cut);
 
 /* ---- the lighthouse's step (chaos_watch.c) ---- */
 /* Asks /metrics of the first of the addresses ("http://a:1,http://b:2") that answers within 200 ms for the greatest
- * step of the last quorum. False: none answers, or there was no quorum yet. */
-bool chaos_ask_step(const char *addresses, int64_t *step);
+ * step of the last quorum. token: "", or what those with a secret want to see. False: none answers, or there was no
+ * quorum yet. */
+bool chaos_ask_step(const char *addresses, const char *token, int64_t *step);
 
 /* ---- all together (chaos_run.c) ---- */
 int chaos_run(const struct chaos_options *options);

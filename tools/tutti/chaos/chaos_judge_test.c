@@ -60,6 +60,14 @@ static void blows(void **state)
     for (uint32_t i = 0; i < 3; i++) assert_true(seen[CHAOS_KILL][i] > 5);
     for (uint32_t i = 0; i < 2; i++) assert_true(seen[CHAOS_LIGHTHOUSE][i] > 10);
     assert_true(differ > 50);
+    o.kinds[1] = CHAOS_RANK_STOP, o.n_ranks = 4; /* one rank of a group, each in its turn */
+    unsigned ranks = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        a = chaos_next(&o, &one, &a, i);
+        assert_true(a.member < 3 && a.rank < (a.kind == CHAOS_RANK_STOP ? 4u : 1u));
+        if (a.kind == CHAOS_RANK_STOP) ranks |= 1u << a.rank;
+    }
+    assert_int_equal(ranks, 15);
     o.n_kinds = 1;
     for (uint32_t i = 0; i < 100; i++) {
         const struct chaos_blow next = chaos_next(&o, &one, &a, i);

@@ -61,7 +61,8 @@ bool chaos_start(struct chaos_member *m)
                write(linked[1], "l", 1) == 1;
     close(ready[0]), close(linked[1]);
     if (!well) chaos_say("%s can not be started: %s", m->name, strerror(errno));
-    m->stopped = m->cut = false;
+    m->stopped = 0;
+    m->cut = m->struck = false;
     m->again_ns = 0;
     m->n_starts++;
     return well;
@@ -89,26 +90,56 @@ static size_t tree(pid_t root, pid_t *pids)
     return n;
 }
 
-void chaos_signal(const struct chaos_member *m, int number)
+void chaos_signal(pid_t pid, int number)
 {
     pid_t pids[TREE_MAX];
 
-    if (m->pid <= 0) return;
-    for (size_t n = tree(m->pid, pids); n-- > 0;) kill(pids[n], number);
+    if (pid <= 0) return;
+    for (size_t n = tree(pid, pids); n-- > 0;) kill(pids[n], number);
+}
+
+/* Its environment has this variable with this value. */
+static bool has_variable(pid_t pid, const char *variable)
+{
+    static char bytes[256 << 10];
+    char path[64];
+    size_t n = 0;
+    ssize_t more;
+
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && n + 1 < sizeof bytes && (more = read(fd, bytes + n, sizeof bytes - 1 - n)) > 0) n += (size_t)more;
+    if (fd >= 0) close(fd);
+    bytes[n] = '\0';
+    for (const char *at = bytes; at < bytes + n; at += strlen(at) + 1)
+        if (strcmp(at, variable) == 0) return true;
+    return false;
+}
+
+pid_t chaos_rank(const struct chaos_member *m, uint32_t rank)
+{
+    pid_t pids[TREE_MAX];
+    char variable[40];
+
+    snprintf(variable, sizeof variable, "TUTTI_LOCAL_RANK=%u", rank);
+    const size_t n = m->pid > 0 ? tree(m->pid, pids) : 0;
+    for (size_t i = 1; i < n; i++) /* the first is the parent of the others */
+        if (has_variable(pids[i], variable)) return pids[i];
+    return 0;
 }
 
 bool chaos_ended(struct chaos_member *m, int *status)
 {
     if (m->pid <= 0 || waitpid(m->pid, status, WNOHANG) != m->pid) return false;
-    m->pid = 0;
+    m->pid = m->stopped = 0;
     return true;
 }
 
 void chaos_end_all(struct chaos_member *members, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (members[i].stopped) chaos_signal(&members[i], SIGCONT);
-        chaos_signal(&members[i], SIGKILL);
+        chaos_signal(members[i].stopped, SIGCONT);
+        chaos_signal(members[i].pid, SIGKILL);
     }
     run_wipe(NULL, 0);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The loop: members are started, watched, struck, released and started again until the time is over. */
 #include "chaos.h"
+
+#include "base/config.h"
+#include "ft/serve/serve.h"
 #include "tools/tutti/json.h"
 #include "tools/tutti/run/run.h"
 
@@ -29,10 +32,9 @@ struct chaos {
     uint32_t n;
     char addresses[CHAOS_ADDRESSES]; /* of the lighthouses */
     char self[4096];
-    char secret_file[4096]; /* "": the job has none */
-    bool made_file;
-    bool over;      /* a group is through: nobody is struck or started again */
-    char state[32]; /* what lighthouses keep; "": there is one, which keeps nothing */
+    char token[TUTTI_SERVE_TOKEN]; /* of the lighthouses' pages; "": there is no secret */
+    bool over;                     /* a group is through: nobody is struck or started again */
+    char state[32];                /* what lighthouses keep; "": there is one, which keeps nothing */
     struct chaos_record record;
     uint64_t begin_ns;                   /* of the run */
     unsigned counts[CHAOS_KINDS], ended; /* ended: groups that failed by themselves */
@@ -53,7 +55,7 @@ static double since(const struct chaos *c)
 static bool needs_net(const struct chaos_options *o)
 {
     for (uint32_t i = 0; i < o->n_kinds; i++)
-        if (o->kinds[i] == CHAOS_CUT) return true;
+        if (chaos_rows[o->kinds[i]].how == BY_CUT) return true;
     return false;
 }
 
@@ -159,37 +161,37 @@ static void forget_state(const char *path)
     rmdir(path);
 }
 
-/* The secret that all members share stands in a file: command lines can be read by everybody. */
-static bool share_secret(struct chaos *c)
+/* All members share the secret of our environment. Lighthouses that stand for one another in networks of their own need
+ * one: where the user has none it is made. */
+static bool share_secret(struct chaos *c, bool net)
 {
-    const char *secret = getenv("TUTTI_SECRET"), *file = getenv("TUTTI_SECRET_FILE"), *folder = getenv("TMPDIR");
+    struct tutti_config config;
+    uint8_t random[32];
+    char text[2 * sizeof random + 1];
 
-    if (!secret || !secret[0]) {
-        snprintf(c->secret_file, sizeof c->secret_file, "%s", file ? file : "");
-        return true;
+    if (tutti_config_init(&config, NULL, 0) < 0) return chaos_say("%s", tutti_last_error()->text), false;
+    const char *secret = config.text[TUTTI_OPT_secret];
+    if (!secret[0] && net && c->options->n_lighthouses > 1 && tutti_random_bytes(random, sizeof random) >= 0) {
+        for (size_t i = 0; i < sizeof random; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
+        setenv("TUTTI_SECRET", text, 1);
+        secret = text;
     }
-    snprintf(c->secret_file, sizeof c->secret_file, "%s/tutti-chaos-XXXXXX", folder ? folder : "/tmp");
-    const int fd = mkostemp(c->secret_file, O_CLOEXEC); /* mode 0600 */
-    const size_t n = strlen(secret);
-    c->made_file = fd >= 0;
-    const bool well = fd >= 0 && write(fd, secret, n) == (ssize_t)n;
-    if (fd >= 0) close(fd);
-    if (!well) chaos_say("the secret can not be kept in %s: %s", c->secret_file, strerror(errno));
+    const bool well = !secret[0] || tutti_serve_token(secret, c->token) >= 0;
+    if (!well) chaos_say("%s", tutti_last_error()->text);
+    tutti_config_fini(&config);
     return well;
 }
 
-/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but one secret is all groups' and
- * the lighthouses'. */
+/* A group is a job of `tutti run`, which gives its ranks what torchrun gives them; but no secret of its own, which
+ * would be no other group's. */
 static bool make_group(struct chaos *c, uint32_t i, bool net)
 {
     struct chaos_member *m = &c->members[c->n++];
     const struct chaos_options *o = c->options;
     char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
                     text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
-    char *words[] = {
-        c->self,         (char *)"run",           (char *)"-n",    text("%u", o->n_ranks),
-        (char *)"--env", (char *)"TUTTI_SECRET=", (char *)"--env", text("TUTTI_SECRET_FILE=%s", c->secret_file),
-        (char *)"--"};
+    char *words[] = {c->self,         (char *)"run",           (char *)"-n", text("%u", o->n_ranks),
+                     (char *)"--env", (char *)"TUTTI_SECRET=", (char *)"--"};
     size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
 
     name_member(c, m, "group", i, net);
@@ -200,7 +202,8 @@ static bool make_group(struct chaos *c, uint32_t i, bool net)
     for (size_t k = 0; k < n; k++)
         if (!words[k]) return false;
     if (!more[0] || !more[1] || !more[2] || !m->argv || !m->environment) return false;
-    memcpy(m->argv, words, sizeof words);
+    if (c->token[0]) words[4] = words[n - 1], n = 5;
+    memcpy(m->argv, words, n * sizeof *words);
     memcpy(m->argv + n, o->argv, n_program * sizeof *o->argv);
     return true;
 }
@@ -210,7 +213,7 @@ static bool make_members(struct chaos *c)
     const struct chaos_options *o = c->options;
     const bool net = needs_net(o);
 
-    if (!share_secret(c) || (net && !chaos_net_open())) return false;
+    if (!share_secret(c, net) || (net && !chaos_net_open())) return false;
     if (o->lighthouse) snprintf(c->addresses, sizeof c->addresses, "%s", o->lighthouse);
     for (uint32_t i = 0; i < o->n_lighthouses; i++)
         if (!make_lighthouse(c, i, net)) return false;
@@ -236,15 +239,16 @@ static bool look_after(struct chaos *c)
             m->done = m->is_group && (c->over || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
             c->over |= m->done;
             if (!m->done && m->again_ns == 0) {
-                chaos_say("%.1f s: %s ended by itself with status %d", since(c), m->name, status);
-                m->again_ns = now + c->options->pause_ns, c->ended++;
+                if (!m->struck)
+                    chaos_say("%.1f s: %s ended by itself with status %d", since(c), m->name, status), c->ended++;
+                m->again_ns = now + c->options->pause_ns;
             }
         }
         if (m->again_ns > 0 && now >= m->again_ns && !m->done && (m->pid > 0 || !m->is_group || !c->over)) {
-            if (m->stopped) chaos_signal(m, SIGCONT);
+            chaos_signal(m->stopped, SIGCONT);
             if (m->cut) chaos_net_cut(m->address, false);
             if (m->pid == 0) chaos_start(m);
-            m->stopped = m->cut = false;
+            m->stopped = 0, m->cut = false;
             m->again_ns = 0;
             chaos_say("%.1f s: %s again", since(c), m->name);
         }
@@ -253,30 +257,37 @@ static bool look_after(struct chaos *c)
     return any;
 }
 
-static void strike(struct chaos *c, const struct chaos_blow *blow)
+/* By the blow's kind, which began now. */
+static void strike_one(struct chaos *c, struct chaos_member *m, const struct chaos_blow *blow)
 {
-    const bool lighthouse = blow->kind == CHAOS_LIGHTHOUSE;
-    struct chaos_member *m = &c->members[blow->member + (lighthouse ? 0 : c->options->n_lighthouses)];
-    struct chaos_record *r = &c->record;
+    const struct chaos_row *row = &chaos_rows[blow->kind];
+    const pid_t pid = row->whom == A_RANK ? chaos_rank(m, blow->rank) : m->pid;
     const uint64_t now = tutti_now_ns();
 
-    if (m->pid == 0 || m->stopped || m->cut) return; /* it is down already */
-    switch (blow->kind) {
-    case CHAOS_STOP:
-        chaos_signal(m, SIGSTOP);
-        m->stopped = true;
-        break;
-    case CHAOS_CUT:
+    if (row->how == BY_CUT)
         m->cut = chaos_net_cut(m->address, true);
-        break;
-    default:
-        chaos_signal(m, SIGKILL);
-    }
-    m->again_ns = now + (m->stopped || m->cut ? c->options->hold_ns : c->options->pause_ns);
-    if (r->n_blows < TUTTI_ARRAY_LEN(r->blows)) r->blows[r->n_blows++] = now;
+    else
+        chaos_signal(pid, row->how == BY_STOP ? SIGSTOP : SIGKILL);
+    if (row->how == BY_STOP) m->stopped = pid;
+    m->struck = row->whom == A_RANK && row->how == BY_KILL && pid > 0; /* its launcher ends the others */
+    if (!m->struck) m->again_ns = now + (m->stopped || m->cut ? c->options->hold_ns : c->options->pause_ns);
+}
+
+static void strike(struct chaos *c, const struct chaos_blow *blow)
+{
+    const struct chaos_row *row = &chaos_rows[blow->kind];
+    struct chaos_member *m = &c->members[blow->member + (row->whom == A_LIGHTHOUSE ? 0 : c->options->n_lighthouses)];
+    struct chaos_record *r = &c->record;
+
+    if (m->pid == 0 || m->stopped || m->cut || m->struck) return; /* it is down already */
+    strike_one(c, m, blow);
+    if (r->n_blows < TUTTI_ARRAY_LEN(r->blows)) r->blows[r->n_blows++] = tutti_now_ns();
     c->counts[blow->kind]++;
-    chaos_say("%.1f s: %s %s", since(c), chaos_names[blow->kind],
-              lighthouse ? m->name + strlen("lighthouse ") : m->name);
+    if (row->whom == A_RANK)
+        chaos_say("%.1f s: %s %u of %s", since(c), row->name, blow->rank, m->name);
+    else
+        chaos_say("%.1f s: %s %s", since(c), row->name,
+                  row->whom == A_LIGHTHOUSE ? m->name + strlen("lighthouse ") : m->name);
 }
 
 static bool look(struct chaos *c)
@@ -284,7 +295,7 @@ static bool look(struct chaos *c)
     int64_t step;
     const bool going = look_after(c);
 
-    if (chaos_ask_step(c->addresses, &step) && !chaos_note(&c->record, tutti_now_ns(), step)) return false;
+    if (chaos_ask_step(c->addresses, c->token, &step) && !chaos_note(&c->record, tutti_now_ns(), step)) return false;
     tutti_sleep_ns(LOOK_NS);
     return going && !told_to_end;
 }
@@ -311,7 +322,8 @@ static void report(const struct chaos *c, const struct chaos_verdict *v)
 {
     printf("# seed %" PRIu64 ": %zu blows in %.0f s (", c->options->seed, c->record.n_blows,
            (double)(c->record.end_ns - c->record.begin_ns) / 1e9);
-    for (int i = 0; i < CHAOS_KINDS; i++) printf("%s%u %s", i ? ", " : "", c->counts[i], chaos_names[i]);
+    for (uint32_t i = 0; i < c->options->n_kinds; i++)
+        printf("%s%u %s", i ? ", " : "", c->counts[c->options->kinds[i]], chaos_rows[c->options->kinds[i]].name);
     printf(")\nundisturbed  %10.2f steps/s, one in %.3f s\n", v->calm_rate, v->calm_gap_s);
     printf("disturbed    %10.2f steps/s\ngoodput      %10.2f\n", v->chaos_rate, v->goodput);
     printf("stall        %10.2f s in the median, %.2f s at most\n", v->stall_s, v->worst_stall_s);
@@ -325,7 +337,7 @@ static bool report_json(const struct chaos *c, const struct chaos_verdict *v)
 
     if (!file) return chaos_say("%s can not be written", c->options->json), false;
     fprintf(file, "{\"seed\":%" PRIu64 ",\"blows\":%zu", c->options->seed, c->record.n_blows);
-    for (int i = 0; i < CHAOS_KINDS; i++) fprintf(file, ",\"%s\":%u", chaos_names[i], c->counts[i]);
+    for (int i = 0; i < CHAOS_KINDS; i++) fprintf(file, ",\"%s\":%u", chaos_rows[i].name, c->counts[i]);
     fprintf(file,
             ",\"seconds\":%.3f,\"undisturbed_per_s\":%.4f,\"step_s\":%.4f,\"disturbed_per_s\":%.4f,\"goodput\":%.4f,"
             "\"stall_median_s\":%.4f,\"stall_worst_s\":%.4f,\"ended\":%u}\n",
@@ -372,7 +384,6 @@ int chaos_run(const struct chaos_options *options)
     sigaction(SIGINT, &end, NULL), sigaction(SIGTERM, &end, NULL);
     status = run(c);
     chaos_end_all(c->members, c->n);
-    if (c->made_file) unlink(c->secret_file);
     if (c->state[0]) forget_state(c->state);
     free(c->record.samples);
     tutti_free(c);

@@ -27,13 +27,13 @@ static bool greatest(const char *text, const char *before, int64_t *out)
     return found;
 }
 
-static bool ask_one(const char *address, int64_t *step)
+static bool ask_one(const char *address, const char *token, int64_t *step)
 {
     struct tutti_http_where where;
     bool found = false;
 
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(pages) && !found && tutti_http_where(address, &where); i++) {
-        char *answer = tutti_http_get(&where, pages[i].path, "", WAIT_MS);
+        char *answer = tutti_http_get(&where, pages[i].path, token, WAIT_MS);
         if (!answer) return false;
         found = tutti_http_is_ok(answer) && greatest(answer, pages[i].before, step);
         free(answer);
@@ -41,9 +41,9 @@ static bool ask_one(const char *address, int64_t *step)
     return found;
 }
 
-bool chaos_ask_step(const char *addresses, int64_t *step)
+bool chaos_ask_step(const char *addresses, const char *token, int64_t *step)
 {
     for (const char *one = addresses; one; one = strchr(one, ',') ? strchr(one, ',') + 1 : NULL)
-        if (ask_one(one, step)) return true;
+        if (ask_one(one, token, step)) return true;
     return false;
 }

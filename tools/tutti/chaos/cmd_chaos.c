@@ -14,7 +14,7 @@ static bool read_kinds(const char *list, struct chaos_options *o)
     memcpy(copy, list, strlen(list) + 1);
     for (char *name; (name = strsep(&rest, ",")) != NULL;) {
         enum chaos_kind kind = 0;
-        while (kind < CHAOS_KINDS && strcmp(name, chaos_names[kind]) != 0) kind++;
+        while (kind < CHAOS_KINDS && strcmp(name, chaos_rows[kind].name) != 0) kind++;
         for (uint32_t i = 0; i < o->n_kinds; i++)
             if (o->kinds[i] == kind) kind = CHAOS_KINDS;
         if (kind == CHAOS_KINDS) return false;
@@ -27,15 +27,19 @@ static int check(const struct tutti_args *spec, struct chaos_options *o, const c
 {
     if (!o->argv[0]) return tutti_args_fail(spec, "no program given");
     if (!read_kinds(kinds, o))
-        return tutti_args_fail(spec, "--kinds: \"%s\" is no list of kill, stop, cut, lighthouse, each once", kinds);
+        return tutti_args_fail(
+            spec,
+            "--kinds: \"%s\" is no list of kill, stop, cut, rank, rank-stop, lighthouse, lighthouse-stop, "
+            "lighthouse-cut, each once",
+            kinds);
     if (o->n_groups == 0 || o->n_ranks == 0) return tutti_args_fail(spec, "--groups and --ranks are at least 1");
     if (o->lighthouse) o->n_lighthouses = 0;
     if (!o->lighthouse && o->n_lighthouses == 0) return tutti_args_fail(spec, "--lighthouses is at least 1");
     if (o->n_groups > CHAOS_MEMBERS || o->n_lighthouses > CHAOS_MEMBERS - o->n_groups)
         return tutti_args_fail(spec, "more than %d groups and lighthouses", CHAOS_MEMBERS);
     for (uint32_t i = 0; i < o->n_kinds; i++)
-        if (o->lighthouse && (o->kinds[i] == CHAOS_LIGHTHOUSE || o->kinds[i] == CHAOS_CUT))
-            return tutti_args_fail(spec, "--kinds: lighthouses that --lighthouse names can not be killed or cut off");
+        if (o->lighthouse && (chaos_rows[o->kinds[i]].whom == A_LIGHTHOUSE || chaos_rows[o->kinds[i]].how == BY_CUT))
+            return tutti_args_fail(spec, "--kinds: lighthouses that --lighthouse names can not be struck or cut off");
     if (o->every_ns == 0) return tutti_args_fail(spec, "--every is more than 0");
     return -1;
 }
@@ -62,7 +66,8 @@ int tutti_cmd_chaos(int argc, char **argv)
          "one more word for tutti lighthouse; may be given again and again"},
         {"min-replicas", 0, TUTTI_ARG_TEXT, &o.min_replicas, "N", "of the lighthouses (1)"},
         {"kinds", 'k', TUTTI_ARG_TEXT, &kinds, "LIST",
-         "blows: kill (SIGKILL), stop (SIGSTOP), cut (its network), lighthouse (killed) (kill)"},
+         "blows: kill (SIGKILL), stop (SIGSTOP), cut (its network) of a group; rank, rank-stop of one of its ranks;\n"
+         "lighthouse, lighthouse-stop, lighthouse-cut (kill)"},
         {"every", 0, TUTTI_ARG_TIME, &o.every_ns, "TIME", "from blow to blow, a quarter more or less (15s)"},
         {"for", 0, TUTTI_ARG_TIME, &o.chaos_ns, "TIME", "how long blows fall (120s)"},
         {"calm", 0, TUTTI_ARG_TIME, &o.calm_ns, "TIME", "how long the undisturbed rate is measured before (30s)"},

@@ -18,6 +18,7 @@
 #include "tools/tutti/cmd.h"
 
 #include "base/base.h"
+#include "base/config.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -73,9 +74,10 @@ extern const int run_signals[];
 extern const size_t run_n_signals;
 
 /* ---- ranks (run_spawn.c) ---- */
-struct run_meeting {                      /* where the ranks meet: the same for all */
-    char job[64], store[128], secret[72]; /* secret "": none */
-    char master[64];                      /* rank 0's host */
+struct run_meeting { /* where the ranks meet: the same for all */
+    char job[64], store[128];
+    char secret[TUTTI_SECRET_MAX + 1]; /* the user's, else the job's own; "": none */
+    char master[64];                   /* rank 0's host */
     uint16_t master_port;
 };
 /* Full path of program, NULL if there is none (*status says why, a sentence was printed). Freed by the caller. */

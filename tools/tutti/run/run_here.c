@@ -45,18 +45,28 @@ static const char *given_variable(const struct run_options *options, const char 
     return found;
 }
 
+/* The user's, of TUTTI_SECRET or TUTTI_SECRET_FILE; else one of these bytes, for this job alone. */
+static enum tutti_status make_secret(struct run_meeting *meeting, const uint8_t *random, size_t n)
+{
+    struct tutti_config config;
+    TUTTI_TRY(tutti_config_init(&config, NULL, 0));
+    snprintf(meeting->secret, sizeof meeting->secret, "%s", config.text[TUTTI_OPT_secret]);
+    tutti_config_fini(&config);
+    if (meeting->secret[0] || !tutti_hmac_available()) return TUTTI_OK;
+    for (size_t i = 0; i < n; i++) sprintf(meeting->secret + 2 * i, "%02x", random[i]);
+    return TUTTI_OK;
+}
+
 bool run_meeting_make(struct supervisor *s, const char *host)
 {
     uint8_t random[40];
     struct run_meeting *meeting = &s->meeting;
-    if (tutti_random_bytes(random, sizeof random) < 0) {
+    if (tutti_random_bytes(random, sizeof random) < 0 || make_secret(meeting, random + 8, sizeof random - 8) < 0) {
         run_say("%s", tutti_last_error()->text);
         return false;
     }
     snprintf(meeting->job, sizeof meeting->job, "run-%d-", (int)getpid());
     for (size_t i = 0; i < 8; i++) sprintf(meeting->job + strlen(meeting->job), "%02x", random[i]);
-    for (size_t i = 8; i < sizeof random && tutti_hmac_available(); i++)
-        sprintf(meeting->secret + 2 * (i - 8), "%02x", random[i]);
     /* The store speaks with the secret that the ranks get, ours or the user's. */
     const char *secret = given_variable(s->options, "TUTTI_SECRET");
     if (!secret) secret = meeting->secret;

@@ -5,6 +5,8 @@
 
 #include "run.h"
 
+#include "base/config.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,7 +20,7 @@
 #include <unistd.h>
 
 #define MAX_VARIABLES 32
-#define VARIABLE_BYTES 256
+#define VARIABLE_BYTES (TUTTI_SECRET_MAX + 32)
 
 extern char **environ;
 
@@ -106,7 +108,7 @@ static void variables_make(struct variables *v, const struct run_options *o, con
     variable_set(v, "TORCHELASTIC_USE_AGENT_STORE");
     variable_set(v, "TUTTI_JOB=%s", meeting->job);
     variable_set(v, "TUTTI_STORE=%s", meeting->store);
-    if (meeting->secret[0]) { /* else the user's, if there is one: ranks refuse it rather than meet without */
+    if (meeting->secret[0]) {
         variable_set(v, "TUTTI_SECRET_FILE");
         variable_set(v, "TUTTI_SECRET=%s", meeting->secret);
     }
