@@ -69,8 +69,8 @@
     X(DEVICE, gpu, text, "auto", 0, 0, 1,                                                                              \
       "way of calls on device memory: auto, cuda, xpu, nccl, host (through its memory), off (no devices)")             \
     X(DEVICE, devices, text, "auto", 0, 0, 0,                                                                          \
-      "kind of devices that this process works with: auto (the first that is here), cuda, xpu")                             \
-    X(DEVICE, gpu_method, text, "", 0, 0, 1, "method that tutti's kernels use where it fits: see docs/gpu.md")        \
+      "kind of devices that this process works with: auto (the first that is here), cuda, xpu")                        \
+    X(DEVICE, gpu_method, text, "", 0, 0, 1, "method that tutti's kernels use where it fits: see docs/gpu.md")         \
     X(DEVICE, nccl_library, text, "", 0, 0, 0,                                                                         \
       "file of NCCL; empty: the one that the process has loaded, else libnccl.so.2")                                   \
     X(DEVICE, oneccl_library, text, "", 0, 0, 0,                                                                       \

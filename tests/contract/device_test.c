@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every call on memory of a device that no back end serves, so that all calls go through the host: one that is neither
  * the host's nor CUDA's (fake_device.h; whoever touched its memory but by the device's functions would end the
- * program), or the one of the list that an argument names. */
+ * program). Or of the one of the list that an argument names, by the way that a second one names: host, or auto. */
 #include "test.h"
 
 #include "comm/device/device.h"
@@ -18,6 +18,8 @@ struct batch {
 };
 
 static const struct tutti_device_ops *kind = &fake_device;
+static struct tutti_option way = {"gpu", "auto"};
+static bool has_backends;
 
 static int32_t ordinal_of(const struct rank *rank)
 {
@@ -42,7 +44,7 @@ static void run_batch(struct rank *rank)
     struct tutti_device *device;
     void *stream = NULL;
     RANK_CHECK_OK(rank, tutti_comm_set_device(rank->comm, ordinal_of(rank)));
-    RANK_CHECK(rank, rank->comm->device && rank->comm->device->n == 0);
+    RANK_CHECK(rank, rank->comm->device && (rank->comm->device->n > 0) == has_backends);
     RANK_CHECK_OK(rank, kind->open(ordinal_of(rank), &device));
     if (rank->index % 2) RANK_CHECK_OK(rank, kind->stream_create(device, &stream));
     contract_memory_init(&memory, device, stream);
@@ -92,7 +94,8 @@ static void every_call_named(void **state)
 {
     struct batch batch;
     struct contract_case *cases = contract_pairs(test_seed() + 62, &batch.n);
-    struct ranks_config config = {.n = 2, .forked = true, .deadline_s = 120, .arg = &batch};
+    struct ranks_config config = {
+        .n = 2, .forked = true, .deadline_s = 120, .arg = &batch, .options = &way, .n_options = 1};
     (void)state;
     assert_non_null(cases);
     batch.cases = cases;
@@ -106,6 +109,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest named[] = {cmocka_unit_test(every_call_named)};
     if (argc > 1) {
         kind = tutti_device_named(argv[1]);
+        way.value = argc > 2 ? argv[2] : "host";
+        has_backends = strcmp(way.value, "host") != 0;
         return kind ? cmocka_run_group_tests_name("contract of a device", named, NULL, NULL) : 2;
     }
     tutti_devices[TUTTI_DEVICE_cuda] = &fake_device;

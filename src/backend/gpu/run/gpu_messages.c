@@ -139,7 +139,7 @@ static enum tutti_status enqueue_all(struct gpu_backend *b, struct rest *rest, v
     TUTTI_TRY(copy_own(b, rest->messages, rest->n, stream));
     for (bool more = take_round(b, rest, &round); more;) {
         struct launch launch = {.seq = watch_log_round(gpu_log(b))};
-        const bool along = goes_along(&launch, &round);
+        const bool along = b->messages && goes_along(&launch, &round); /* without that kernel a launch each */
         bool several = false;
         memset(b->lists.first, 0, sizeof(b->lists.first));
         add_round(b, &launch, &round); /* of which peers may know from here on */
@@ -161,7 +161,7 @@ enum tutti_status gpu_messages(struct tutti_backend *backend, const struct tutti
     struct rest rest = {.messages = messages, .n = n};
     struct tutti_device_scope scope;
     TUTTI_TRY(gpu_state(b));
-    if (b->site.n > 1 && !(b->site.has[GPU_TILES][GPU_MOVE] && b->messages))
+    if (b->site.n > 1 && !b->site.has[GPU_TILES][GPU_MOVE])
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s has no kernels that move", b->base.ops->name);
     b->timeout_ns = timeout_ns ? timeout_ns : tutti_team_timeout(b->watched.team);
     TUTTI_TRY(tutti_device_enter(b->gpu, &scope));

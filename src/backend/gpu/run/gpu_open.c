@@ -371,7 +371,6 @@ static void gpu_kernels_alarm(struct tutti_backend *backend, struct tutti_device
 
 const struct tutti_backend_ops tutti_backend_cuda =
     GPU_BACKEND(cuda, "NVIDIA GPUs of one host that reach one another, by tutti's own kernels");
-
 const struct tutti_backend_ops tutti_backend_xpu =
     GPU_BACKEND(xpu, "Intel GPUs of one host that reach one another, by tutti's own kernels");
 
