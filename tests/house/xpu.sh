@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # `./dev check --xpu`: what can be proved of Intel's libraries without a GPU; read by ./dev, whose functions it uses. It
-# gets what it needs from PyPI, by name, into build/xpu: 400 MB.
+# gets what it needs from PyPI and Debian, by name, into build/xpu, 450 MB; nothing is installed on the machine.
 oneccl_version=2022.2.0
 opencl_packages="intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0 tbb==2023.2.0"
 
@@ -64,9 +64,28 @@ opencl_step() {
   build release -DTUTTI_TEST_OPENCL="$PWD/build/xpu/opencl" && run_ctest release -R '^xpu\.spirv'
 }
 
+# Level Zero's loader, header and validation layer, Intel's driver and compiler: Debian 12's packages, unpacked.
+level_zero_get() {
+  local to=$PWD/build/xpu/level_zero packages=build/xpu/packages deb
+  [ ! -f $to/complete ] || return 0
+  mkdir -p $packages $to
+  (cd $packages && apt-get download libze1 libze-dev intel-opencl-icd libigc1 libigdfcl1 libigdgmm12 libopencl-clang14 \
+    libllvmspirvlib14 libllvm14) >>build/xpu/apt.log 2>&1 || return 1
+  for deb in $packages/*.deb; do dpkg -x "$deb" "$to" || return 1; done
+  rm -rf $packages
+  touch $to/complete
+}
+
+level_zero_step() {
+  needs apt-get dpkg clang-15 llvm-spirv-15
+  level_zero_get || { say "Intel's driver of Level Zero is not to be had here; see build/xpu/apt.log"; exit 77; }
+  build release -DTUTTI_TEST_LEVEL_ZERO="$PWD/build/xpu/level_zero" && run_ctest release -R '^xpu\.(intel|driver)'
+}
+
 check_xpu() {
   step "oneCCL on host memory" oneccl_step
   step "SPIR-V by Intel's OpenCL for CPUs" opencl_step
+  step "Intel's driver of Level Zero, without hardware" level_zero_step
   say "check --xpu:"
   steps_tell
 }
