@@ -7,11 +7,20 @@
 #include "device/level_zero/driver.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
 
 enum { BYTES = 70000, OFFSET = 4321, DEADLINE_S = 60 };
 
@@ -104,7 +113,7 @@ static void exports(struct side *side)
     struct offer offer;
     char *memory;
     CHECK_OK(tutti_xpu_alloc(side->device, OFFSET + BYTES, (void **)&memory));
-    const int before = n_descriptors();
+    const int before = n_descriptors() + 1; /* the socket at which others ask stays */
     CHECK_OK(tutti_xpu_export_memory(side->device, memory + OFFSET, BYTES, offer.handle, &offer.offset));
     put(side, memory + OFFSET, 5);
     tell(side, &offer, sizeof offer);
@@ -144,6 +153,28 @@ static void test_there_and_back(void **state)
     run_pair(exports, imports);
 }
 
+/* Where the system lets nobody take descriptors of others (Yama, a container's filter), the exporter is asked. */
+static void imports_forbidden(struct side *side)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {TUTTI_ARRAY_LEN(filter), filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    CHECK(syscall(SYS_pidfd_getfd, -1, 0, 0) < 0 && errno == EPERM);
+    imports(side);
+}
+
+static void test_by_asking(void **state)
+{
+    (void)state;
+    run_pair(exports, imports_forbidden);
+}
+
 /* ---- what can not be had ---- */
 
 static void refuses(struct side *side)
@@ -176,6 +207,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_by_asking),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Memory between processes. What Level Zero calls a handle begins with a descriptor of the process that made it; the
- * importer takes a copy of that descriptor from the process (pidfd_getfd, which takes the permission to trace it) and
- * writes its own number there. An offer also says which file the descriptor is, so that one that has come to mean
- * something else is found out. What is imported is mapped once a handle, device and process. */
+ * importer gets a copy of that descriptor (xpu_descriptors.c) and writes its own number there. An offer also says which
+ * file the descriptor is, so that one that has come to mean something else is found out. What is imported is mapped
+ * once a handle, device and process. */
 
 #include "device/level_zero/driver.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 enum { OFFER = 0x31757078 };
 struct xpu_offer {
@@ -53,17 +44,15 @@ enum tutti_status tutti_xpu_export_memory(struct tutti_device *device, const voi
 {
     const struct xpu_driver *driver = xpu_calls(device);
     struct xpu_offer offer = {.kind = OFFER, .pid = getpid()};
-    struct stat file;
     void *base = NULL;
     size_t all = 0;
     TUTTI_TRY(tutti_xpu_holds(device, pointer, bytes));
     TUTTI_TRY(xpu_result(device, driver->memory_range(driver->context, pointer, &base, &all), "zeMemGetAddressRange"));
     TUTTI_TRY(xpu_result(device, driver->ipc_get(driver->context, base, &offer.handle), "zeMemGetIpcHandle"));
-    if (fstat(descriptor_of(&offer.handle), &file) < 0)
+    if (!xpu_descriptor_offer(descriptor_of(&offer.handle), &offer.file))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                           "this driver's handles of memory are no descriptors (the first word of one is %d: %s)",
                           descriptor_of(&offer.handle), strerror(errno));
-    offer.file = (uint64_t)file.st_ino;
     memset(handle, 0, TUTTI_DEVICE_HANDLE_BYTES);
     memcpy(handle, &offer, sizeof offer);
     *offset = (uint64_t)((uintptr_t)pointer - (uintptr_t)base);
@@ -75,51 +64,18 @@ void tutti_xpu_unexport_memory(const unsigned char handle[TUTTI_DEVICE_HANDLE_BY
     const struct xpu_driver *driver = xpu_driver_in_use();
     struct xpu_offer offer;
     memcpy(&offer, handle, sizeof offer);
-    if (driver && driver->ipc_put && offer.kind == OFFER && offer.pid == getpid())
-        driver->ipc_put(driver->context, offer.handle);
+    if (offer.kind != OFFER || offer.pid != getpid() || !xpu_descriptor_withdraw(offer.file)) return;
+    if (driver && driver->ipc_put) driver->ipc_put(driver->context, offer.handle);
 }
 
 /* ---- the importer ---- */
-
-static enum tutti_status fail_system(const struct xpu_offer *offer, const char *what)
-{
-    const int why = errno;
-    const char *hint =
-        why == EPERM ? " (it takes the permission to trace: kernel.yama.ptrace_scope, and what a container may)" : "";
-    if (why == EBADF || why == ESRCH)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "device memory of process %d can not be had: it is not there (any more), or the process is "
-                          "another one here",
-                          (int)offer->pid);
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "device memory of process %d can not be had: %s: %s%s", (int)offer->pid,
-                      what, strerror(why), hint);
-}
-
-/* A descriptor of our own of the same file. */
-static enum tutti_status descriptor_take(const struct xpu_offer *offer, int *out)
-{
-    struct stat file;
-    const int process = offer->pid > 0 ? (int)syscall(SYS_pidfd_open, (pid_t)offer->pid, 0) : -1;
-    if (process < 0) return fail_system(offer, "pidfd_open");
-    const int taken = (int)syscall(SYS_pidfd_getfd, process, descriptor_of(&offer->handle), 0);
-    const enum tutti_status status = taken < 0 ? fail_system(offer, "pidfd_getfd") : TUTTI_OK;
-    close(process);
-    TUTTI_TRY(status);
-    if (fstat(taken, &file) < 0 || (uint64_t)file.st_ino != offer->file) {
-        close(taken);
-        errno = EBADF;
-        return fail_system(offer, "fstat");
-    }
-    *out = taken;
-    return TUTTI_OK;
-}
 
 static enum tutti_status map(struct tutti_device *device, const struct xpu_offer *offer, void **out)
 {
     const struct xpu_driver *driver = xpu_calls(device);
     struct xpu_ipc_handle handle = offer->handle;
     int descriptor = -1;
-    TUTTI_TRY(descriptor_take(offer, &descriptor));
+    TUTTI_TRY(xpu_descriptor_take(offer->pid, descriptor_of(&offer->handle), offer->file, &descriptor));
     memcpy(handle.bytes, &(int32_t){descriptor}, sizeof(int32_t));
     const int result = driver->ipc_open(driver->context, xpu_of(device)->device, handle, 0, out);
     close(descriptor); /* the mapping keeps the memory */
