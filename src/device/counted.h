@@ -10,10 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tutti/device.h>
+
 #if defined(CUDA_DEVICE)
 #define COUNTED CUDA_DEVICE
 #else
 #define COUNTED static inline
+#endif
+#if defined(__OPENCL_C_VERSION__)
+#define COUNTED_WORDS const __global uint64_t *
+#else
+#define COUNTED_WORDS const uint64_t *
 #endif
 
 /* Words of a row: n counts of what is sent; n displacements of what is received; the rest: */
@@ -25,9 +32,11 @@ COUNTED uint32_t counted_words(uint32_t n)
 
 /* The arguments of one rank; on devices in the device's memory. */
 struct tutti_counted_row {
-    const uint64_t *counts, *send_displs, *recv_displs; /* displs NULL: packed */
+    TUTTI_DEVICE_POINTER(const uint64_t) counts;
+    TUTTI_DEVICE_POINTER(const uint64_t) send_displs; /* NULL: packed; so is */
+    TUTTI_DEVICE_POINTER(const uint64_t) recv_displs;
     uint64_t send_capacity, recv_capacity;
-    uint64_t *row; /* out */
+    TUTTI_DEVICE_POINTER(uint64_t) row; /* out */
     uint32_t n;
 };
 
@@ -38,20 +47,20 @@ COUNTED bool counted_within(uint64_t begin, uint64_t count, uint64_t capacity)
 }
 
 /* Where block q of rank r begins in its recv; packed blocks follow those before, which end at `packed`. */
-COUNTED uint64_t counted_begin(const uint64_t *rows, uint32_t n, uint32_t r, uint32_t q, uint64_t packed)
+COUNTED uint64_t counted_begin(COUNTED_WORDS rows, uint32_t n, uint32_t r, uint32_t q, uint64_t packed)
 {
-    const uint64_t *row = rows + (size_t)r * counted_words(n);
+    COUNTED_WORDS row = rows + (size_t)r * counted_words(n);
     return row[2 * n + COUNTED_PACKED] ? packed : row[n + q];
 }
-COUNTED uint64_t counted_count(const uint64_t *rows, uint32_t n, uint32_t from, uint32_t to)
+COUNTED uint64_t counted_count(COUNTED_WORDS rows, uint32_t n, uint32_t from, uint32_t to)
 {
     return rows[(size_t)from * counted_words(n) + to];
 }
 
 /* Whether all that rank r sends lies in its buffer, and all that it receives fits into its other one. */
-COUNTED bool counted_fits(const uint64_t *rows, uint32_t n, uint32_t r)
+COUNTED bool counted_fits(COUNTED_WORDS rows, uint32_t n, uint32_t r)
 {
-    const uint64_t *rest = rows + (size_t)r * counted_words(n) + 2 * n;
+    COUNTED_WORDS rest = rows + (size_t)r * counted_words(n) + 2 * n;
     uint64_t packed = 0;
     if (rest[COUNTED_WRONG]) return false;
     for (uint32_t q = 0; q < n; q++) {
@@ -66,14 +75,17 @@ COUNTED bool counted_fits(const uint64_t *rows, uint32_t n, uint32_t r)
 COUNTED uint64_t counted_word(const struct tutti_counted_row *x, uint32_t k)
 {
     const uint32_t n = x->n;
+    COUNTED_WORDS counts = (COUNTED_WORDS)x->counts;
+    COUNTED_WORDS sends = (COUNTED_WORDS)x->send_displs;
+    COUNTED_WORDS receives = (COUNTED_WORDS)x->recv_displs;
     uint64_t at = 0, wrong = 0;
-    if (k < n) return x->counts[k];
-    if (k < 2 * n) return x->recv_displs ? x->recv_displs[k - n] : 0;
-    if (k == 2 * n + COUNTED_PACKED) return x->recv_displs == NULL;
+    if (k < n) return counts[k];
+    if (k < 2 * n) return receives ? receives[k - n] : 0;
+    if (k == 2 * n + COUNTED_PACKED) return receives == NULL;
     if (k == 2 * n + COUNTED_CAPACITY) return x->recv_capacity;
     for (uint32_t q = 0; q < n && !wrong; q++) {
-        wrong = !counted_within(x->send_displs ? x->send_displs[q] : at, x->counts[q], x->send_capacity);
-        at += x->counts[q];
+        wrong = !counted_within(sends ? sends[q] : at, counts[q], x->send_capacity);
+        at += counts[q];
     }
     return wrong;
 }

@@ -10,7 +10,7 @@
  * with NaN or an infinity has a scale of NaN; one whose elements are all below TUTTI_RECODE_LEAST has a scale of 0. */
 
 #include <stddef.h>
-#include <tutti/types.h>
+#include <tutti/device.h>
 
 struct tutti_packing {
     enum tutti_wire wire;
@@ -26,20 +26,21 @@ struct tutti_recode {
     struct tutti_packing packing;
     enum tutti_dtype dtype; /* of elements: float16, bfloat16, float32, float64 */
     /* What is summed, in the order of the n sources: the me-th are elements, the others are packed. */
-    uint32_t n, me;                  /* me n: all are packed */
-    const void *own;                 /* elements of the first part; the next part's follow */
-    const void *packed;              /* of the first source and part, */
-    size_t source_bytes, part_bytes; /* from one source to the next, from one part to the next */
-    uint32_t divisor;                /* of the sum; 1 */
-    void *elements, *repacked;       /* the result, in one of these forms; the other one is NULL */
-    uint32_t n_parts, skip;          /* part `skip` is left out; n_parts: none is */
-    size_t part, total;              /* elements of a part, but for the last ones, and of all */
-    size_t begin, end;               /* of each part only these; begin is a multiple of the group */
+    uint32_t n, me;                          /* me n: all are packed */
+    TUTTI_DEVICE_POINTER(const void) own;    /* elements of the first part; the next part's follow */
+    TUTTI_DEVICE_POINTER(const void) packed; /* of the first source and part, */
+    uint64_t source_bytes, part_bytes;       /* from one source to the next, from one part to the next */
+    uint32_t divisor;                        /* of the sum; 1 */
+    TUTTI_DEVICE_POINTER(void) elements;     /* the result, in one of these forms; the other one is NULL */
+    TUTTI_DEVICE_POINTER(void) repacked;
+    uint32_t n_parts, skip; /* part `skip` is left out; n_parts: none is */
+    uint64_t part, total;   /* elements of a part, but for the last ones, and of all */
+    uint64_t begin, end;    /* of each part only these; begin is a multiple of the group */
     /* Rounding of what is repacked: to nearest, or stochastic by seed and stream, which tells calls of one seed apart.
      */
-    bool stochastic;
+    uint8_t stochastic; /* 0 or 1 */
     uint64_t seed, stream;
-    const uint64_t *seeds; /* NULL, or a number that is added, in memory that the device reads */
+    TUTTI_DEVICE_POINTER(const uint64_t) seeds; /* NULL, or a number that is added, in memory that the device reads */
 };
 
 static inline size_t tutti_packed_group_bytes(const struct tutti_packing *packing)

@@ -103,7 +103,7 @@ RECODE float recode_inverse(uint32_t greatest, float most)
     return RECODE_DIVIDE(most, RECODE_FLOAT(greatest));
 }
 
-RECODE uint32_t recode_int8(float x, float inverse, bool stochastic, uint32_t random)
+RECODE uint32_t recode_to_int8(float x, float inverse, bool stochastic, uint32_t random)
 {
     float v = RECODE_MULTIPLY(x, inverse);
     v = v > -127.0f ? v : -127.0f; /* NaN, too, which the scale tells */
@@ -117,7 +117,7 @@ RECODE float recode_from_int8(uint32_t code)
 
 /* 8-bit floats of so many bits of mantissa. Below the least normal number the steps are equal. The codes beyond `most`,
  * infinity and NaN, do not occur. */
-RECODE uint32_t recode_float8(float x, float inverse, uint32_t mantissa, uint32_t bias, float most, bool stochastic,
+RECODE uint32_t recode_to_float8(float x, float inverse, uint32_t mantissa, uint32_t bias, float most, bool stochastic,
                               uint32_t random)
 {
     const uint32_t least = (128u - bias) << 23;
@@ -139,7 +139,7 @@ RECODE float recode_from_float8(uint32_t code, uint32_t mantissa, uint32_t bias)
     return RECODE_FLOAT((magnitude < (1u << mantissa) ? tiny : normal) | sign);
 }
 
-RECODE uint32_t recode_bfloat16(float x, bool stochastic, uint32_t random)
+RECODE uint32_t recode_to_bfloat16(float x, bool stochastic, uint32_t random)
 {
     const uint32_t bits = RECODE_BITS(x);
     const uint32_t rounded = (bits + (stochastic ? random & 0xffffu : 0x7fffu + (bits >> 16 & 1))) >> 16;
@@ -148,10 +148,10 @@ RECODE uint32_t recode_bfloat16(float x, bool stochastic, uint32_t random)
 
 RECODE uint32_t recode_encode(enum tutti_wire wire, float x, float inverse, bool stochastic, uint32_t random)
 {
-    if (wire == TUTTI_WIRE_INT8) return recode_int8(x, inverse, stochastic, random);
-    if (wire == TUTTI_WIRE_FLOAT8_E4M3) return recode_float8(x, inverse, 3, 7, 448.0f, stochastic, random);
-    if (wire == TUTTI_WIRE_FLOAT8_E5M2) return recode_float8(x, inverse, 2, 15, 57344.0f, stochastic, random);
-    return recode_bfloat16(x, stochastic, random);
+    if (wire == TUTTI_WIRE_INT8) return recode_to_int8(x, inverse, stochastic, random);
+    if (wire == TUTTI_WIRE_FLOAT8_E4M3) return recode_to_float8(x, inverse, 3, 7, 448.0f, stochastic, random);
+    if (wire == TUTTI_WIRE_FLOAT8_E5M2) return recode_to_float8(x, inverse, 2, 15, 57344.0f, stochastic, random);
+    return recode_to_bfloat16(x, stochastic, random);
 }
 RECODE float recode_decode(enum tutti_wire wire, uint32_t code, float scale)
 {

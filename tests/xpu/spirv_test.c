@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The SPIR-V that is shipped, carried out by Intel's OpenCL for CPUs: folds against the reference, and two processes
  * whose kernels wait for one another in memory that both map. Without such a run time: skipped. */
+#include "xpu/jobs.h"
 #include "xpu/opencl.h"
 
 #include "cuda/support/rig.h"
@@ -139,6 +140,21 @@ static void test_fast_folds(void **state)
     }
 }
 
+/* ---- other jobs ---- */
+static void run(const char *module, const char *name, uint32_t blocks, uint32_t threads, const void *args,
+                size_t args_bytes)
+{
+    opencl_run(cl, opencl_kernel(cl, module, name), blocks, threads, args, args_bytes);
+}
+
+static void test_other_jobs(void **state)
+{
+    (void)state;
+    jobs_recode(run, seed, 2);
+    jobs_sparse(run, seed);
+    jobs_counted_row(run, seed);
+}
+
 /* ---- two processes ---- */
 enum { BYTES = 120000, CALLS = 6 };
 
@@ -229,7 +245,8 @@ static int make(void **state)
 /* The first argument: which half; the one forks before the run time is loaded, the other one is for the parent. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest folds[] = {cmocka_unit_test(test_folds), cmocka_unit_test(test_fast_folds)};
+    const struct CMUnitTest folds[] = {cmocka_unit_test(test_folds), cmocka_unit_test(test_fast_folds),
+                                       cmocka_unit_test(test_other_jobs)};
     const struct CMUnitTest processes[] = {cmocka_unit_test_setup(test_two_processes, make)};
     const char *why;
     seed = test_seed();

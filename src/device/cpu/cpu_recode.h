@@ -33,7 +33,7 @@ WIDEN(bf16, uint16_t, RECODE_FLOAT((uint32_t)v << 16))
 NARROW(f32, float, recode_canonical(v))
 NARROW(f64, double, recode_canonical(v))
 NARROW(f16, uint16_t, recode_to_float16(v))
-NARROW(bf16, uint16_t, recode_bfloat16(v, false, 0))
+NARROW(bf16, uint16_t, recode_to_bfloat16(v, false, 0))
 
 /* ---- codes ---- */
 

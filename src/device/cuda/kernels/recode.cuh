@@ -39,7 +39,7 @@ CUDA_DEVICE void recode_narrow(enum tutti_dtype dtype, float v, char *at)
     } else if (dtype == TUTTI_FLOAT16) {
         *reinterpret_cast<uint16_t *>(at) = (uint16_t)recode_to_float16(v);
     } else if (dtype == TUTTI_BFLOAT16) {
-        *reinterpret_cast<uint16_t *>(at) = (uint16_t)recode_bfloat16(v, false, 0);
+        *reinterpret_cast<uint16_t *>(at) = (uint16_t)recode_to_bfloat16(v, false, 0);
     } else {
         const uint64_t bits = v == v ? cuda_bits64((double)v) : UINT64_C(0x7ff8000000000000);
         *reinterpret_cast<uint64_t *>(at) = bits;

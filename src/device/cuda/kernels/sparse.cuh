@@ -44,7 +44,7 @@ struct sparse_bfloat16 {
     {
         uint16_t *out = static_cast<uint16_t *>(at) + to;
         const uint32_t other = static_cast<const uint16_t *>(from)[i];
-        *out = (uint16_t)recode_bfloat16(cuda_add(cuda_float((uint32_t)*out << 16), cuda_float(other << 16)), false, 0);
+        *out = (uint16_t)recode_to_bfloat16(cuda_add(cuda_float((uint32_t)*out << 16), cuda_float(other << 16)), false, 0);
     }
     using word = uint16_t;
 };
