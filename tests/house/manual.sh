@@ -21,8 +21,8 @@ declared=$(sed -nE 's/^ *(tutti_[a-z0-9_]+);$/\1/p' "$root/cmake/libtutti.map") 
 same "function in one of tutti.3 and the headers" "$(grep -oE 'tutti_[a-z0-9_]+' <(grep '^\.It Fn' "$root/man/tutti.3"))" "$declared"
 
 options=$("$tutti" info --options | grep -oE '^\| `TUTTI_[A-Z_]+' | tr -d '|` ')
-same "variable in one of tutti.1 and the list of options" \
-    "$(sed -n '/^\.Ss Options of the library/,/^\.S[sh] /s/^\.It Ev \(TUTTI_[A-Z_]*\).*/\1/p' "$root/man/tutti.1")" "$options"
+same "variable in one of tutti.7 and the list of options" \
+    "$(sed -n '/^\.Sh OPTIONS/,/^\.Sh WHO/s/^\.It Ev \(TUTTI_[A-Z_]*\).*/\1/p' "$root/man/tutti.7")" "$options"
 
 "$tutti" info --options | diff "$root/docs/options.md" - || {
     echo "manual: docs/options.md is not what 'tutti info --options' writes"
@@ -36,7 +36,7 @@ for test in $(grep -E '^\| |fuzz\.' "$root/docs/security.md" | grep -oE '`([a-z]
     grep -qx "$test" <<<"$tests" || { echo "manual: docs/security.md names the test $test, which is not there"; n_failed=$((n_failed + 1)); }
 done
 
-for command in run bench info tune chaos "sched list" "sched show" "sched check"; do
+for command in run bench info prove tune chaos "sched list" "sched show" "sched check"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
     told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root/man/tutti.1" |
         sed -nE '/^\.It Fl/s/.*Fl \\-([a-z\\-]+).*/--\1/p' | tr -d '\\')

@@ -27,4 +27,17 @@ TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
 TUTTI_LOG=info TUTTI_STANDIN_XPU_WRONG=1 expect 'no xpu: rank .*data is not the same after it was read from the other GPU' \
     bench all_reduce -b 1K -e 1K
 TUTTI_STANDIN_XPU_WRONG=1 expect '"out_of_place":.*"wrong":0}' bench all_reduce -b 4K -e 4K --check --json
+
+# What users with the devices run; its points are processes of their own, of which one may fail.
+report=$(mktemp)
+for point in peers death; do
+    expect "^  $point .* works: " "$tutti" prove xpu --only $point --output "$report"
+done
+TUTTI_STANDIN_XPU_WRONG=1 expect 'sharing .* wrong: .*' "$tutti" prove xpu --only sharing --output "$report"
+grep -q 'data is not the same after it was read' "$report" || { echo "FAILED: the report is: $(cat "$report")"; failed=1; }
+TUTTI_STANDIN_XPU_PEERS=0 expect 'peers .* not here: no device reaches another' "$tutti" prove xpu --only peers -o "$report"
+TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
+    expect 'memory .* wrong: .*out of device memory' "$tutti" prove xpu --only memory -o "$report"
+TUTTI_STANDIN_XPU_DEVICES=0 expect "not here: Level Zero's loader finds no driver" "$tutti" prove xpu -o "$report"
+rm -f "$report"
 exit $failed

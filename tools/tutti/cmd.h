@@ -22,6 +22,7 @@ int tutti_cmd_doctor(int argc, char **argv);
 int tutti_cmd_ft(int argc, char **argv);
 int tutti_cmd_info(int argc, char **argv);
 int tutti_cmd_lighthouse(int argc, char **argv);
+int tutti_cmd_prove(int argc, char **argv);
 int tutti_cmd_sched(int argc, char **argv);
 int tutti_cmd_tune(int argc, char **argv);
 

@@ -19,6 +19,7 @@ int main(int argc, char **argv)
          tutti_cmd_lighthouse},
         {"ft", NULL, "what people ask of lighthouses", tutti_cmd_ft},
         {"chaos", NULL, "kill, stop and cut the groups of a fault-tolerant job, and tell what it cost", tutti_cmd_chaos},
+        {"prove", NULL, "try on this machine's GPUs what can not be proved without them", tutti_cmd_prove},
         {"tune", NULL, "measure this host, so that the fastest algorithms are chosen", tutti_cmd_tune},
         {"sched", NULL, "list, draw and prove the algorithms", tutti_cmd_sched},
     };

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* tutti prove KIND: the table of points, and what is said of each. */
+#include "prove.h"
+
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POINT_NS (120 * TUTTI_NS_PER_S)
+#define WORDS_MOST 24
+
+/* A point is a function, of one process or two ranks, or what `tutti bench` says to these words. */
+struct point {
+    const char *name, *what;
+    prove_function function;
+    bool has_ranks;
+    const char *way;               /* option gpu: host, or "" for the kind's own back end; NULL: no matter */
+    const char *bench[WORDS_MOST]; /* behind "bench ... --device KIND" */
+};
+
+#define CHECKED "--check", "--calls", "2", "--rounds", "2", "--warmup", "1"
+static const struct point points[] = {
+    {"driver", "the driver opens and tells its devices", prove_driver, false, NULL, {NULL}},
+    {"memory", "memory of the device, of the host, and what a pointer is", prove_memory, false, NULL, {NULL}},
+    {"order", "streams and events keep their order", prove_order, false, NULL, {NULL}},
+    {"words", "streams and the host wait for one another", prove_words, false, NULL, {NULL}},
+    {"kernels", "kernels reduce as CPUs do", prove_folds, false, NULL, {NULL}},
+    {"peers", "devices of one process reach one another", prove_peers, false, NULL, {NULL}},
+    {"host",
+     "collectives between two processes through the host",
+     NULL,
+     true,
+     "host",
+     {"all", "-b", "4", "-e", "64K", "-f", "16", CHECKED}},
+    {"sharing",
+     "collectives by tutti's own kernels, in memory of two processes",
+     NULL,
+     true,
+     "",
+     {"all_reduce,all_gather", "-b", "4", "-e", "64K", "-f", "16", CHECKED}},
+    {"kinds",
+     "all collectives by tutti's own kernels",
+     NULL,
+     true,
+     "",
+     {"all", "-b", "1", "-e", "300K", "-f", "67", CHECKED}},
+    {"types",
+     "all types and operations by tutti's own kernels",
+     NULL,
+     true,
+     "",
+     {"all_reduce", "--types", "all", "--ops", "all", "-b", "1000", "-e", "1000", CHECKED}},
+    {"large",
+     "64 MiB by tutti's own kernels",
+     NULL,
+     true,
+     "",
+     {"all_reduce,all_to_all", "-b", "64M", "-e", "64M", CHECKED}},
+    {"windows",
+     "collectives in windows, straight to where data is to be",
+     NULL,
+     true,
+     "",
+     {"all_gather,broadcast,all_reduce", "--mapped", "-b", "64K", "-e", "4M", "-f", "64", CHECKED}},
+    {"death", "who waits for a peer that dies is told within a second", prove_death, true, NULL, {NULL}},
+    {"absence", "who waits for a peer that does not come is told at the deadline", prove_absence, true, NULL, {NULL}},
+    {"latency", "time of a small call", NULL, true, "", {"all_reduce", "-b", "8", "-e", "8"}},
+    {"bandwidth", "time of a large call", NULL, true, "", {"all_reduce", "-b", "256M", "-e", "256M", "--place", "out"}},
+};
+
+struct request {
+    const char *output, *point, *only;
+};
+
+enum verdict { WORKS, WRONG, NOT_HERE, N_VERDICTS };
+static const char *const verdicts[N_VERDICTS] = {[WORKS] = "works", [WRONG] = "wrong", [NOT_HERE] = "not here"};
+
+/* ---- a point, in a process of its own ---- */
+
+/* Whoever has something to say prints it; another rank may have been killed meanwhile. */
+static int be_a_point(const struct tutti_device_ops *kind, const char *name)
+{
+    struct prove_finding found = {""};
+    const char *absence = kind->absence();
+    size_t i = 0;
+    while (i < TUTTI_ARRAY_LEN(points) && (strcmp(points[i].name, name) != 0 || !points[i].function)) i++;
+    if (i == TUTTI_ARRAY_LEN(points)) return TUTTI_EXIT_USAGE;
+    if (absence) {
+        printf("%s: %s\n", verdicts[NOT_HERE], absence);
+        return TUTTI_EXIT_OK;
+    }
+    const enum tutti_status status = points[i].function(kind, &found);
+    const enum verdict verdict = status >= 0 ? WORKS : status == TUTTI_ERR_UNSUPPORTED ? NOT_HERE : WRONG;
+    const char *text = status >= 0 ? found.text : tutti_last_error()->text;
+    if (text[0]) printf("%s: %s\n", verdicts[verdict], text);
+    return TUTTI_EXIT_OK;
+}
+
+/* ---- what came of one ---- */
+
+/* The words of the command that tries it; env: of NAME=VALUE. */
+static void words_of(const struct point *point, const char *kind, const char **argv, const char **env, char *option)
+{
+    static const char *const job[] = {"tutti", "run", "-n", "2", "--keep-going", "--", "/proc/self/exe"};
+    static const char *const bench[] = {"tutti", "bench", "-n", "2", "--device"};
+    size_t n = 0;
+    if (point->way) {
+        snprintf(option, 40, "TUTTI_GPU=%s", point->way[0] ? point->way : kind);
+        env[0] = option;
+    }
+    if (!point->function) {
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(bench); i++) argv[n++] = bench[i];
+        argv[n++] = kind;
+        for (size_t i = 0; point->bench[i]; i++) argv[n++] = point->bench[i];
+        return;
+    }
+    for (size_t i = 0; point->has_ranks && i < TUTTI_ARRAY_LEN(job); i++) argv[n++] = job[i];
+    if (n == 0) argv[n++] = "tutti";
+    argv[n++] = "prove", argv[n++] = kind, argv[n++] = "--point", argv[n++] = point->name;
+}
+
+/* Of the output of a function's process: its last line that is a verdict. */
+static bool verdict_read(const char *output, enum verdict *verdict, const char **text)
+{
+    bool found = false;
+    for (const char *line = output; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        for (int v = 0; v < N_VERDICTS; v++) {
+            const size_t n = strlen(verdicts[v]);
+            if (strncmp(line, verdicts[v], n) != 0 || line[n] != ':') continue;
+            *verdict = (enum verdict)v, *text = line + n + 2, found = true;
+        }
+    }
+    return found;
+}
+
+static bool checks(const struct point *point)
+{
+    for (size_t i = 0; point->bench[i]; i++)
+        if (strcmp(point->bench[i], "--check") == 0) return true;
+    return false;
+}
+
+static enum verdict judge(const struct point *point, const struct prove_child *child, char *text, size_t capacity)
+{
+    enum verdict verdict = WRONG;
+    const char *said = NULL;
+    char *copy = strdup(child->output), *last = copy ? prove_last_line(copy) : NULL;
+    if (point->function && verdict_read(child->output, &verdict, &said))
+        snprintf(text, capacity, "%.*s", (int)strcspn(said, "\n"), said);
+    else if (child->is_late)
+        snprintf(text, capacity, "it had not ended after %.0f s", (double)POINT_NS / 1e9);
+    else if (child->status < 0)
+        snprintf(text, capacity, "its process was ended by signal %d", -1 - child->status);
+    else if (!point->function && child->status == 0)
+        verdict = WORKS, snprintf(text, capacity, "%s", checks(point) ? "every value is right" : last ? last : "");
+    else
+        snprintf(text, capacity, "%s", last && last[0] ? last : "it said nothing");
+    free(copy);
+    return verdict;
+}
+
+/* ---- all of them ---- */
+
+static enum verdict prove_one(const struct point *point, const char *kind, FILE *report)
+{
+    const char *argv[2 * WORDS_MOST] = {NULL}, *env[2] = {NULL};
+    char option[40], text[1000];
+    struct prove_child child;
+    enum verdict verdict = WRONG;
+    words_of(point, kind, argv, env, option);
+    printf("  %-10s %s ... ", point->name, point->what), fflush(stdout);
+    if (prove_child_run(argv, env, POINT_NS, &child)) {
+        verdict = judge(point, &child, text, sizeof text);
+    } else {
+        child.output = NULL;
+        snprintf(text, sizeof text, "%s", tutti_last_error()->text);
+    }
+    printf("%s: %s\n", verdicts[verdict], text);
+    fprintf(report, "## %s: %s\n%s: %s\n", point->name, point->what, verdicts[verdict], text);
+    if (env[0]) fprintf(report, "%s ", env[0]);
+    for (size_t i = 0; argv[i]; i++) fprintf(report, "%s ", argv[i]);
+    fprintf(report, "\n%s\n", child.output ? child.output : "");
+    free(child.output);
+    return verdict;
+}
+
+static void facts(FILE *report)
+{
+    static const char *const argv[] = {"tutti", "info", NULL};
+    struct prove_child child;
+    if (!prove_child_run(argv, NULL, POINT_NS, &child)) return;
+    fprintf(report, "%s\n", child.output);
+    free(child.output);
+}
+
+static int prove_all(const struct tutti_device_ops *kind, const struct request *request)
+{
+    uint32_t n[N_VERDICTS] = {0};
+    char own[64];
+    snprintf(own, sizeof own, "tutti-prove-%s.txt", kind->name);
+    const char *path = request->output ? request->output : own, *absence = kind->absence();
+    if (absence) {
+        fprintf(stderr, "tutti prove: not here: %s\n", absence);
+        return TUTTI_EXIT_WRONG;
+    }
+    FILE *report = fopen(path, "w");
+    if (!report) {
+        fprintf(stderr, "tutti prove: %s can not be written; say --output FILE\n", path);
+        return TUTTI_EXIT_WRONG;
+    }
+    fprintf(report, "# tutti %s prove %s\n", TUTTI_VERSION_TEXT, kind->name);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(points); i++)
+        if (!request->only || strcmp(request->only, points[i].name) == 0)
+            n[prove_one(&points[i], kind->name, report)]++;
+    facts(report);
+    fclose(report);
+    printf("%u points work, %u are wrong, %u could not be tried; all that was said is in %s\n", n[WORKS], n[WRONG],
+           n[NOT_HERE], path);
+    return n[WRONG] > 0 ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+}
+
+int tutti_cmd_prove(int argc, char **argv)
+{
+    struct request request = {.output = NULL};
+    const struct tutti_arg args[] = {
+        {"output", 'o', TUTTI_ARG_TEXT, &request.output, "FILE",
+         "where the report goes (default tutti-prove-KIND.txt)"},
+        {"only", 0, TUTTI_ARG_TEXT, &request.only, "POINT", "this point alone"},
+        {"point", 0, TUTTI_ARG_TEXT, &request.point, "POINT",
+         "be the process that tries it (used by tutti prove itself)"},
+    };
+    const struct tutti_args spec = {
+        .command = "tutti prove",
+        .usage = "KIND [options]",
+        .about = "Tries on this machine what can not be proved without its devices (KIND: cuda or xpu), each point in\n"
+                 "processes of its own, in some minutes, and says of each: works, wrong, or not here. Please send the\n"
+                 "report in, above all where something is wrong.",
+        .args = args,
+        .n_args = TUTTI_ARRAY_LEN(args),
+    };
+    int n = 0;
+    const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
+    if (parsed != TUTTI_ARGS_OK) return (int)parsed;
+    if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: cuda or xpu");
+    const struct tutti_device_ops *kind = tutti_device_named(argv[argc - 1]);
+    if (!kind || kind->on_host) return tutti_args_fail(&spec, "'%s' is no kind of devices: cuda, xpu", argv[argc - 1]);
+    return request.point ? be_a_point(kind, request.point) : prove_all(kind, &request);
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A process of this command: its output is read until it ends or its time is up; then it goes with all that it
+ * started. */
+#include "prove.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LOOK_MS 100
+
+static void become(const char *const *argv, const char *const *env, int to)
+{
+    setpgid(0, 0);
+    if (dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0) _exit(127);
+    for (size_t i = 0; env && env[i]; i++) putenv((char *)(uintptr_t)env[i]);
+    execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* Until the other end is closed, or the time is up; what is too much is dropped. */
+static bool read_all(int from, char *output, uint64_t until_ns)
+{
+    size_t n = 0;
+    char rest[4096];
+    for (;;) {
+        struct pollfd ready = {.fd = from, .events = POLLIN};
+        if (tutti_now_ns() >= until_ns) return false;
+        if (poll(&ready, 1, LOOK_MS) <= 0) continue;
+        const bool room = n + 1 < PROVE_OUTPUT;
+        const ssize_t got = read(from, room ? output + n : rest, room ? PROVE_OUTPUT - 1 - n : sizeof rest);
+        if (got <= 0 && errno == EINTR) continue;
+        if (got <= 0) return true;
+        if (room) n += (size_t)got;
+    }
+}
+
+static int end_of(pid_t pid, bool kills)
+{
+    int status = 0;
+    if (kills) kill(-pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+}
+
+bool prove_child_run(const char *const *argv, const char *const *env, uint64_t timeout_ns, struct prove_child *out)
+{
+    int ends[2];
+    out->output = calloc(1, PROVE_OUTPUT);
+    if (!out->output || pipe(ends) < 0) {
+        free(out->output);
+        tutti_fail_errno(TUTTI_ERR_SYSTEM, "no pipe for a child");
+        return false;
+    }
+    const pid_t pid = fork();
+    if (pid == 0) become(argv, env, ends[1]);
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        free(out->output);
+        tutti_fail_errno(TUTTI_ERR_SYSTEM, "fork");
+        return false;
+    }
+    setpgid(pid, pid); /* as the child does: whoever comes first */
+    out->is_late = !read_all(ends[0], out->output, tutti_deadline_ns(timeout_ns));
+    out->status = end_of(pid, out->is_late);
+    close(ends[0]);
+    return true;
+}
+
+char *prove_last_line(char *output)
+{
+    for (;;) {
+        size_t n = strlen(output);
+        while (n > 0 && output[n - 1] == '\n') output[--n] = '\0';
+        char *at = strrchr(output, '\n');
+        if (!at) return output[0] == '#' ? output + n : output;
+        if (at[1] != '#') return at + 1;
+        *at = '\0';
+    }
+}
