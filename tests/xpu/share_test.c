@@ -123,6 +123,7 @@ static void exports(struct side *side)
     for (int i = 0; i < 1000 && n_descriptors() != before; i++) tutti_sleep_ns(TUTTI_NS_PER_MS); /* of who has asked */
     CHECK(n_descriptors() == before);
     meet(side);
+    meet(side); /* who asks has an answer */
     tutti_xpu_free(side->device, memory);
 }
 
@@ -146,6 +147,7 @@ static void imports(struct side *side)
     /* The offer was withdrawn. */
     CHECK(tutti_xpu_import_memory(side->device, offer.handle, (void **)&again) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "can not be had: it is not there (any more)"));
+    meet(side);
 }
 
 static void test_there_and_back(void **state)

@@ -185,6 +185,7 @@ static int receive(int peer)
     struct iovec byte = {&known, 1};
     struct msghdr message = {
         .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.room};
+    errno = ECONNRESET; /* unless it says more */
     if (recvmsg(peer, &message, MSG_CMSG_CLOEXEC) != 1) return -1;
     const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
     if (known && head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
