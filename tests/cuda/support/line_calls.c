@@ -214,9 +214,11 @@ void line_call_launch(const struct line_call *call, uint32_t r)
     char reducer[32] = "move";
     if (!moves(spec))
         snprintf(reducer, sizeof reducer, "%s%s", tutti_dtype_name(spec->dtype), spec->fast ? "_sum" : "");
-    const bool two = strcmp(spec->protocol, "sentinel2") == 0;
-    rig_launch(call->rig, r, rig_kernel(call->rig, r, spec->protocol, reducer), call->blocks, spec->threads,
-               two ? (const void *)&side->two_shot : &side->exchange);
+    void *kernel = rig_kernel(call->rig, r, spec->protocol, reducer);
+    if (strcmp(spec->protocol, "sentinel2") == 0)
+        rig_launch(call->rig, r, kernel, call->blocks, spec->threads, &side->two_shot);
+    else
+        rig_launch(call->rig, r, kernel, call->blocks, spec->threads, &side->exchange);
 }
 
 static void complain(const struct line_call *call, uint32_t r, const char *where, size_t at)

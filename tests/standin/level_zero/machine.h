@@ -41,6 +41,7 @@ XPU_IS(uint32_t, xpu_blocks, (), cuda_standin_current->blocks)
 XPU_IS(void, xpu_sync, (), cuda_standin_sync_block())
 XPU_IS(void, xpu_sync_all, (), cuda_standin_sync_block())
 XPU_IS(void, xpu_local_or, (uint32_t * p, uint32_t bits), (void)__atomic_fetch_or(p, bits, __ATOMIC_RELAXED))
+XPU_IS(void, xpu_local_min, (uint32_t * p, uint32_t v), (void)(*p = v < *p ? v : *p))
 XPU_IS(void, xpu_local_max, (uint32_t * p, uint32_t v), (void)(*p = v > *p ? v : *p)) /* fibers take turns */
 XPU_IS(void, xpu_spin, (), cuda_standin_yield())
 

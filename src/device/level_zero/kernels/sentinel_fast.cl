@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define BODY "oneshot_body.clh"
+#define PROTOCOL sentinel
+#define WIRE WIRE_ONES4
+#include "each_fast.clh"
