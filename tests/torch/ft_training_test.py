@@ -4,6 +4,7 @@ buckets, samplers, futures with deadlines, a parameter server."""
 
 from __future__ import annotations
 
+import os
 import threading
 import unittest
 from datetime import timedelta
@@ -225,6 +226,12 @@ class Parts(unittest.TestCase):
             pg.broadcast_one(data, root=0).wait()
             self.assertEqual(data.item(), value + 23)
             pg.shutdown()
+        server.shutdown()
+        with mock.patch.dict(os.environ, {"TUTTI_SECRET": "sesame"}):
+            server = Adding(port=0)
+            Adding.new_session(server.address()).shutdown()
+        with ranks.raises(RuntimeError, "401 who asks has to know the job's secret"):
+            Adding.new_session(server.address())
         server.shutdown()
 
     def test_a_call_that_is_over(self) -> None:

@@ -38,6 +38,7 @@ from .meeting import ReconfigureOptions
 from .process_group import MINUTE, ProcessGroup, ProcessGroupTutti
 from .recovery import Recovery
 from .timeouts import Timeouts
+from .trust import listening_host
 from .user_state import UserState
 from .utils import current_stream, get_stream_context, synchronize
 from .work import _DummyWork
@@ -190,8 +191,8 @@ class Manager(UserState):
             self._manager = ManagerServer(
                 replica_id=full_id,
                 lighthouse_addr=lighthouse_addr or os.environ["TORCHFT_LIGHTHOUSE"],
-                hostname=hostname,
-                bind=f"[::]:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
+                hostname=listening_host() or hostname,
+                bind=f"{listening_host() or '[::]'}:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
                 store_addr=f"{host}:{store_port}",
                 world_size=self._group_world_size,
                 heartbeat_interval=heartbeat_interval,

@@ -33,7 +33,7 @@ from .. import _C, dist2, registration
 from .compatible import with_torchft
 from .meeting import Place, ReconfigureOptions, meeting_store, place_among, served_port, split_address
 from .meeting import place_among as _rendezvous  # noqa: F401  its name in torchft's module
-from .trust import own_name
+from .trust import own_name, url_host
 from .work import _DummyWork
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def get_reconfigure_handle(self) -> str:
         """What the others need to find this one: who it is, and where its process's store is."""
-        return json.dumps({"id": self._handle_id(), "store": f"{own_name()}:{served_port()}",
+        return json.dumps({"id": self._handle_id(), "store": f"{url_host(own_name())}:{served_port()}",
                            "global_rank": self._global_rank, "generation": self._generation})
 
     def reconfigure(self, opts: ReconfigureOptions) -> Work:

@@ -56,6 +56,10 @@ def own_name() -> str:
     return _address_of(_C.option("interface")[0]) or socket.gethostname()
 
 
+def url_host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
+
+
 def _address_of(interface: str) -> str:
     """Of an interface by name, or by address; "": of none."""
     if not interface:

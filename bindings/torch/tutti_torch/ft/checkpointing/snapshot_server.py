@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Tuple, Type
 
 import torch
 
-from ..trust import Token, listening_host, own_name
+from ..trust import Token, listening_host, own_name, url_host
 from .stream import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,7 @@ class SnapshotServer:
         self._thread.start()
 
     def address(self) -> str:
-        name = own_name()
-        host = f"[{name}]" if ":" in name else name
-        return f"http://{host}:{self._server.server_address[1]}/checkpoint/"
+        return f"http://{url_host(own_name())}:{self._server.server_address[1]}/checkpoint/"
 
     def offer(self, step: int, snapshot: Snapshot) -> None:
         with self._changed:
