@@ -30,7 +30,7 @@ except ImportError:
 
 from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti, WorldSizeMode
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
-from tutti_torch.ft.coordination import LighthouseServer
+from tutti_torch.ft.coordination import LighthouseClient, LighthouseServer
 from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
 from tutti_torch.ft.manager import number_at_end
 from tutti_torch.ft.process_group import FakeProcessGroupWrapper, ManagedProcessGroup
@@ -273,6 +273,19 @@ class Train(unittest.TestCase):
 
             on_threads(2, body)
 
+    def test_a_future_that_fails(self) -> None:
+        """Is its default, and the step is void."""
+        with lighthouse() as address:
+            group = Group(0, address)
+            group.manager.start_quorum()
+            future: torch.futures.Future = torch.futures.Future()
+            wrapped = group.manager.wrap_future(future, 7)
+            future.set_exception(RuntimeError("injected"))
+            self.assertEqual(wrapped.wait(), 7)
+            self.assertIn("injected", str(group.manager.errored()))
+            self.assertFalse(group.manager.should_commit())
+            group.end()
+
     def test_a_state_that_can_not_travel(self) -> None:
         """Ends training with a sentence, not every step without one."""
         with lighthouse(2) as address:
@@ -330,7 +343,7 @@ class Train(unittest.TestCase):
                 fragments = [group.model[0], group.model[2]]
                 outer = torch.optim.SGD(group.model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
                 with DiLoCo(group.manager, fragments, group.plain, outer, sync_every=4, fragment_sync_delay=1,
-                            use_bucketization=True) as diloco:
+                            fragment_update_alpha=0.25, use_bucketization=True) as diloco:
                     for _ in range(8):
                         group.plain.zero_grad()
                         group.loss(group.model).backward()
@@ -343,6 +356,22 @@ class Train(unittest.TestCase):
         alike([one[0], other[0]])
         alike([one[1], other[1]])
         self.assertLess(one[1].abs().max().item(), 10)
+
+
+class Told(unittest.TestCase):
+    def test_what_a_lighthouse_tells(self) -> None:
+        """Its settings, and which groups it hears no more."""
+        with lighthouse(heartbeat_timeout_ms=300) as address:
+            client = LighthouseClient(address, TIMEOUT)
+            config = client.get_config()
+            self.assertEqual((config["min_replicas"], config["heartbeat_timeout_ms"]), ("1", "300"))
+            failures = client.subscribe_failures(TIMEOUT)
+            with ranks.raises(TimeoutError, "no failure was told"):
+                next(client.subscribe_failures(timedelta(milliseconds=50)))
+            client.heartbeat("silent")
+            self.assertEqual(next(failures).replica_id, "silent")
+            threading.Timer(0.3, failures.close).start()
+            self.assertEqual(list(failures), [])
 
 
 class Words(unittest.TestCase):

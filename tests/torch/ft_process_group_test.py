@@ -196,6 +196,7 @@ class Threads(unittest.TestCase):
 
     def test_who_does_not_come(self) -> None:
         pg = ProcessGroupTutti(timeout=LONG)
+        self.assertTrue(pg.supports_reconfigure)
         with ranks.raises(RuntimeError, "imed out", "timeout after 50ms"):
             self.wait_for_nobody(pg)
         reconfigure(pg, 2, [pg.get_reconfigure_handle()])

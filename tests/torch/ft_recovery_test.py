@@ -28,6 +28,7 @@ from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 import ranks
 from comms_support import on_threads
 from ft_process_group_test import LONG, Meeting, reconfigure
+from tutti_torch import _C
 from tutti_torch.ft import trust
 from tutti_torch.ft.checkpointing import snapshot_server
 from tutti_torch.ft.checkpointing._rwlock import RWLock
@@ -192,6 +193,16 @@ class Stream(unittest.TestCase):
             Incoming(b"TUTTIFT\x01" + snapshot.header[8:])
         with ranks.raises(DamagedError, "no state of tutti_torch.ft"):
             Incoming(b"\x80\x04something" + bytes(100))
+
+    def test_crc(self) -> None:
+        data = random.Random(2).randbytes(1000)
+        for tables in (False, True):
+            self.assertEqual(_C.crc32c(b"123456789", tables=tables), 0xE3069283)
+            for first, end in ((0, 0), (0, 1000), (3, 14), (1, 998)):
+                whole = _C.crc32c(data[first:end], tables=tables)
+                parts = _C.crc32c(data[first + 5 : end], _C.crc32c(data[first : min(first + 5, end)]), tables=tables)
+                self.assertEqual(parts, whole)
+                self.assertEqual(_C.crc32c(data[first:end], tables=not tables), whole)
 
     def test_headers_that_lie(self) -> None:
         """Whole, by their sum, but not what a snapshot has."""

@@ -8,7 +8,9 @@
 
 #include <tutti/ft.h>
 
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <vector>
 
@@ -71,10 +73,22 @@ template <typename T, void (*close)(T *)> struct Server {
 };
 using LighthouseServer = Server<tutti_ft_lighthouse, tutti_ft_lighthouse_close>;
 using ManagerServer = Server<tutti_ft_manager, tutti_ft_manager_close>;
+using OwnedLighthouseClient = Owned<tutti_ft_lighthouse_client, tutti_ft_lighthouse_client_close>;
 struct LighthouseClient {
     std::string addr;
     Duration connect_timeout;
-    Owned<tutti_ft_lighthouse_client, tutti_ft_lighthouse_client_close> client;
+    std::shared_ptr<OwnedLighthouseClient> client; /* failures need it, too */
+};
+struct FailureNotification {
+    std::string replica_id;
+};
+/* An iterator that another thread may close. */
+struct FailureStream {
+    std::shared_ptr<OwnedLighthouseClient> client; /* first: it goes last */
+    std::optional<Duration> timeout;               /* of each notification */
+    std::atomic<bool> closed{false};
+    std::mutex mutex; /* of what follows */
+    Owned<tutti_ft_failures, tutti_ft_failures_close> failures;
 };
 struct ManagerClient {
     Owned<tutti_ft_client, tutti_ft_client_close> client;
@@ -194,7 +208,7 @@ std::unique_ptr<LighthouseClient> lighthouse_client(const std::string &addr, Dur
     auto client = std::make_unique<LighthouseClient>();
     client->addr = addr;
     client->connect_timeout = connect_timeout;
-    client->client.reset(made);
+    client->client = std::make_shared<OwnedLighthouseClient>(made);
     return client;
 }
 
@@ -232,13 +246,80 @@ Quorum lighthouse_quorum(LighthouseClient &self, const std::string &replica_id, 
     member.world_size = world_size.value_or(0);
     member.shrink_only = shrink_only.value_or(false);
     without_gil(
-        [&] { return tutti_ft_lighthouse_client_quorum(self.client.get(), &member, nanoseconds_of(timeout), &read); });
+        [&] { return tutti_ft_lighthouse_client_quorum(self.client->get(), &member, nanoseconds_of(timeout), &read); });
     const std::unique_ptr<tutti_ft_quorum, decltype(&tutti_ft_quorum_free)> owned(read, tutti_ft_quorum_free);
     return quorum_of(*read);
 }
 
+std::unordered_map<std::string, std::string> lighthouse_config(LighthouseClient &self, Duration timeout)
+{
+    tutti_ft_settings *read = nullptr;
+    std::unordered_map<std::string, std::string> config;
+
+    without_gil(
+        [&] { return tutti_ft_lighthouse_client_settings(self.client->get(), nanoseconds_of(timeout), &read); });
+    const std::unique_ptr<tutti_ft_settings, decltype(&tutti_ft_settings_free)> owned(read, tutti_ft_settings_free);
+    for (uint32_t i = 0; i < read->n; i++) config[read->list[i].name] = read->list[i].value;
+    return config;
+}
+
+std::unique_ptr<FailureStream> lighthouse_failures(LighthouseClient &self, std::optional<Duration> timeout)
+{
+    tutti_ft_failures *made = nullptr;
+
+    without_gil([&] { return tutti_ft_failures_open(self.client->get(), &made); });
+    auto stream = std::make_unique<FailureStream>();
+    stream->client = self.client;
+    stream->timeout = timeout;
+    stream->failures.reset(made);
+    return stream;
+}
+
+/* In slices, between which a signal, or another thread, may end it. */
+FailureNotification next_failure(FailureStream &self)
+{
+    constexpr auto slice = std::chrono::milliseconds(100);
+    const auto begun = std::chrono::steady_clock::now();
+
+    for (;;) {
+        char *name = nullptr;
+        tutti_status status = TUTTI_ERR_TIMEOUT;
+        {
+            const py::gil_scoped_release release;
+            const std::lock_guard<std::mutex> lock(self.mutex);
+            if (!self.closed) status = tutti_ft_failures_next(self.failures.get(), nanoseconds_of(slice), &name);
+        }
+        if (self.closed) throw py::stop_iteration();
+        const std::unique_ptr<char, decltype(&free)> owned(name, free);
+        if (status >= 0) return FailureNotification{name};
+        if (status != TUTTI_ERR_TIMEOUT || (self.timeout && std::chrono::steady_clock::now() - begun > *self.timeout))
+            check_ft(status);
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    }
+}
+
+void close_failures(FailureStream &self)
+{
+    self.closed = true;
+    const py::gil_scoped_release release;
+    const std::lock_guard<std::mutex> lock(self.mutex);
+    const py::gil_scoped_acquire acquire; /* its end lets go of it again */
+    self.failures.reset();
+}
+
+void define_failures(py::module_ &module)
+{
+    py::class_<FailureNotification>(module, "FailureNotification")
+        .def_readonly("replica_id", &FailureNotification::replica_id);
+    py::class_<FailureStream>(module, "FailureStream")
+        .def("__iter__", [](const py::object &self) { return self; })
+        .def("__next__", &next_failure)
+        .def("close", &close_failures);
+}
+
 void define_lighthouse(py::module_ &module)
 {
+    define_failures(module);
     py::class_<LighthouseServer>(module, "LighthouseServer")
         .def(py::init(&lighthouse_open), py::arg("bind"), py::arg("min_replicas"),
              py::arg("join_timeout_ms") = py::none(), py::arg("quorum_tick_ms") = py::none(),
@@ -256,11 +337,13 @@ void define_lighthouse(py::module_ &module)
             "heartbeat",
             [](LighthouseClient &self, const std::string &replica_id, Duration timeout) {
                 without_gil([&] {
-                    return tutti_ft_lighthouse_client_heartbeat(self.client.get(), replica_id.c_str(),
+                    return tutti_ft_lighthouse_client_heartbeat(self.client->get(), replica_id.c_str(),
                                                                 nanoseconds_of(timeout));
                 });
             },
-            py::arg("replica_id"), py::arg("timeout") = Duration(std::chrono::seconds(5)));
+            py::arg("replica_id"), py::arg("timeout") = Duration(std::chrono::seconds(5)))
+        .def("get_config", &lighthouse_config, py::arg("timeout") = Duration(std::chrono::seconds(5)))
+        .def("subscribe_failures", &lighthouse_failures, py::arg("timeout") = py::none());
 }
 
 /* ---- the manager ---- */

@@ -159,6 +159,7 @@ PYBIND11_MODULE(_C, module)
     define_stores(module);
     define_quantised(module);
     module.def("tutti_version", &tutti_version_text);
+    tutti_torch::define_crc(module);
     module.def("option", &option, py::arg("name"));
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());

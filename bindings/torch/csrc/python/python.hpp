@@ -36,6 +36,8 @@ void define_comms_persistent(py::module_ &module, CommClass &comm);
 void define_comms_backends(py::module_ &module);
 /* tutti_torch._C.hooks: what can be hung on communicators. */
 void define_hooks(py::module_ &module);
+/* tutti_torch._C.crc32c. */
+void define_crc(py::module_ &module);
 /* tutti_torch._C.ft: torchft's servers and clients. */
 void define_ft(py::module_ &module);
 

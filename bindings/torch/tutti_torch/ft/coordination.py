@@ -16,6 +16,8 @@ import tutti_torch  # noqa: F401  the compiled part is checked before it is load
 from .._C import ft as _ft
 
 __all__ = [
+    "FailureNotification",
+    "FailureStream",
     "LighthouseClient",
     "LighthouseServer",
     "ManagerClient",

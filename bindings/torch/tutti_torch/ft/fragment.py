@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 import torch
 from torch import nn, optim
 from torch.distributed.distributed_c10d import Work
-from torch.distributed.tensor import DTensor
 
 from .buckets import reduce_packed
-from .utils import current_stream, get_stream_context, new_stream
+from .utils import current_stream, get_stream_context, is_dtensor, new_stream
 
 if TYPE_CHECKING:
     from .manager import Manager
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself, or this rank's shard of it; the memory is shared."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_dtensor(tensor) else tensor
 
 
 def extract_local_tensor(t: torch.Tensor) -> torch.Tensor:
@@ -31,9 +30,9 @@ def extract_local_tensor(t: torch.Tensor) -> torch.Tensor:
 
 def like(tensor: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     """The local tensor as a part of one that is distributed as the other is."""
-    if not isinstance(tensor, DTensor):
+    if not is_dtensor(tensor):
         return local
-    return DTensor.from_local(local, tensor.device_mesh, tensor.placements, shape=tensor.shape,
+    return type(tensor).from_local(local, tensor.device_mesh, tensor.placements, shape=tensor.shape,
                               stride=tensor.stride())
 
 

@@ -186,13 +186,14 @@ class Manager(UserState):
                                timeout=max(MINUTE, self._timeouts.connect))  # other ranks may be starting
         self._manager: Optional[ManagerServer] = None
         if self._group_rank == 0:
+            alone = listening_host()
             own = str(uuid.uuid4())  # a group that was restarted is another one
             full_id = f"{self._replica_id}:{own}" if self._replica_id else own
             self._manager = ManagerServer(
                 replica_id=full_id,
                 lighthouse_addr=lighthouse_addr or os.environ["TORCHFT_LIGHTHOUSE"],
-                hostname=listening_host() or hostname,
-                bind=f"{listening_host() or '[::]'}:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
+                hostname=alone or hostname,
+                bind=f"{alone or '[::]'}:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
                 store_addr=f"{host}:{store_port}",
                 world_size=self._group_world_size,
                 heartbeat_interval=heartbeat_interval,

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams of whatever accelerator is there, or of none."""
+"""Streams of whatever accelerator is there, or of none; what a tensor is."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import ContextManager, Optional
+import sys
+from typing import Any, ContextManager, Optional
 
 import torch
 
@@ -33,3 +34,9 @@ def synchronize() -> None:
     stream = current_stream()
     if stream is not None:
         stream.synchronize()
+
+
+def is_dtensor(value: Any) -> bool:
+    """Imports nothing: what DTensors need takes a second, by which a group that comes back would be later, and where
+    nobody has imported it there is none."""
+    return isinstance(value, getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ()))

@@ -13,15 +13,15 @@ from typing import Any, Callable, Deque, List, Optional, Tuple, TypeVar, Union
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 
+from ..utils import is_dtensor
 from .stream import PIECE, PREFIX, DamagedError, Incoming, Snapshot, parse_header
 from .transport import CheckpointTransport
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-TAG_SIZES, TAG_HEADER, TAG_PAYLOAD, TAG_DONE = 1, 2, 3, 4
+TAG_SIZES, TAG_HEADER, TAG_PAYLOAD, TAG_CRC, TAG_DONE = 1, 2, 3, 4, 5
 AHEAD = 4  # pieces that are received while one is looked at
 
 
@@ -59,7 +59,7 @@ class PGTransport(CheckpointTransport[T]):
         self._finish_sending()
         self._check_in_step()
         memory, self._spare = self._spare, None
-        snapshot = Snapshot(state_dict, self._allow_pickle, memory, step)
+        snapshot = Snapshot(state_dict, self._allow_pickle, memory, step, crcs_beside=True)
         if not self.background:
             return self._send(dst_ranks, step, snapshot, deadline)
         self._sending = threading.Thread(target=self._send_quietly, args=(dst_ranks, step, snapshot, deadline),
@@ -105,13 +105,18 @@ class PGTransport(CheckpointTransport[T]):
         begun = time.monotonic()
         header = torch.frombuffer(bytearray(snapshot.header), dtype=torch.uint8)
         sizes = torch.tensor([step, header.numel(), snapshot.payload.numel()], dtype=torch.int64)
-        parts: List[Tuple[torch.Tensor, int]] = [(sizes, TAG_SIZES), (header, TAG_HEADER)]
-        parts += [(piece, TAG_PAYLOAD) for piece in snapshot.payload.split(PIECE) if piece.numel()]
         works: Deque[Any] = deque()
-        for part, tag in parts:  # to all receivers side by side
+
+        def send(part: torch.Tensor, tag: int) -> None:  # to all receivers side by side
             works.extend(self._pg.send([part], rank, tag) for rank in dst_ranks)
-            while len(works) > AHEAD * len(dst_ranks):
+            while len(works) > 2 * AHEAD * len(dst_ranks):
                 wait(works.popleft(), deadline)
+
+        send(sizes, TAG_SIZES)
+        send(header, TAG_HEADER)
+        for number, piece in enumerate(snapshot.pieces()):
+            send(piece, TAG_PAYLOAD)
+            send(torch.tensor([snapshot.crc(number)]), TAG_CRC)  # while the piece is on its way
         done = [torch.zeros(1, dtype=torch.int64) for _ in dst_ranks]  # a small message is sent before it has arrived
         works.extend(self._pg.recv([word], rank, TAG_DONE) for word, rank in zip(done, dst_ranks))
         for work in works:
@@ -144,7 +149,8 @@ class PGTransport(CheckpointTransport[T]):
         header_bytes = header.numpy().tobytes()
         if parse_header(header_bytes)[0] != n_payload:
             raise DamagedError(f"rank {src_rank} announces {n_payload} bytes, and its header another number")
-        incoming = Incoming(header_bytes, self._allow_pickle, self._state_dict and self._state_dict())
+        incoming = Incoming(header_bytes, self._allow_pickle, self._state_dict and self._state_dict(),
+                            crcs_beside=True)
         if incoming.step != step:
             raise DamagedError(f"rank {src_rank} sends a state of step {incoming.step}, not {step}")
         self._receive(incoming, src_rank, deadline)
@@ -155,11 +161,12 @@ class PGTransport(CheckpointTransport[T]):
         return incoming.state()
 
     def _receive(self, incoming: Incoming, src_rank: int, deadline: float) -> None:
-        flying: Deque[Tuple[int, torch.Tensor, bool, Any]] = deque()
+        flying: Deque[Tuple[int, torch.Tensor, bool, torch.Tensor, List[Any]]] = deque()
 
-        def finish(number: int, data: torch.Tensor, elsewhere: bool, work: Any) -> None:
-            wait(work, deadline)
-            incoming.check(number, data)
+        def finish(number: int, data: torch.Tensor, elsewhere: bool, crc: torch.Tensor, works: List[Any]) -> None:
+            for work in works:
+                wait(work, deadline)
+            incoming.check(number, data, int(crc))
             if elsewhere:
                 incoming.store(number, data)
             if self._progress is not None:
@@ -169,7 +176,9 @@ class PGTransport(CheckpointTransport[T]):
             own = incoming.memory_of(piece)
             first, end = incoming.range_of(piece)
             data = torch.empty(end - first, dtype=torch.uint8) if own is None else own
-            flying.append((piece, data, own is None, self._pg.recv([data], src_rank, TAG_PAYLOAD)))
+            crc = torch.zeros(1, dtype=torch.int64)
+            works = [self._pg.recv([data], src_rank, TAG_PAYLOAD), self._pg.recv([crc], src_rank, TAG_CRC)]
+            flying.append((piece, data, own is None, crc, works))
             if len(flying) > AHEAD:
                 finish(*flying.popleft())
         while flying:
@@ -180,7 +189,7 @@ class PGTransport(CheckpointTransport[T]):
             return state
 
         def moved(tensor: torch.Tensor) -> torch.Tensor:
-            return tensor if isinstance(tensor, DTensor) else tensor.to(self._device)
+            return tensor if is_dtensor(tensor) else tensor.to(self._device)
 
         return torch.utils._pytree.tree_map_only(torch.Tensor, moved, state)
 

@@ -5,12 +5,12 @@
     8 bytes    of the header
     8 bytes    of the payload
     4 bytes    CRC-32 of the header
-    header     JSON: the step, the tree of the state (plain.py), the tensors (type, shape, strides, place), and a CRC
-               for each piece
+    header     JSON: the step, the tree of the state (plain.py), the tensors (type, shape, strides, place), and a
+               CRC-32C for each piece
     payload    each tensor at a multiple of 64
 
-Pieces of the payload can be fetched from anywhere in any order: each has a CRC-32 of its own, by which a piece that was
-damaged, or belongs elsewhere, is told before it is believed."""
+Pieces of the payload can be fetched from anywhere in any order: each has a CRC-32C of its own, by which a piece that
+was damaged, or belongs elsewhere, is told before it is believed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import json
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
-from torch.distributed.tensor import DTensor
 
-from .dtensors import dtensor, read_spec, write_spec
+from ... import _C
+from ..utils import is_dtensor
 from .memory import fresh
 from .plain import Packer, Unpacker, dtype_of
 
@@ -37,7 +37,7 @@ FIELDS = {"step", "tree", "tensors", "piece", "crcs"}  # of the header
 
 def _crc_of(piece: torch.Tensor, number: int) -> int:
     """Of the piece's place and its bytes."""
-    return zlib.crc32(memoryview(piece.numpy()), zlib.crc32(number.to_bytes(8, "little")))
+    return _C.crc32c(memoryview(piece.numpy()), _C.crc32c(number.to_bytes(8, "little")))
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,24 +75,33 @@ class Entry:
 
 class Snapshot:
     """A state as it is now, copied: what becomes of the tensors afterwards does not matter. `memory`: of a snapshot
-    that nobody needs any more. `step`: of which it is the state."""
+    that nobody needs any more. `step`: of which it is the state. `crcs_beside`: the header has none, as each is told
+    with its piece, so that the first piece need not wait for the last one's."""
 
     def __init__(self, state: Any, allow_pickle: bool = False, memory: Optional[torch.Tensor] = None,
-                 step: int = 0) -> None:
+                 step: int = 0, crcs_beside: bool = False) -> None:
         self._sources: List[torch.Tensor] = []
         self.entries: List[Entry] = []
         self._known: Dict[Tuple[Any, ...], int] = {}
         self._end = 0
         tree = Packer(self._word_of, allow_pickle).pack(state)
         self.payload = self._copied(memory)
-        crcs = [_crc_of(piece, number) for number, piece in enumerate(self.payload.split(PIECE))] if self._end else []
+        crcs = [] if crcs_beside else [_crc_of(piece, number) for number, piece in enumerate(self.pieces())]
         text = json.dumps({"step": step, "tree": tree, "tensors": [entry.words() for entry in self.entries],
                            "piece": PIECE, "crcs": crcs}, separators=(",", ":")).encode()
         self.header = PREFIX.pack(MAGIC, len(text), self._end, zlib.crc32(text)) + text
         self._sources = []
 
+    def pieces(self) -> Sequence[torch.Tensor]:
+        return self.payload.split(PIECE) if self._end else ()
+
+    def crc(self, number: int) -> int:
+        return _crc_of(self.payload[number * PIECE : (number + 1) * PIECE], number)
+
     def _word_of(self, tensor: torch.Tensor) -> List[Any]:
-        if isinstance(tensor, DTensor):
+        if is_dtensor(tensor):
+            from .dtensors import write_spec
+
             return ["D", self._entry_of(tensor.to_local()), write_spec(tensor)]
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
             raise TypeError(f"a tensor of {tensor.dtype} on {tensor.device} with layout {tensor.layout} can not "
@@ -134,15 +143,16 @@ class DamagedError(RuntimeError):
 
 class Incoming:
     """A state that comes: made from its header, filled piece by piece, by several threads if need be. `into`: a state
-    whose tensors are filled where they fit in type, shape and strides; what does not fit is made anew."""
+    whose tensors are filled where they fit in type, shape and strides; what does not fit is made anew. `crcs_beside`:
+    as the snapshot's."""
 
-    def __init__(self, header: bytes, allow_pickle: bool = False, into: Any = None) -> None:
+    def __init__(self, header: bytes, allow_pickle: bool = False, into: Any = None, crcs_beside: bool = False) -> None:
         self.header = header
         self.n_bytes, words = parse_header(header)
         self.step, self._tree, self._crcs = words["step"], words["tree"], words["crcs"]
         self._allow_pickle = allow_pickle
         self.entries = [self._entry(word) for word in words["tensors"]]
-        if words["piece"] != PIECE or len(self._crcs) != self.n_pieces:
+        if words["piece"] != PIECE or len(self._crcs) != (0 if crcs_beside else self.n_pieces):
             raise DamagedError(f"the state is damaged: {len(self._crcs)} CRCs of {self.n_pieces} pieces")
         self.missing = set(range(self.n_pieces))  # whoever fills it takes out what has been checked and stored
         self.aim(into)
@@ -189,9 +199,9 @@ class Incoming:
         first, end = self.range_of(piece)
         return None if self.payload is None else self.payload[first:end]
 
-    def check(self, piece: int, data: torch.Tensor) -> None:
-        """Raises DamagedError unless it is what was sent."""
-        if _crc_of(data, piece) != self._crcs[piece]:
+    def check(self, piece: int, data: torch.Tensor, crc: Optional[int] = None) -> None:
+        """Raises DamagedError unless it is what was sent. `crc`: that came beside it."""
+        if _crc_of(data, piece) != (self._crcs[piece] if crc is None else crc):
             raise DamagedError(f"piece {piece} of {self.n_pieces} was damaged on its way")
 
     def store(self, piece: int, data: torch.Tensor) -> None:
@@ -227,6 +237,8 @@ class Incoming:
             if number not in made:
                 made[number] = self._tensor(number)
             if word[0] == "D":
+                from .dtensors import dtensor, read_spec
+
                 return dtensor(made[number], read_spec(word[2]))
             return made[number].requires_grad_(True) if word[2] and not made[number].requires_grad else made[number]
 
@@ -269,7 +281,7 @@ def _targets(tree: Any, into: Any, n: int) -> List[Optional[torch.Tensor]]:
         if type(word) is not list or value is None:
             return
         if word[0] in ("T", "D") and isinstance(value, torch.Tensor):
-            local = value.to_local() if isinstance(value, DTensor) else value
+            local = value.to_local() if is_dtensor(value) else value
             if type(word[1]) is int and 0 <= word[1] < n:
                 found[word[1]] = local.detach()
         elif word[0] in ("d", "o") and isinstance(value, dict):
