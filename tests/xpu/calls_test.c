@@ -84,10 +84,11 @@ static void test_streams(void **state)
 {
     enum { ROUNDS = 200 };
     _Atomic int calls = 0;
-    void *first, *second, *event, *from, *to, *memory, *word = NULL;
+    void *first, *second, *event, *from, *to, *memory, *other_memory, *word = NULL;
     double us = -1;
     (void)state;
     OK(tutti_xpu_alloc(device, N, &memory));
+    OK(tutti_xpu_alloc(device, N, &other_memory));
     OK(tutti_xpu_alloc_host(device, sizeof(uint32_t), &word));
     OK(tutti_xpu_stream_create(device, &first));
     OK(tutti_xpu_stream_create(device, &second));
@@ -103,7 +104,7 @@ static void test_streams(void **state)
         OK(tutti_xpu_event_record(device, event, first));
         OK(tutti_xpu_stream_wait(device, second, event));
         OK(tutti_xpu_stream_wait(device, NULL, event));
-        OK(tutti_xpu_copy(device, memory, memory, N, second));
+        OK(tutti_xpu_copy(device, other_memory, other_memory, N, second));
     }
     atomic_store((_Atomic uint32_t *)word, 1);
     OK(tutti_xpu_event_record(device, to, second));
@@ -117,7 +118,7 @@ static void test_streams(void **state)
     }
     tutti_xpu_event_destroy(device, event), tutti_xpu_event_destroy(device, from), tutti_xpu_event_destroy(device, to);
     tutti_xpu_stream_destroy(device, first), tutti_xpu_stream_destroy(device, second);
-    tutti_xpu_free(device, memory), tutti_xpu_free_host(device, word);
+    tutti_xpu_free(device, memory), tutti_xpu_free(device, other_memory), tutti_xpu_free_host(device, word);
 }
 
 /* Raw handles of a program: a command list, and a queue, whose calls become lists of their own. */

@@ -51,13 +51,49 @@ template <class T> static inline T *xpu_standin_at(uint64_t at)
     if (__builtin_expect(at % alignof(T) != 0, 0)) cuda_standin_fatal("misaligned address %p", (void *)at);
     return reinterpret_cast<T *>(at);
 }
+/* The thread sanitizer knows no fences: under it a load of a word acquires, a store after a fence releases, and fences
+ * synchronize with one another. */
+#if defined(__SANITIZE_THREAD__)
+#define XPU_STANDIN_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define XPU_STANDIN_TSAN 1
+#endif
+#endif
+#ifdef XPU_STANDIN_TSAN
+inline uint32_t xpu_standin_fences;
+template <class T> static inline T xpu_standin_load(uint64_t at)
+{
+    return __atomic_load_n(xpu_standin_at<T>(at), __ATOMIC_ACQUIRE);
+}
+template <class T> static inline void xpu_standin_store(uint64_t at, T v)
+{
+    if (cuda_standin_current->fenced)
+        __atomic_store_n(xpu_standin_at<T>(at), v, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n(xpu_standin_at<T>(at), v, __ATOMIC_RELAXED);
+}
+static inline void xpu_fence()
+{
+    __atomic_fetch_add(&xpu_standin_fences, 1, __ATOMIC_ACQ_REL);
+    cuda_standin_current->fenced = true;
+}
+#else
+template <class T> static inline T xpu_standin_load(uint64_t at)
+{
+    return __atomic_load_n(xpu_standin_at<T>(at), __ATOMIC_RELAXED);
+}
+template <class T> static inline void xpu_standin_store(uint64_t at, T v)
+{
+    __atomic_store_n(xpu_standin_at<T>(at), v, __ATOMIC_RELAXED);
+}
+XPU_IS(void, xpu_fence, (), __atomic_thread_fence(__ATOMIC_ACQ_REL))
+#endif
 #define XPU_STANDIN_WORD(bits)                                                                                         \
-    XPU_IS(uint##bits##_t, xpu_load_u##bits, (uint64_t at),                                                            \
-           __atomic_load_n(xpu_standin_at<uint##bits##_t>(at), __ATOMIC_RELAXED))                                      \
+    XPU_IS(uint##bits##_t, xpu_load_u##bits, (uint64_t at), xpu_standin_load<uint##bits##_t>(at))                      \
     XPU_IS(uint##bits##_t, xpu_host_load_u##bits, (uint64_t at),                                                       \
            __atomic_load_n(xpu_standin_at<uint##bits##_t>(at), __ATOMIC_ACQUIRE))                                      \
-    XPU_IS(void, xpu_store_u##bits, (uint64_t at, uint##bits##_t v),                                                   \
-           __atomic_store_n(xpu_standin_at<uint##bits##_t>(at), v, __ATOMIC_RELAXED))                                  \
+    XPU_IS(void, xpu_store_u##bits, (uint64_t at, uint##bits##_t v), xpu_standin_store<uint##bits##_t>(at, v))         \
     XPU_IS(void, xpu_host_store_u##bits, (uint64_t at, uint##bits##_t v),                                              \
            __atomic_store_n(xpu_standin_at<uint##bits##_t>(at), v, __ATOMIC_RELEASE))
 XPU_STANDIN_WORD(32)
@@ -65,7 +101,6 @@ XPU_STANDIN_WORD(64)
 XPU_IS(uint32_t, xpu_acquire_u32, (uint64_t at), __atomic_load_n(xpu_standin_at<uint32_t>(at), __ATOMIC_ACQUIRE))
 XPU_IS(void, xpu_release_u32, (uint64_t at, uint32_t v),
        __atomic_store_n(xpu_standin_at<uint32_t>(at), v, __ATOMIC_RELEASE))
-XPU_IS(void, xpu_fence, (), __atomic_thread_fence(__ATOMIC_ACQ_REL))
 XPU_IS(uint64_t, xpu_add_u64, (uint64_t at, uint64_t v),
        __atomic_fetch_add(xpu_standin_at<uint64_t>(at), v, __ATOMIC_RELAXED))
 XPU_DEVICE uint64_t xpu_exchange_if_u64(uint64_t at, uint64_t expected, uint64_t v)
