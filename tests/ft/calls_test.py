@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 from lighthouse import DATA, RESET, Client, Lighthouse, field, fields, lacks, wait_for
@@ -113,6 +114,40 @@ class Calls(unittest.TestCase):
             self.assertIn(shown, line)
             self.assertTrue(line.endswith(b" is not heard any more\n"))
             follows.kill()
+
+    def beat(self, client, name, step, collective):
+        progress = field(1, step) + field(2, collective) + field(4, 1)
+        message = field(1, name) + b"\xa2\x06" + bytes([len(progress)]) + progress
+        client.answer(client.send(SERVICE + b"Heartbeat", message))
+
+    def test_who_hangs(self):
+        """Both managers live; one trainer has come to a collective that the other does not reach."""
+        lighthouse = self.open("--min-replicas", "2", "--heartbeat-timeout-ms", "600")
+        clients = {name: self.dial(lighthouse) for name in (b"goes", b"hangs")}
+        streams = [client.ask(name) for name, client in clients.items()]
+        for stream, client in zip(streams, clients.values()):
+            self.assertEqual(self.quorum(client.answer(stream)), (1, [b"goes", b"hangs"]))
+        ends = threading.Event()
+
+        def live():
+            collective = 3
+            while not ends.wait(0.05):
+                collective += 1
+                self.beat(clients[b"goes"], b"goes", 0, collective)
+                self.beat(clients[b"hangs"], b"hangs", 0, 3)
+
+        lives = threading.Thread(target=live)
+        lives.start()
+        try:
+            wait_for(lambda: self.state(lighthouse) == {"goes": "member", "hangs": "hangs"})
+            self.assertIn('class="hangs"', lighthouse.get("/status")[1])
+            command = [tutti, "ft", "status", f"http://127.0.0.1:{lighthouse.port}"]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            self.assertRegex(said, r"(?m)^goes +member")
+            self.assertRegex(said, r"(?m)^hangs +hangs")
+        finally:
+            ends.set()
+            lives.join()
 
     def state(self, lighthouse):
         groups = json.loads(lighthouse.get("/status.json")[1])["groups"]
