@@ -11,7 +11,7 @@ enum tutti_status tutti_shared_open(struct tutti_transport *t, bool addresses, s
     struct tutti_memory *m = t->memory;
     void *memory = NULL;
     if (addresses) {
-        memory = tutti_map_lazy(bytes);
+        memory = tutti_map_lazy(bytes); /* all 0, and no page of it is touched yet */
         if (!memory) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes of %s", bytes, what);
         *where = (uint64_t)(uintptr_t)memory;
     } else {
@@ -20,8 +20,8 @@ enum tutti_status tutti_shared_open(struct tutti_transport *t, bool addresses, s
             (void)m->ops->free(m, memory);
             return tutti_fail(TUTTI_ERR_INTERNAL, "lost in the heap");
         }
+        memset(memory, 0, bytes);
     }
-    memset(memory, 0, bytes);
     *out = memory;
     return TUTTI_OK;
 }

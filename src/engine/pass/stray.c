@@ -52,7 +52,9 @@ void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, cons
     for (uint32_t i = 0; i < port->stray_room; i++) {
         struct tutti_stray *stray = stray_at(port, i);
         if (!oldest || stray->used < oldest->used) oldest = stray;
-        if (!stray->used) break;
+        if (stray->used) continue;
+        if (port->stray_top < i + 1) port->stray_top = i + 1;
+        break;
     }
     if (!oldest) return;
     if (oldest->used) {
@@ -72,7 +74,7 @@ const struct tutti_stray *tutti_stray_take(struct tutti_team *team)
     struct tutti_port *port = team->port;
     struct tutti_stray *first = NULL;
 
-    for (uint32_t i = 0; port->n_strays > 0 && i < port->stray_room; i++) {
+    for (uint32_t i = 0; port->n_strays > 0 && i < port->stray_top; i++) { /* beyond it no page was ever touched */
         struct tutti_stray *stray = stray_at(port, i);
         if (!stray->used || stray->packet.comm != team->id || stray->packet.epoch != team->epoch) continue;
         if (!first || stray->used < first->used) first = stray;

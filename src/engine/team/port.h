@@ -35,7 +35,7 @@ struct tutti_port {
     uint64_t drained; /* the last pass that left nothing behind */
     unsigned char *strays;
     size_t stray_stride, stray_bytes;
-    uint32_t stray_room, n_strays;
+    uint32_t stray_room, n_strays, stray_top; /* top: none is kept, or was, from here on */
     uint64_t stray_clock;
     uint32_t n_loans, next_loan; /* in use; where the search for a free one begins */
     struct tutti_loan loans[TUTTI_LOANS];

@@ -118,6 +118,11 @@ void tutti_rpc_set_each(struct tutti_rpc_request *request, void (*each)(void *ar
     request->each = each;
 }
 
+void tutti_rpc_discard(struct tutti_rpc_request *request)
+{
+    request->discards = true;
+}
+
 void tutti_rpc_withdraw(struct tutti_rpc_request *request)
 {
     struct tutti_rpc_channel *channel = request->channel;

@@ -24,7 +24,8 @@ struct tutti_rpc_request {
     void (*each)(void *arg, const uint8_t *bytes, size_t n); /* NULL: there is one answer */
     void *arg;
     /* what came */
-    struct rpc_bytes answer;
+    struct rpc_bytes answer; /* n counts also what is discarded */
+    bool discards;
     const char *wrong; /* NULL, or why it can not be an answer ... */
     enum tutti_rpc_status as;
     int status; /* -1: no grpc-status yet */

@@ -93,11 +93,12 @@ static void speak(struct tutti_rpc_channel *channel)
     struct rpc_link *link = &channel->link;
     struct tutti_rpc_request *request;
 
-    const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, WINDOW}};
+    const uint32_t window = channel->config.window ? channel->config.window : WINDOW;
+    const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window}};
 
     if (nghttp2_session_client_new(&link->session, channel->callbacks, channel) != 0 ||
         nghttp2_submit_settings(link->session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0 ||
-        nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, 0, WINDOW) != 0) {
+        nghttp2_session_set_local_window_size(link->session, NGHTTP2_FLAG_NONE, 0, (int32_t)window) != 0) {
         rpc_lost(channel, "out of memory for HTTP/2");
         return;
     }

@@ -25,7 +25,10 @@ void rpc_request_end(struct tutti_rpc_request *request, enum tutti_rpc_status st
         nghttp2_session_set_stream_user_data(channel->link.session, request->stream, NULL);
         nghttp2_submit_rst_stream(channel->link.session, NGHTTP2_FLAG_NONE, request->stream, NGHTTP2_CANCEL);
     }
-    if (status == TUTTI_RPC_OK && !request->each && !rpc_message(request->answer.at, request->answer.n, &bytes, &n))
+    if (request->discards)
+        n = request->answer.n > RPC_PREFIX ? request->answer.n - RPC_PREFIX : 0;
+    else if (status == TUTTI_RPC_OK && !request->each &&
+             !rpc_message(request->answer.at, request->answer.n, &bytes, &n))
         status = TUTTI_RPC_INTERNAL, message = "the answer is not one message";
     if (request->done) request->done(request->arg, status, message, bytes, n);
     rpc_bytes_free(&request->answer);
@@ -106,6 +109,10 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t stream, cons
 
     (void)flags, (void)arg;
     if (!request || request->wrong) return 0;
+    if (request->discards) {
+        request->answer.n += n;
+        return 0;
+    }
     request->wrong = rpc_bytes_add(&request->answer, bytes, n, request->channel->config.max_message + RPC_PREFIX);
     if (request->each) give_each(request);
     return 0;

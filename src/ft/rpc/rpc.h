@@ -118,6 +118,7 @@ struct tutti_rpc_channel_config {
     size_t max_message;
     const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
     uint64_t dial_ns;   /* so long one address of the host may take, or its name; 0: as long as the system tries */
+    uint32_t window;    /* what a server may send before it hears that it was read; 0: 256 KiB */
     /* A request does not wait for a connection that could not be made: it ends with UNAVAILABLE, and the next one tries
      * the host's next address. */
     bool gives_up;
@@ -144,6 +145,8 @@ struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, cons
 /* Right after it was sent: of many answers each is told when it comes, done only of the end. `each` does not withdraw.
  */
 void tutti_rpc_set_each(struct tutti_rpc_request *request, void (*each)(void *arg, const uint8_t *bytes, size_t n));
+/* Right after it was sent: the answer is counted, but not kept: done gets NULL and its length, not looked at. */
+void tutti_rpc_discard(struct tutti_rpc_request *request);
 /* done is not called any more. */
 void tutti_rpc_withdraw(struct tutti_rpc_request *request);
 
