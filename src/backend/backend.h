@@ -196,8 +196,8 @@ struct tutti_backend_ops {
 
     /* ---- opening, by all members together (open.h), and the end ---- */
     size_t card_bytes; /* at most TUTTI_BACKEND_CARD_MOST */
-    /* OK and the card (zeroed before); UNSUPPORTED with the reason when it can not serve these members; MEMORY, SYSTEM.
-     */
+    /* OK and the card (zeroed before); UNSUPPORTED with the reason when it can not serve these members; ABORTED: not
+     * any more in this process, after a failure, so that even who named it goes another way; MEMORY, SYSTEM. */
     enum tutti_status (*open)(const struct tutti_backend_config *config, void *card, struct tutti_backend **out);
     /* The cards of all n members, `stride` bytes from one to the next. UNSUPPORTED when these members can not reach one
      * another. Closes itself when it fails. */
@@ -283,7 +283,7 @@ struct tutti_backend_ops {
 
 /* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. If no
  * back end for devices can be opened, the reason of the first one in the list is told. */
-#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(xpu) X(nccl) X(oneccl)
+#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(xpu) X(nccl) X(oneccl) X(oneccl_device)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
 TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
 #undef TUTTI_BACKEND_DECLARE

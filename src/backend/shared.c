@@ -61,3 +61,35 @@ enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, s
     return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,
                       r ? r->bytes : 0);
 }
+
+/* ---- buffers that libraries do not take ---- */
+
+/* Of reductions; moves are of bytes. */
+static bool is_crooked(const struct tutti_backend_call *call, const void *buffer)
+{
+    const size_t element = tutti_dtype_bytes(call->info.dtype);
+    return tutti_kind_info(call->info.kind)->reduces && (uintptr_t)buffer % (element > 8 ? 8 : element) != 0;
+}
+
+/* Of all blocks, or of the own one. */
+static size_t blocks_bytes(const struct tutti_backend_call *call, uint32_t n, uint32_t me, bool all)
+{
+    const struct tutti_bind *bind = &call->bind;
+    size_t elements = 0;
+    for (uint32_t q = 0; q < n; q++)
+        if (all || q == me) elements += bind->counts ? bind->counts[q] : bind->count;
+    return elements * tutti_dtype_bytes(call->info.dtype);
+}
+
+size_t tutti_aside_input(const struct tutti_backend_call *call, uint32_t n, uint32_t me)
+{
+    const struct tutti_bind *bind = &call->bind;
+    const bool swaps = call->info.kind == TUTTI_ALL_TO_ALL && !bind->v && bind->input == bind->output;
+    const bool all = call->info.kind == TUTTI_ALL_TO_ALL || call->info.kind == TUTTI_REDUCE_SCATTER;
+    return swaps || is_crooked(call, bind->input) ? blocks_bytes(call, n, me, all) : 0;
+}
+
+size_t tutti_aside_output(const struct tutti_backend_call *call, uint32_t n, uint32_t me)
+{
+    return call->bind.output && is_crooked(call, call->bind.output) ? blocks_bytes(call, n, me, false) : 0;
+}

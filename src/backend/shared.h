@@ -3,8 +3,8 @@
 #define TUTTI_BACKEND_SHARED_H
 
 /* What several back ends need. Memory of the host that one member gives and all map: plain pages where all members
- * share an address space (`addresses`), else a part of the transport's heap. And the messages of a batch in their
- * order. */
+ * share an address space (`addresses`), else a part of the transport's heap. The messages of a batch in their order.
+ * And which buffers of a call libraries of others do not take. */
 
 #include "backend/backend.h"
 
@@ -29,5 +29,10 @@ struct tutti_own {
 };
 enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, size_t n, uint32_t me,
                                  struct tutti_own *own);
+
+/* Bytes of a copy that stands in for a buffer on a device: of reductions whose buffer is not aligned, and of what an
+ * all_to_all in place would overwrite before it is sent. 0: it is taken as it is. */
+size_t tutti_aside_input(const struct tutti_backend_call *call, uint32_t n, uint32_t me);
+size_t tutti_aside_output(const struct tutti_backend_call *call, uint32_t n, uint32_t me);
 
 #endif

@@ -11,7 +11,7 @@
  * nccl_comm.c, nccl_ending.c: its communicator, and the end of that. nccl_watch.c: what this back end tells the
  * watch. */
 
-#include "backend/watch/watch.h"
+#include "backend/watch/watch_library.h"
 #include "device/device.h"
 
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
@@ -84,30 +84,18 @@ const struct nccl_library *nccl_library(const char *named);
 /* Whether it takes ranks that share a GPU: from 2.30 on, where its switch is on. */
 bool nccl_shares(const struct nccl_library *library);
 
-/* So long an error of NCCL is not told: if a peer is found dead meanwhile, the error was only an echo of that. */
-#define NCCL_ECHO_NS (300 * TUTTI_NS_PER_MS)
-
 /* ---- an instance ---- */
 /* What a member shows the others, in memory that they map. */
 struct nccl_board {
     struct watch_log log;   /* first */
     _Atomic uint32_t ready; /* slot 0's: the id is there */
-    _Atomic uint32_t made;  /* the member has the communicator */
     struct nccl_id id;
 };
 struct nccl_ending; /* of a communicator (nccl_open.c) */
-/* A call in flight, with an event before and after it, so that its time counts from when its turn came. A mark serves
- * another call once the watch has seen that its own call is over; a caller that is so far ahead waits for that. Events
- * are made at first use. */
-#define NCCL_MARKS WATCH_LOG_ENTRIES /* the log has what is in flight */
-struct nccl_mark {
-    void *begun, *over;
-    _Atomic uint64_t launch, timeout_ns; /* launch: of the call's items in the log, */
-    _Atomic uint64_t items;              /* which then had as many */
-};
 struct nccl_backend {
     struct tutti_backend base;
     struct watched watched;
+    struct watch_marks marks;
     const struct nccl_library *library;
     struct tutti_device *gpu; /* the caller's */
     uint32_t blocks;          /* of a launch, at most; 0: NCCL's choice */
@@ -117,19 +105,11 @@ struct nccl_backend {
     pthread_mutex_t lock;
     void *comm;                           /* NULL: not made yet, or aborted; atomic */
     _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
-    _Atomic bool stopped;
-    _Atomic uint64_t within_ns; /* since when a call is within NCCL, 0: none is; its mark is that of n_enqueued */
 
-    /* calls; all under the communicator's turn. Of those enqueued the last one's mark is n_enqueued - 1; fewer than
-     * NCCL_MARKS are not over. */
-    struct nccl_mark marks[NCCL_MARKS];
-    void *stream;     /* of the last one */
     uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;
 
-    /* for the watch */
-    _Atomic uint64_t turn_ns;  /* when the turn of the first that is not over came, 0: not yet */
-    _Atomic uint64_t error_ns; /* since when NCCL has one, 0: it has none */
+    _Atomic uint64_t error_ns; /* since when NCCL has an error, 0: it has none; the watch's */
 };
 static inline struct nccl_backend *nccl_of(const struct tutti_backend *backend)
 {
@@ -151,7 +131,7 @@ static inline struct nccl_board *nccl_own(const struct nccl_backend *b)
 /* Whether this member has the communicator, or had it. */
 static inline bool nccl_made(const struct nccl_backend *b)
 {
-    return atomic_load(&nccl_own(b)->made);
+    return atomic_load(&nccl_own(b)->log.made);
 }
 
 /* ---- nccl_comm.c ---- */
@@ -162,8 +142,7 @@ void *nccl_enter(struct nccl_backend *b);
 /* OK for success, else a record with the team's failure, or NCCL's words of its own. */
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
-/* The thread's record as the end of the team; give_up also waits for what is on the device. */
-enum tutti_status nccl_fail(struct nccl_backend *b, const char *what, uint64_t seq);
+/* As watch_fail; also waits for what is on the device. */
 enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
 
 /* ---- nccl_ending.c ---- */

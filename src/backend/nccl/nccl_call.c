@@ -6,87 +6,29 @@
 #include "backend/nccl/nccl.h"
 #include "backend/shared.h"
 
-#define NAP_NS (UINT64_C(100) * 1000)
-
 /* ---- order ---- */
-
-static struct nccl_mark *mark_of(struct nccl_backend *b, uint64_t i)
-{
-    return &b->marks[i % NCCL_MARKS];
-}
-
-static enum tutti_status state_check(const struct nccl_backend *b)
-{
-    struct tutti_error error;
-    return tutti_team_state(b->watched.team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
-}
-
-static bool is_full(const struct nccl_backend *b)
-{
-    return atomic_load(&b->watched.n_enqueued) - atomic_load(&b->watched.n_over) >= NCCL_MARKS - 1;
-}
-
-/* Until one more can be in flight. Time counts while the first one has its turn. */
-static enum tutti_status mark_wait(struct nccl_backend *b, uint64_t timeout_ns)
-{
-    uint64_t before = 0, until = 0;
-    while (is_full(b)) {
-        const uint64_t over = atomic_load(&b->watched.n_over);
-        const bool waits = until == 0 || over != before || !atomic_load(&b->turn_ns);
-        if (waits) before = over, until = tutti_deadline_ns(timeout_ns);
-        TUTTI_TRY(state_check(b));
-        if (tutti_now_ns() >= until)
-            return tutti_fail(TUTTI_ERR_TIMEOUT, TUTTI_SAYS_TIMED_OUT ", in which none of %d calls in flight ended",
-                              tutti_says_ms(timeout_ns), NCCL_MARKS - 1);
-        watch_hurry(&b->watched); /* it asks at once */
-        tutti_sleep_ns(NAP_NS);
-    }
-    return TUTTI_OK;
-}
-
-static enum tutti_status mark_open(struct nccl_backend *b, struct nccl_mark *mark)
-{
-    if (!mark->begun) TUTTI_TRY(b->gpu->ops->event_create(b->gpu, false, &mark->begun));
-    return mark->over ? TUTTI_OK : b->gpu->ops->event_create(b->gpu, false, &mark->over);
-}
 
 static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint64_t seq, uint64_t timeout_ns,
                                      uint64_t *capture)
 {
-    const uint64_t i = atomic_load(&b->watched.n_enqueued);
-    struct nccl_mark *mark = mark_of(b, i);
     TUTTI_TRY(tutti_device_capturing(b->gpu, stream, capture));
-    if (!*capture) TUTTI_TRY(mark_wait(b, timeout_ns));
-    atomic_store(&mark->launch, seq ? seq : watch_log_round(&nccl_own(b)->log));
-    atomic_store(&mark->timeout_ns, timeout_ns);
-    if (*capture) {
-        if (!nccl_made(b))
-            return tutti_fail(TUTTI_ERR_ARGUMENT,
-                              "the first call by nccl on a communicator can not be captured: make one before");
-        const bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
-        return chained ? b->gpu->ops->capture_after(b->gpu, stream, b->node) : TUTTI_OK;
-    }
-    TUTTI_TRY(mark_open(b, mark));
-    if (i > 0 && !tutti_device_one_stream(stream, b->stream))
-        TUTTI_TRY(b->gpu->ops->stream_wait(b->gpu, stream, mark_of(b, i - 1)->over));
-    return b->gpu->ops->event_record(b->gpu, mark->begun, stream);
+    if (!*capture) TUTTI_TRY(watch_marks_wait(&b->marks, timeout_ns));
+    watch_marks_next(&b->marks, seq, timeout_ns);
+    if (!*capture) return watch_marks_begin(&b->marks, stream);
+    if (!nccl_made(b))
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "the first call by nccl on a communicator can not be captured: make one before");
+    const bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
+    return chained ? b->gpu->ops->capture_after(b->gpu, stream, b->node) : TUTTI_OK;
 }
 
 static enum tutti_status order_end(struct nccl_backend *b, void *stream, uint64_t capture)
 {
-    if (capture) {
-        TUTTI_TRY(b->gpu->ops->capture_mark(b->gpu, stream, &b->node));
-        b->capture = capture;
-        b->capture_stream = stream;
-        if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
-        return TUTTI_OK;
-    }
-    struct nccl_mark *mark = mark_of(b, atomic_load(&b->watched.n_enqueued));
-    atomic_store(&mark->items, atomic_load(&nccl_own(b)->log.n_items));
-    TUTTI_TRY(b->gpu->ops->event_record(b->gpu, mark->over, stream));
-    b->stream = stream;
-    atomic_fetch_add(&b->watched.n_enqueued, 1);
-    watch_wake(&b->watched);
+    if (!capture) return watch_marks_end(&b->marks, stream);
+    TUTTI_TRY(b->gpu->ops->capture_mark(b->gpu, stream, &b->node));
+    b->capture = capture;
+    b->capture_stream = stream;
+    if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
     return TUTTI_OK;
 }
 
@@ -117,13 +59,8 @@ static int messages_run(const struct nccl_backend *b, void *comm, const struct i
 
 static void item_log(struct nccl_backend *b, const struct item *item, uint64_t timeout_ns)
 {
-    struct watch_log *log = &nccl_own(b)->log;
-    const uint64_t launch = watch_log_round(log);
-    if (item->call) watch_log_post(log, item->call, 0, timeout_ns);
-    for (size_t i = 0; i < item->n; i++) {
-        const struct tutti_backend_message *m = &item->messages[i];
-        watch_log_message(log, launch, m->peer, m->send, m->bytes, timeout_ns);
-    }
+    if (item->call) watch_log_post(&nccl_own(b)->log, item->call, 0, timeout_ns);
+    watch_marks_post(&b->marks, item->messages, item->n, timeout_ns);
 }
 
 static enum tutti_status item_run(struct nccl_backend *b, const struct item *item, void *stream)
@@ -135,41 +72,11 @@ static enum tutti_status item_run(struct nccl_backend *b, const struct item *ite
     return nccl_leave(b, result, name);
 }
 
-/* ---- buffers that NCCL does not take: copies of them stand in, in memory of the stream's order ---- */
-
-/* Of reductions; moves are of bytes. */
-static bool is_crooked(const struct tutti_backend_call *call, const void *buffer)
-{
-    const size_t element = tutti_dtype_bytes(call->info.dtype);
-    return tutti_kind_info(call->info.kind)->reduces && (uintptr_t)buffer % (element > 8 ? 8 : element) != 0;
-}
-
-static size_t blocks_bytes(const struct nccl_backend *b, const struct tutti_backend_call *call, bool all)
-{
-    const struct tutti_bind *bind = &call->bind;
-    size_t elements = 0;
-    for (uint32_t q = 0; q < b->watched.n; q++)
-        if (all || q == b->watched.me) elements += bind->counts ? bind->counts[q] : bind->count;
-    return elements * tutti_dtype_bytes(call->info.dtype);
-}
-
-/* 0: it is taken as it is. In place, all_to_all would overwrite what it has not sent yet. */
-static size_t input_aside(const struct nccl_backend *b, const struct tutti_backend_call *call)
-{
-    const struct tutti_bind *bind = &call->bind;
-    const bool swaps = call->info.kind == TUTTI_ALL_TO_ALL && !bind->v && bind->input == bind->output;
-    const bool all = call->info.kind == TUTTI_ALL_TO_ALL || call->info.kind == TUTTI_REDUCE_SCATTER;
-    return swaps || is_crooked(call, bind->input) ? blocks_bytes(b, call, all) : 0;
-}
-
-static size_t output_aside(const struct nccl_backend *b, const struct tutti_backend_call *call)
-{
-    return call->bind.output && is_crooked(call, call->bind.output) ? blocks_bytes(b, call, false) : 0;
-}
-
+/* Buffers that NCCL does not take: copies of them stand in, in memory of the stream's order. */
 static enum tutti_status call_run(struct nccl_backend *b, const struct item *item, void *stream)
 {
-    const size_t in_bytes = input_aside(b, item->call), out_bytes = output_aside(b, item->call);
+    const size_t in_bytes = tutti_aside_input(item->call, b->watched.n, b->watched.me);
+    const size_t out_bytes = tutti_aside_output(item->call, b->watched.n, b->watched.me);
     if (in_bytes == 0 && out_bytes == 0) return item_run(b, item, stream);
     struct tutti_backend_call call = *item->call;
     const struct item aside = {.call = &call};
@@ -207,7 +114,7 @@ static enum tutti_status item_enqueue(struct nccl_backend *b, const struct item 
 static enum tutti_status item_enter(struct nccl_backend *b, const struct item *item, void *stream, uint64_t timeout_ns)
 {
     struct tutti_device_scope scope;
-    TUTTI_TRY(state_check(b));
+    TUTTI_TRY(watch_state(&b->watched));
     TUTTI_TRY(tutti_device_enter(b->gpu, &scope));
     const enum tutti_status status =
         item_enqueue(b, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(b->watched.team));

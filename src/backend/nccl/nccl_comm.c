@@ -5,34 +5,9 @@
 
 #include "backend/nccl/nccl.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-
-#define NAP_NS UINT64_C(50000)
-
 struct patience {
     uint64_t timeout_ns, deadline_ns;
 };
-
-/* Whether there is any point in waiting on. */
-static enum tutti_status go_on(const struct nccl_backend *b, struct patience patience, const char *what)
-{
-    struct tutti_error error;
-    struct tutti_board call;
-    if (tutti_team_state(b->watched.team, &error) < 0) return tutti_fail_record(&error);
-    for (uint32_t r = 0; r < b->watched.n; r++) {
-        const enum tutti_life life = r == b->watched.me ? TUTTI_LIFE_ALIVE : watch_life(&b->watched, r, &call);
-        if (!tutti_life_gone(life)) continue;
-        return tutti_fail(life == TUTTI_LIFE_DEAD ? TUTTI_ERR_PEER_DEAD : TUTTI_ERR_PEER_LEFT,
-                          TUTTI_SAYS_CLOSED ": rank %u %s while rank %u was waiting for %s", r,
-                          life == TUTTI_LIFE_DEAD ? "died" : "left", b->watched.me, what);
-    }
-    if (tutti_now_ns() >= patience.deadline_ns)
-        return tutti_fail(TUTTI_ERR_TIMEOUT, "rank %u " TUTTI_SAYS_TIMED_OUT " while it was waiting for %s",
-                          b->watched.me, tutti_says_ms(patience.timeout_ns), what);
-    tutti_sleep_ns(NAP_NS);
-    return TUTTI_OK;
-}
 
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call)
 {
@@ -41,17 +16,10 @@ enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const c
                       b->library->error_text(result), last && *last ? ": " : "", last ? last : "");
 }
 
-/* NCCL notices a dead peer first, but can not name it. Waits for the watch, which can. */
-static void echo_wait(const struct nccl_backend *b)
-{
-    const uint64_t until = tutti_deadline_ns(NCCL_ECHO_NS);
-    while (!tutti_team_failed(b->watched.team) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
-}
-
 void *nccl_enter(struct nccl_backend *b)
 {
     pthread_mutex_lock(&b->lock);
-    atomic_store(&b->within_ns, tutti_now_ns());
+    atomic_store(&b->marks.within_ns, tutti_now_ns());
     watch_wake(&b->watched);
     return __atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
 }
@@ -60,8 +28,8 @@ enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *cal
 {
     struct tutti_error error;
     const bool gone = !__atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
-    if (gone || result > 0) echo_wait(b);
-    atomic_store(&b->within_ns, 0);
+    if (gone || result > 0) watch_echo_wait(&b->watched);
+    atomic_store(&b->marks.within_ns, 0);
     pthread_mutex_unlock(&b->lock);
     if ((gone || result > 0) && tutti_team_state(b->watched.team, &error) < 0) return tutti_fail_record(&error);
     if (result < 0) return tutti_last_error()->status;
@@ -69,26 +37,9 @@ enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *cal
     return gone ? tutti_fail(TUTTI_ERR_ABORTED, "the communicator was stopped on the device") : TUTTI_OK;
 }
 
-enum tutti_status nccl_fail(struct nccl_backend *b, const char *what, uint64_t seq)
-{
-    const struct tutti_error error = *tutti_last_error();
-    struct tutti_error told;
-    if (tutti_team_state(b->watched.team, &told) < 0)
-        return tutti_fail_record(&told); /* of which this may be the echo */
-    char number[24] = "";
-    if (seq) snprintf(number, sizeof number, " #%" PRIu64, seq); /* messages have none */
-    tutti_error_set(&told, error.status, "%s%s failed on rank %u: %.300s", what, number, b->watched.me, error.text);
-    told.peer = -1;
-    told.step = TUTTI_NO_STEP;
-    told.seq = seq;
-    nccl_stop_begin(b);
-    tutti_team_fail(b->watched.team, &told, true);
-    return tutti_fail_record(&told);
-}
-
 enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq)
 {
-    const enum tutti_status status = nccl_fail(b, what, seq);
+    const enum tutti_status status = watch_fail(&b->watched, what, seq);
     struct tutti_error told = *tutti_last_error();
     nccl_stop(b);
     tutti_fail_record(&told);
@@ -105,7 +56,7 @@ static enum tutti_status id_agree(struct nccl_backend *b, struct patience patien
         atomic_store_explicit(&board->ready, 1, memory_order_release);
     }
     while (!atomic_load_explicit(&board->ready, memory_order_acquire))
-        TUTTI_TRY(go_on(b, patience, "rank 0's first call of NCCL"));
+        TUTTI_TRY(watch_go_on(&b->watched, patience.timeout_ns, patience.deadline_ns, "rank 0's first call of NCCL"));
     *out = board->id;
     return TUTTI_OK;
 }
@@ -126,7 +77,7 @@ static enum tutti_status comm_make(struct nccl_backend *b, struct patience patie
     TUTTI_TRY(id_agree(b, patience, &id));
     nccl_enter(b);
     /* Not where it was stopped meanwhile: who stops before this rank is within finds nothing to end. */
-    const int result = atomic_load(&b->stopped)
+    const int result = atomic_load(&b->marks.stopped)
                            ? NCCL_OK
                            : b->library->comm_init(&b->comm, (int)b->watched.n, id, (int)b->watched.me, &config);
     return nccl_leave(b, result, "ncclCommInitRankConfig");
@@ -139,6 +90,6 @@ enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns)
     if (status == TUTTI_OK) status = watch_add(&b->watched);
     if (status == TUTTI_OK) status = comm_make(b, (struct patience){timeout_ns, tutti_deadline_ns(timeout_ns)});
     if (status < 0) return nccl_give_up(b, "the making of NCCL's communicator", tutti_team_next(b->watched.team));
-    atomic_store(&nccl_own(b)->made, 1);
+    atomic_store(&nccl_own(b)->log.made, 1);
     return TUTTI_OK;
 }

@@ -95,7 +95,7 @@ void nccl_ending_leave(struct nccl_backend *b)
 
 void nccl_end_begin(struct nccl_backend *b, bool alone)
 {
-    atomic_store(&b->stopped, true);
+    atomic_store(&b->marks.stopped, true);
     if (has_begun(atomic_load(&b->ending))) return;
     const bool locked = tutti_mutex_lock_within(&b->lock, STUCK_NS);
     void *comm = __atomic_exchange_n(&b->comm, NULL, __ATOMIC_ACQ_REL);
@@ -122,5 +122,5 @@ void nccl_stop(struct nccl_backend *b)
 
 bool nccl_is_left(const struct nccl_backend *b)
 {
-    return atomic_load(&b->within_ns) && !has_begun(atomic_load(&b->ending));
+    return atomic_load(&b->marks.within_ns) && !has_begun(atomic_load(&b->ending));
 }

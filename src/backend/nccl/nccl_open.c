@@ -27,10 +27,7 @@ _Static_assert(sizeof(struct nccl_card) <= TUTTI_BACKEND_CARD_MOST, "a card hold
 static void discard(struct nccl_backend *b)
 {
     const struct watch_remains nothing = {0};
-    for (uint32_t i = 0; i < NCCL_MARKS; i++) {
-        b->gpu->ops->event_destroy(b->gpu, b->marks[i].begun);
-        b->gpu->ops->event_destroy(b->gpu, b->marks[i].over);
-    }
+    watch_marks_free(&b->marks);
     watch_member_close(&b->watched, nothing);
     nccl_ending_leave(b);
     pthread_mutex_destroy(&b->lock);
@@ -51,6 +48,7 @@ static enum tutti_status nccl_open(const struct tutti_backend_config *config, vo
     b->watched.ops = &nccl_watch_ops;
     b->library = library;
     b->gpu = config->device, b->blocks = config->blocks;
+    b->marks.watched = &b->watched, b->marks.gpu = b->gpu, b->marks.name = "nccl";
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "nccl", sizeof(struct nccl_board), &card.board),
@@ -123,45 +121,18 @@ static void nccl_connected(struct tutti_backend *backend)
 
 static void *nccl_last_event(struct tutti_backend *backend)
 {
-    const struct nccl_backend *b = nccl_of(backend);
-    const uint64_t n = atomic_load(&b->watched.n_enqueued);
-    return n ? b->marks[(n - 1) % NCCL_MARKS].over : NULL;
-}
-
-/* Whether all that was enqueued is over at the deadline. */
-static bool is_over(struct nccl_backend *b, uint64_t deadline_ns)
-{
-    void *event = nccl_last_event(&b->base);
-    while (event && !tutti_team_failed(b->watched.team)) {
-        const enum tutti_status status = b->gpu->ops->event_query(b->gpu, event);
-        if (status != TUTTI_PENDING) return status == TUTTI_OK;
-        if (tutti_now_ns() >= deadline_ns) return false;
-        tutti_sleep_ns(NAP_NS);
-    }
-    return !tutti_team_failed(b->watched.team);
-}
-
-/* Peers may still be reading what NCCL has here. True: all are done with it. */
-static bool peers_are_done(struct nccl_backend *b)
-{
-    for (uint32_t r = 0; r < b->watched.n; r++) {
-        const struct watch_pair pair = watch_pair_of(&b->watched, r);
-        if (r == b->watched.me || atomic_load(&pair.theirs->closed)) continue;
-        if (tutti_life_gone(b->watched.control->ops->life(b->watched.control, b->watched.members[r]))) continue;
-        if (atomic_load(&b->watched.captured) || !watch_log_done(&pair)) return false;
-    }
-    return true;
+    return watch_marks_last(&nccl_of(backend)->marks);
 }
 
 static void nccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct nccl_backend *b = nccl_of(backend);
-    const bool over = is_over(b, deadline_ns);
+    const bool over = watch_marks_over(&b->marks, deadline_ns);
     if (!over) nccl_stop(b); /* what the watch may be waiting for in the driver ends */
     watch_remove(&b->watched);
     atomic_store(&nccl_own(b)->log.closed, 1);
     const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
-    while (over && nccl_made(b) && !peers_are_done(b) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
+    while (over && nccl_made(b) && !watch_peers_done(&b->watched) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     nccl_end_begin(b, over && b->watched.n == 1);
     nccl_end_wait(b, atomic_load(&b->watched.captured) ? HELD_NS : EXIT_NS);
     discard(b);
@@ -185,7 +156,7 @@ static void stop(struct tutti_backend *backend)
 
 static bool nccl_failed(struct tutti_backend *backend)
 {
-    return atomic_load(&nccl_of(backend)->stopped);
+    return atomic_load(&nccl_of(backend)->marks.stopped);
 }
 
 static size_t nccl_scratch_used(const struct tutti_backend *backend)

@@ -20,6 +20,11 @@ bool oneccl_is_lost(void)
     return atomic_load(&lost);
 }
 
+void oneccl_lose(void)
+{
+    atomic_store(&lost, true);
+}
+
 /* ---- within oneCCL ---- */
 
 static int failed(struct oneccl_carrier *c, int result, const char *call)
@@ -32,8 +37,10 @@ static int failed(struct oneccl_carrier *c, int result, const char *call)
 
 static int comm_make(struct oneccl_carrier *c)
 {
+    int result = c->on_device ? c->library->device_set(c->device) : ONECCL_OK;
+    if (result != ONECCL_OK) return failed(c, result, "onecclSetDevice");
     const bool held = oneccl_lock();
-    const int result = c->library->comm_init(&c->comm, c->n, c->id, (int)c->me);
+    result = c->library->comm_init(&c->comm, c->n, c->id, (int)c->me);
     oneccl_unlock(held);
     return failed(c, result, "onecclCommInitRank");
 }
@@ -152,6 +159,12 @@ enum tutti_status oneccl_carrier_room(struct oneccl_carrier *c, size_t bytes)
     return TUTTI_OK;
 }
 
+enum tutti_status oneccl_carrier_refused(const struct oneccl_carrier *c)
+{
+    return tutti_fail(TUTTI_ERR_SYSTEM, "%s failed with result %d%s%s", c->failed, c->result, c->text[0] ? ": " : "",
+                      c->text);
+}
+
 void oneccl_carrier_ask(struct oneccl_carrier *c)
 {
     atomic_store(&c->state, ONECCL_ASKED);
@@ -164,17 +177,18 @@ static void join(struct oneccl_carrier *c)
     carrier_free(c);
 }
 
-/* It does not rest: its thread is stopped, or goes on at a priority that takes nothing from anybody. */
+/* It does not rest: its thread is stopped, or goes on at a priority that takes nothing from anybody. One that drives a
+ * device may have locks of the driver, which all threads need. */
 static void leave(struct oneccl_carrier *c)
 {
     const struct sched_param none = {0};
-    const int frozen = oneccl_freeze(c);
+    const int frozen = c->on_device ? -1 : oneccl_freeze(c);
     if (atomic_exchange(&c->state, ONECCL_LEFT) == ONECCL_OVER) {
         oneccl_thaw(frozen);
         join(c);
         return;
     }
-    atomic_store(&lost, true);
+    oneccl_lose();
     (void)pthread_setschedparam(c->thread, SCHED_IDLE, &none);
     pthread_detach(c->thread);
     tutti_log(TUTTI_LOG_INFO, "a thread is left within oneCCL, %s", frozen >= 0 ? "stopped" : "where it may spin");

@@ -25,7 +25,7 @@ static const struct {
     int type;
     uint32_t elements; /* of oneCCL's type in one of ours */
     uint32_t ops;      /* 0: it does not reduce them */
-    uint32_t ranks;    /* among so many at most; 0: any number */
+    uint32_t ranks;    /* on host memory, among so many at most; 0: any number */
     const char *why;   /* what is left, and why */
 } types[TUTTI_N_DTYPES] = {
     [TUTTI_INT8] = {ONECCL_INT8, 1, INTEGER_OPS, 0, NULL},
@@ -67,31 +67,31 @@ static const struct {
 #define RUN(name) static int name(const struct oneccl_library *l, const struct oneccl_job *j, void *comm)
 RUN(all_reduce)
 {
-    return l->all_reduce(j->in, j->out, j->count, j->type, j->op, comm, NULL);
+    return l->all_reduce(j->in, j->out, j->count, j->type, j->op, comm, j->stream);
 }
 RUN(reduce)
 {
-    return l->reduce(j->in, j->out, j->count, j->type, j->op, j->root, comm, NULL);
+    return l->reduce(j->in, j->out, j->count, j->type, j->op, j->root, comm, j->stream);
 }
 RUN(broadcast)
 {
-    return l->broadcast(j->in, j->out, j->count, j->type, j->root, comm, NULL);
+    return l->broadcast(j->in, j->out, j->count, j->type, j->root, comm, j->stream);
 }
 RUN(all_gather)
 {
-    return l->all_gather(j->in, j->out, j->count, j->type, comm, NULL);
+    return l->all_gather(j->in, j->out, j->count, j->type, comm, j->stream);
 }
 RUN(reduce_scatter)
 {
-    return l->reduce_scatter(j->in, j->out, j->count, j->type, j->op, comm, NULL);
+    return l->reduce_scatter(j->in, j->out, j->count, j->type, j->op, comm, j->stream);
 }
 RUN(all_to_all)
 {
-    return l->all_to_all(j->in, j->out, j->count, j->type, comm, NULL);
+    return l->all_to_all(j->in, j->out, j->count, j->type, comm, j->stream);
 }
 RUN(scatter)
 {
-    return l->scatter(j->in, j->out, j->count, j->type, j->root, comm, NULL);
+    return l->scatter(j->in, j->out, j->count, j->type, j->root, comm, j->stream);
 }
 #undef RUN
 
@@ -123,17 +123,17 @@ static bool has_kind(const struct oneccl_library *library, uint32_t kind)
     return kinds[kind].run && (kinds[kind].run != scatter || library->scatter);
 }
 
-bool oneccl_can(const struct oneccl_library *library, const struct tutti_backend_call *call, uint32_t n)
+bool oneccl_can(const struct oneccl_library *library, const struct tutti_backend_call *call, uint32_t n, bool devices)
 {
     const struct tutti_call_info *info = &call->info;
     const struct tutti_bind *bind = &call->bind;
     if ((uint32_t)info->kind >= TUTTI_N_KINDS || !has_kind(library, info->kind)) return false;
-    if (call->method || bind->user || bind->v || bind->gate || call->within) return false;
+    if (call->method || bind->user || bind->v || bind->gate || call->within || call->counted) return false;
     const bool reduces = tutti_kind_info(info->kind)->reduces;
     const size_t elements = reduces ? types[info->dtype].elements : tutti_dtype_bytes(info->dtype);
     if (bind->count > ELEMENTS_MOST / n / (elements ? elements : 1)) return false;
     if (!reduces) return true;
-    const uint32_t ranks = types[info->dtype].ranks;
+    const uint32_t ranks = devices ? 0 : types[info->dtype].ranks;
     return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op) && (ranks == 0 || n <= ranks);
 }
 
@@ -155,6 +155,27 @@ void oneccl_job_of(const struct tutti_backend_call *call, struct oneccl_job *job
     job->op = reduces ? ops[info->op].op : 0;
     job->root = info->root < 0 ? 0 : info->root;
     job->count = call->bind.count * (reduces ? types[info->dtype].elements : tutti_dtype_bytes(info->dtype));
+}
+
+static int messages(const struct oneccl_library *l, const struct oneccl_job *j, void *comm)
+{
+    const struct tutti_backend_message *all = (const void *)j->in;
+    int result = l->group_start();
+    if (result != ONECCL_OK) return result;
+    for (size_t i = 0; i < j->n_messages && result == ONECCL_OK; i++) {
+        const struct tutti_backend_message *m = &all[i];
+        result = m->send ? l->send(m->buffer, m->bytes, ONECCL_INT8, (int)m->peer, comm, j->stream)
+                         : l->recv(m->buffer, m->bytes, ONECCL_INT8, (int)m->peer, comm, j->stream);
+    }
+    const int ended = l->group_end();
+    return result == ONECCL_OK ? ended : result;
+}
+
+void oneccl_job_of_messages(struct oneccl_job *job, size_t n)
+{
+    job->run = messages;
+    job->name = "onecclSend and onecclRecv";
+    job->n_messages = n;
 }
 
 /* ---- the tables in words ---- */

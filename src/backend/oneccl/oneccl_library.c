@@ -23,6 +23,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;
 static struct oneccl_library found; /* version 0: none yet */
+static const char *plugin;          /* that it was opened with, by us; NULL: the user's choice */
 
 bool oneccl_lock(void)
 {
@@ -47,14 +48,16 @@ static bool has_only_loopback(void)
     return only;
 }
 
-/* oneCCL reads it once. Without a thread of its own it does not spin beside the carrier. */
-static void environment_set(const struct tutti_config *options)
+/* oneCCL reads it once. Without a thread of its own it does not spin beside the carrier. On devices the plug-in is
+ * oneCCL's choice, which is that for GPUs where there are some. */
+static void environment_set(const struct tutti_config *options, bool devices)
 {
     const char *interface = options ? options->text[TUTTI_OPT_interface] : "";
     setenv("CCL_WORKER_OFFLOAD", "0", 0);
     setenv("CCL_LOG_LEVEL", "error", 0);
     setenv("CCL_ATL_TRANSPORT", "ofi", 0);
-    setenv("CCL_PLUGIN", "ONECCL_LEGACY_CPU", 0);
+    if (!getenv("CCL_PLUGIN")) plugin = devices ? "GPUs" : "CPUs";
+    if (!devices) setenv("CCL_PLUGIN", "ONECCL_LEGACY_CPU", 0);
     if (if_nametoindex(interface) != 0) {
         setenv("CCL_KVS_IFACE", interface, 0);
         setenv("FI_TCP_IFACE", interface, 0);
@@ -102,14 +105,14 @@ static void first_words(void)
 /* ---- finding ---- */
 
 /* loaded: the process had it already. */
-static void *library_open(const struct tutti_config *options, char *name, size_t capacity, bool *loaded)
+static void *library_open(const struct tutti_config *options, bool devices, char *name, size_t capacity, bool *loaded)
 {
     const char *named = options ? options->text[TUTTI_OPT_oneccl_library] : "", *root = getenv("CCL_ROOT");
     snprintf(name, capacity, "%s", *named ? named : NAME);
     void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     *loaded = handle != NULL;
     if (handle) return handle;
-    environment_set(options);
+    environment_set(options, devices);
     if (!*named && root && *root) {
         snprintf(name, capacity, "%s/lib/" NAME, root);
         handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -144,13 +147,13 @@ static const char *calls_find(void *library, struct oneccl_library *out)
 }
 
 /* Under the lock. */
-static enum tutti_status library_find(const struct tutti_config *options)
+static enum tutti_status library_find(const struct tutti_config *options, bool devices)
 {
     struct oneccl_library library = {0};
     char name[PATH_MAX];
     bool loaded = false;
     int version = 0;
-    void *handle = library_open(options, name, sizeof name, &loaded);
+    void *handle = library_open(options, devices, name, sizeof name, &loaded);
     if (!handle) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no oneCCL here: %s", dlerror());
     const char *missing = calls_find(handle, &library);
     if (!missing && library.version_get(&version) == ONECCL_OK && version >= ONECCL_NEEDED) {
@@ -167,10 +170,16 @@ static enum tutti_status library_find(const struct tutti_config *options)
                       version / 100 % 100);
 }
 
-const struct oneccl_library *oneccl_library(const struct tutti_config *options)
+static enum tutti_status plugin_check(bool devices)
+{
+    if (!plugin || strcmp(plugin, devices ? "GPUs" : "CPUs") == 0) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "this process has oneCCL with its plug-in for %s", plugin);
+}
+
+const struct oneccl_library *oneccl_library(const struct tutti_config *options, bool devices)
 {
     pthread_mutex_lock(&lock);
-    const enum tutti_status status = found.version ? TUTTI_OK : library_find(options);
+    const enum tutti_status status = found.version ? plugin_check(devices) : library_find(options, devices);
     pthread_mutex_unlock(&lock);
     return status == TUTTI_OK ? &found : NULL;
 }

@@ -131,8 +131,7 @@ static enum tutti_advance result_of(struct oneccl_op *op)
 {
     const struct oneccl_carrier *c = op->inst->carrier;
     if (c->result != ONECCL_OK) {
-        tutti_fail(TUTTI_ERR_SYSTEM, "%s failed with result %d%s%s", c->failed, c->result, c->text[0] ? ": " : "",
-                   c->text);
+        oneccl_carrier_refused(c);
         return TUTTI_RUN_FAILED;
     }
     if (c->differs == c->n) return TUTTI_RUN_DONE;

@@ -12,22 +12,19 @@
 #include <unistd.h>
 
 #define CARD_VERSION 1
-#define CARD_ID_BYTES 256          /* the id is an address as text, and zeros */
 #define FAREWELL_NS TUTTI_NS_PER_S /* for the others to come to the end, too */
 #define NAP_NS UINT64_C(50000)
 #define GIVEN_UP (UINT32_C(1) << 31)
 
 struct oneccl_card {
-    uint32_t version, oneccl;
-    uint64_t process;
+    struct oneccl_about about;
     uint64_t boards; /* offset in the heap; of slot 0 */
     uint32_t has_boards, unused;
-    char id[CARD_ID_BYTES]; /* of slot 0 */
+    char id[ONECCL_ID_TOLD]; /* of slot 0 */
 };
 _Static_assert(sizeof(struct oneccl_card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
-/* A number of this process that no other one has. 0: there is none. */
-static uint64_t process_number(void)
+uint64_t oneccl_process_number(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static uint64_t number;
@@ -45,17 +42,23 @@ static void discard(struct oneccl_backend *b)
     tutti_free(b);
 }
 
-/* Slot 0 gives the boards, and an id. */
-static enum tutti_status lead(struct oneccl_backend *b, struct oneccl_card *card)
+enum tutti_status oneccl_id_make(const struct oneccl_library *library, struct oneccl_id *out)
 {
     const bool held = oneccl_lock();
-    const int result = b->library->id_get(&b->like.id);
+    const int result = library->id_get(out);
     oneccl_unlock(held);
     if (result != ONECCL_OK)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "onecclGetUniqueId failed with result %d", result);
-    for (size_t i = CARD_ID_BYTES; i < ONECCL_ID_BYTES; i++)
-        if (b->like.id.bytes[i])
-            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "oneCCL's id is longer than %d bytes", CARD_ID_BYTES);
+    for (size_t i = ONECCL_ID_TOLD; i < ONECCL_ID_BYTES; i++)
+        if (out->bytes[i])
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "oneCCL's id is longer than %d bytes", ONECCL_ID_TOLD);
+    return TUTTI_OK;
+}
+
+/* Slot 0 gives the boards, and an id. */
+static enum tutti_status lead(struct oneccl_backend *b, struct oneccl_card *card)
+{
+    TUTTI_TRY(oneccl_id_make(b->library, &b->like.id));
     memcpy(card->id, b->like.id.bytes, sizeof card->id);
     if (!card->has_boards) return TUTTI_OK;
     void *memory = NULL;
@@ -74,11 +77,9 @@ static enum tutti_status oneccl_open(const struct tutti_backend_config *config, 
     if (tutti_memory_is_one(config->transport->memory))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the ranks are of one process, for which oneCCL hangs");
     if (oneccl_is_lost()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, ONECCL_IS_LOST);
-    const struct oneccl_library *library = oneccl_library(config->options);
+    const struct oneccl_library *library = oneccl_library(config->options, false);
     if (!library) return tutti_last_error()->status;
-    struct oneccl_card card = {.version = CARD_VERSION,
-                               .oneccl = (uint32_t)library->version,
-                               .process = process_number(),
+    struct oneccl_card card = {.about = {CARD_VERSION, (uint32_t)library->version, oneccl_process_number()},
                                .has_boards =
                                    tutti_memory_reaches_all(config->transport->memory, config->members, config->n)};
     struct oneccl_backend *b = tutti_alloc(sizeof *b);
@@ -119,26 +120,41 @@ static void card_read(const void *cards, size_t stride, uint32_t r, struct onecc
     memcpy(out, (const char *)cards + r * stride, sizeof *out);
 }
 
-static enum tutti_status cards_check(const void *cards, size_t stride, uint32_t n)
+static void about_read(const void *cards, size_t stride, uint32_t r, struct oneccl_about *out)
 {
-    struct oneccl_card first, card, other;
-    card_read(cards, stride, 0, &first);
+    memcpy(out, (const char *)cards + r * stride, sizeof *out);
+}
+
+enum tutti_status oneccl_members_check(const void *cards, size_t stride, uint32_t n)
+{
+    struct oneccl_about first, card, other;
+    about_read(cards, stride, 0, &first);
     for (uint32_t r = 0; r < n; r++) {
-        card_read(cards, stride, r, &card);
-        if (card.version != CARD_VERSION || card.oneccl / 100 != first.oneccl / 100)
+        about_read(cards, stride, r, &card);
+        if (card.card != CARD_VERSION || card.oneccl / 100 != first.oneccl / 100)
             return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u has oneCCL %u.%u, and rank 0 %u.%u", r,
                               card.oneccl / 10000, card.oneccl / 100 % 100, first.oneccl / 10000,
                               first.oneccl / 100 % 100);
-        if (card.has_boards != first.has_boards)
-            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u and rank 0 see different hosts", r);
         for (uint32_t q = 0; q < r; q++) {
-            card_read(cards, stride, q, &other);
+            about_read(cards, stride, q, &other);
             if (card.process == 0 || card.process == other.process)
                 return tutti_fail(TUTTI_ERR_UNSUPPORTED, "ranks %u and %u are of one process, for which oneCCL hangs",
                                   q, r);
         }
     }
     return TUTTI_OK;
+}
+
+static enum tutti_status cards_check(const void *cards, size_t stride, uint32_t n)
+{
+    struct oneccl_card first, card;
+    card_read(cards, stride, 0, &first);
+    for (uint32_t r = 1; r < n; r++) {
+        card_read(cards, stride, r, &card);
+        if (card.has_boards != first.has_boards)
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u and rank 0 see different hosts", r);
+    }
+    return oneccl_members_check(cards, stride, n);
 }
 
 static enum tutti_status boards_map(struct oneccl_backend *b, const struct oneccl_card *first)
@@ -176,26 +192,30 @@ static enum tutti_status oneccl_connect(struct tutti_backend *backend, const voi
     return TUTTI_OK;
 }
 
-static bool all_live(const struct oneccl_backend *b)
+static bool all_live(const struct oneccl_end *end)
 {
-    for (uint32_t r = 0; r < b->n; r++)
-        if (r != b->me && b->control->ops->life(b->control, b->members[r]) == TUTTI_LIFE_DEAD) return false;
+    for (uint32_t r = 0; r < end->n; r++)
+        if (r != end->me && end->control->ops->life(end->control, end->members[r]) == TUTTI_LIFE_DEAD) return false;
     return true;
 }
 
-/* Whether all members have come to the end before one gave up waiting; equal on all who live. */
-static bool all_end(struct oneccl_backend *b, uint64_t deadline_ns)
+bool oneccl_all_end(const struct oneccl_end *end, uint64_t deadline_ns)
 {
     const uint64_t farewell_ns = tutti_deadline_ns(FAREWELL_NS);
     const uint64_t until = farewell_ns < deadline_ns ? farewell_ns : deadline_ns;
-    uint32_t ended = atomic_load(&b->boards->ended);
-    while (!(ended & GIVEN_UP) && !atomic_compare_exchange_weak(&b->boards->ended, &ended, ended + 1)) {
+    uint32_t ended = atomic_load(end->ended);
+    while (!(ended & GIVEN_UP) && !atomic_compare_exchange_weak(end->ended, &ended, ended + 1)) {
     }
     if (ended & GIVEN_UP) return false;
-    while ((ended = atomic_load(&b->boards->ended)) < b->n && tutti_now_ns() < until && all_live(b))
+    while ((ended = atomic_load(end->ended)) < end->n && tutti_now_ns() < until && all_live(end))
         tutti_sleep_ns(NAP_NS);
-    if (ended < b->n) ended = atomic_fetch_or(&b->boards->ended, GIVEN_UP);
-    return (ended & ~GIVEN_UP) == b->n;
+    if (ended < end->n) ended = atomic_fetch_or(end->ended, GIVEN_UP);
+    return (ended & ~GIVEN_UP) == end->n;
+}
+
+void oneccl_end_early(const struct oneccl_end *end)
+{
+    atomic_fetch_or(end->ended, GIVEN_UP);
 }
 
 /* oneCCL destroys a communicator together: rank 0 waits for the others, and these end their process where rank 0's is
@@ -203,8 +223,9 @@ static bool all_end(struct oneccl_backend *b, uint64_t deadline_ns)
 static bool may_destroy(struct oneccl_backend *b, uint64_t deadline_ns)
 {
     if (!b->boards) return false;
-    if (!b->lost) return all_end(b, deadline_ns);
-    atomic_fetch_or(&b->boards->ended, GIVEN_UP);
+    const struct oneccl_end end = {b->control, b->members, b->n, b->me, &b->boards->ended};
+    if (!b->lost) return oneccl_all_end(&end, deadline_ns);
+    oneccl_end_early(&end);
     return false;
 }
 
@@ -222,7 +243,7 @@ static void oneccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 static double oneccl_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     const struct oneccl_backend *b = oneccl_of(backend);
-    if (!oneccl_can(b->library, call, b->n)) return HUGE_VAL;
+    if (!oneccl_can(b->library, call, b->n, false)) return HUGE_VAL;
     if (b->reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL;
     return oneccl_cost_ns(call, b->n);
 }

@@ -17,7 +17,7 @@ static int looks_for(char *named, const char *sentence)
     struct tutti_config options = {.text = {[TUTTI_OPT_interface] = (char[]){""}}};
     options.text[TUTTI_OPT_oneccl_library] = named;
     for (int twice = 0; twice < 2; twice++) {
-        if (oneccl_library(&options)) return 1;
+        if (oneccl_library(&options, false)) return 1;
         if (tutti_last_error()->status != TUTTI_ERR_UNSUPPORTED) return 2;
         if (!strstr(tutti_last_error()->text, sentence)) return 3;
     }
@@ -63,7 +63,7 @@ static bool can_of(const struct oneccl_library *library, enum tutti_kind kind, e
         .info = {.kind = kind, .dtype = dtype, .op = op, .count = 100, .root = -1},
         .bind = {.count = 100, .dtype = dtype},
     };
-    return oneccl_can(library, &call, n);
+    return oneccl_can(library, &call, n, false);
 }
 
 static void test_everything_is_moved(void **state)
@@ -120,8 +120,8 @@ static void test_what_it_lacks_is_refused(void **state)
     assert_false(can_of(&recent, TUTTI_EXSCAN, TUTTI_INT32, TUTTI_SUM, 2));
     assert_false(can_of(&recent, TUTTI_GATHER, TUTTI_UINT8, -1, 2));
     assert_false(can_of(&recent, TUTTI_BARRIER, TUTTI_UINT8, -1, 2));
-    assert_false(oneccl_can(&recent, &of_v, 2));
-    assert_false(oneccl_can(&recent, &large, 2));
+    assert_false(oneccl_can(&recent, &of_v, 2, false));
+    assert_false(oneccl_can(&recent, &large, 2, false));
 }
 
 static void test_words_tell_of_all(void **state)

@@ -2,10 +2,10 @@
 #ifndef TUTTI_BACKEND_WATCH_WATCH_H
 #define TUTTI_BACKEND_WATCH_WATCH_H
 
-/* The watch over back ends that enqueue on devices: cuda and nccl. Their calls return long before their kernels run, so
- * it is the watch that finds out what goes wrong (a call runs out of time, ranks called different things, a peer is
- * gone). It stops the device, and fails the team with the sentence that engines have for it. It touches no data. It may
- * use the engine and all below it, and the contract of back ends.
+/* The watch over back ends that enqueue on devices: cuda, xpu, nccl and oneccl. Their calls return long before their
+ * kernels run, so it is the watch that finds out what goes wrong (a call runs out of time, ranks called different
+ * things, a peer is gone). It stops the device, and fails the team with the sentence that engines have for it. It
+ * touches no data. It may use the engine and all below it, and the contract of back ends.
  *
  * A rank has one watch for all instances of a world (struct tutti_backend_host), with two threads while there are
  * instances. One asks the driver what is over, and does nothing else: the driver may keep it waiting until the device
@@ -15,7 +15,8 @@
  * member writes what it enqueues into a log that all map (watch_log.h): from two logs the watch tells who called what.
  *
  * Begin with this file; then watch.c (the threads), watch_find.c (what two logs tell), watch_log.c (logs),
- * watch_member.c (logs opened and mapped, and what stays for peers when an instance is closed). */
+ * watch_member.c (logs opened and mapped, and what stays for peers when an instance is closed), watch_library.h (what
+ * back ends over another maker's library share). */
 
 #include "backend/backend.h"
 #include "backend/watch/watch_log.h"

@@ -37,6 +37,7 @@ struct watch_log {
     _Atomic uint64_t over;                         /* the last call that is known to be over, and all before it */
     _Atomic uint64_t n_items, items_over;          /* posted; known to be over, since no graph holds any */
     _Atomic uint32_t closed;                       /* the rank has closed its side */
+    _Atomic uint32_t made; /* it has the communicator of the library that carries out its calls */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[WATCH_MAX_RANKS]; /* members that touch its scratch no more */
     struct watch_letters sent[WATCH_MAX_RANKS], received[WATCH_MAX_RANKS];
     struct watch_entry entries[WATCH_LOG_ENTRIES];

@@ -139,15 +139,17 @@ static void open_backend(const struct opening *opening, struct tutti_opening *ou
     tutti_opening_try(out, &config);
 }
 
-/* If the user named a back end that can not be used, fail. The others are told in the log. */
+/* If the user named a back end that can not be used, fail, unless it is this process that has lost it. The others are
+ * told in the log. */
 static enum tutti_status settle(const struct opening *opening, const struct tutti_opening *b, bool first)
 {
     const struct tutti_comm *comm = opening->comm;
     if (b->backend || !is_allowed(opening, b->ops)) return TUTTI_OK;
-    if (opening->only)
+    const bool lost = b->why.status == TUTTI_ERR_ABORTED;
+    if (opening->only && !lost)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s on rank %d: option gpu is %s, which can not be used here: %s",
                           opening->call, (int)comm->rank, b->ops->name, b->why.text);
-    bool alone = opening->device->n == 0 && first && is_for(b->ops, opening->device->device);
+    bool alone = opening->device->n == 0 && (first || opening->only) && is_for(b->ops, opening->device->device);
     tutti_log(alone ? TUTTI_LOG_WARN : TUTTI_LOG_INFO, "communicator %016llx: no %s%s: %s",
               (unsigned long long)comm->id, b->ops->name,
               alone ? ", so that calls on device memory go through the host" : "", b->why.text);

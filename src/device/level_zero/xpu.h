@@ -37,6 +37,12 @@
 TUTTI_XPU_TABLE(TUTTI_XPU_DECLARE)
 #undef TUTTI_XPU_DECLARE
 
+/* ---- for a library of Intel's that takes SYCL queues ---- */
+/* Whether the stream is a queue of SYCL's that tutti can follow: OK, else why not. */
+enum tutti_status tutti_xpu_stream_is_sycl(struct tutti_device *xpu, void *stream);
+/* Something was enqueued that may never be over: from now on memory is not given back, which would wait for it. */
+void tutti_xpu_leave(struct tutti_device *xpu);
+
 /* ---- kernels (device/gpu.h says what these do) ---- */
 void *tutti_xpu_kernel(struct tutti_device *xpu, const char *name);
 enum tutti_status tutti_xpu_launch(struct tutti_device *xpu, const struct tutti_gpu_launch *launch, const void *args);

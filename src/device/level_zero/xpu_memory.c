@@ -4,6 +4,7 @@
 
 #include "device/level_zero/driver.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,11 +76,20 @@ enum tutti_status tutti_xpu_alloc_shared(struct tutti_device *device, enum tutti
     return tutti_xpu_alloc(device, bytes, out);
 }
 
+static _Atomic bool never_over; /* of something that is enqueued */
+
+void tutti_xpu_leave(struct tutti_device *device)
+{
+    if (!atomic_exchange(&never_over, true))
+        tutti_log(TUTTI_LOG_WARN, "XPU device %d may never come to the end of what it has: memory is kept from now on",
+                  (int)device->ordinal);
+}
+
 static void memory_free(struct tutti_device *device, void *pointer)
 {
     static const struct xpu_flags_desc when_over = {.structure = XPU_STRUCTURE_FREE, .flags = XPU_FREE_BLOCKING};
     const struct xpu_driver *driver = xpu_calls(device);
-    if (!pointer || xpu_forked()) return;
+    if (!pointer || xpu_forked() || atomic_load(&never_over)) return;
     if (driver->memory_free_when_over &&
         driver->memory_free_when_over(driver->context, &when_over, pointer) == XPU_RESULT_OK)
         return;

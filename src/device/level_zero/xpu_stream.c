@@ -59,6 +59,18 @@ static enum tutti_status resolve(struct xpu *xpu, void *handle, struct xpu_strea
     return xpu_sycl_native(handle, xpu->driver->context, &out->kind, &out->native);
 }
 
+enum tutti_status tutti_xpu_stream_is_sycl(struct tutti_device *device, void *stream)
+{
+    enum tutti_native kind;
+    void *native;
+    pthread_mutex_lock(&lock);
+    const bool known = !stream || *entry_of(stream);
+    pthread_mutex_unlock(&lock);
+    if (!known) return xpu_sycl_native(stream, xpu_calls(device)->context, &kind, &native);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s is none",
+                      stream ? "one of tutti_accelerator_stream_create or _adopt" : "the default stream");
+}
+
 /* ---- lists for command queues ---- */
 
 /* One that is over, or a new one. */

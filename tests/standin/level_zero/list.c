@@ -8,7 +8,7 @@
 
 #define WAITS_MOST 4
 
-enum kind { BARRIER, COPY, FILL, KERNEL };
+enum kind { BARRIER, COPY, FILL, KERNEL, CALL };
 struct command {
     struct command *next;
     enum kind kind;
@@ -20,6 +20,8 @@ struct command {
     size_t bytes, pattern_bytes;
     unsigned char pattern[16];
     struct standin_launch launch;
+    void (*function)(void *arg);
+    void *arg;
 };
 struct list {
     struct list *next; /* of all that have a thread */
@@ -57,6 +59,9 @@ static void carry_out(const struct command *c)
         break;
     case KERNEL:
         standin_kernel_run(c->launch.index, c->launch.groups, c->launch.group_size, c->launch.argument);
+        break;
+    case CALL:
+        c->function(c->arg);
         break;
     }
 }
@@ -262,4 +267,13 @@ API int zeCommandListAppendLaunchKernel(void *list, void *kernel, const struct x
     if (grid->groups[1] != 1 || grid->groups[2] != 1 || !standin_kernel_capture(kernel, &launch.launch))
         return XPU_RESULT_INVALID_ARGUMENT;
     return append(list, launch, signal, n_waits, waits);
+}
+
+/* For stand-ins of libraries that have kernels of their own: no call of Level Zero's. On a list, or a queue. */
+API int standin_list_call(void *list, void (*function)(void *arg), void *arg);
+API int standin_list_call(void *list, void (*function)(void *arg), void *arg)
+{
+    const int result = append(list, (struct command){.kind = BARRIER}, NULL, 0, NULL);
+    if (result != XPU_RESULT_OK) return result;
+    return append(list, (struct command){.kind = CALL, .function = function, .arg = arg}, NULL, 0, NULL);
 }

@@ -10,7 +10,7 @@ void info_oneccl_gather(struct info *info)
     static const char section[] = "oneccl";
     struct oneccl_left left[ONECCL_LEFT_MOST];
     char served[256];
-    const struct oneccl_library *library = info->config ? oneccl_library(info->config) : NULL;
+    const struct oneccl_library *library = info->config ? oneccl_library(info->config, false) : NULL;
     if (!library) {
         info_text(info, section, "library", "option oneccl_library", "none%s%s", info->config ? ": " : "",
                   info->config ? tutti_last_error()->text : "");
