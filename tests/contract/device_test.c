@@ -89,14 +89,13 @@ static void other_kinds(void **state)
     assert_int_equal(ranks_run(&config, not_for_it), 0);
 }
 
-/* Processes alone: drivers do not survive a fork. */
+/* Processes first: drivers do not survive a fork. */
 static void every_call_named(void **state)
 {
     struct batch batch;
     struct contract_case *cases = contract_pairs(test_seed() + 62, &batch.n);
     struct ranks_config config = {
-        .n = 2, .forked = true, .deadline_s = 120, .arg = &batch, .options = &way, .n_options = 1};
-    (void)state;
+        .n = 2, .forked = *state == NULL, .deadline_s = 120, .arg = &batch, .options = &way, .n_options = 1};
     assert_non_null(cases);
     batch.cases = cases;
     assert_int_equal(ranks_run(&config, run_batch), 0);
@@ -106,7 +105,9 @@ static void every_call_named(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(other_kinds)};
-    const struct CMUnitTest named[] = {cmocka_unit_test(every_call_named)};
+    static char threads;
+    struct CMUnitTest named[] = {cmocka_unit_test(every_call_named),
+                                 cmocka_unit_test_prestate(every_call_named, &threads)};
     if (argc > 1) {
         kind = tutti_device_named(argv[1]);
         way.value = argc > 2 ? argv[2] : "host";

@@ -76,7 +76,10 @@ static void others(struct rank *rank, struct tutti_accelerator *acc, void *strea
     struct tutti_error error = {0};
     const uint64_t start = tutti_now_ns();
     enum tutti_status status = call(rank->comm, stream, words, plan->n, TUTTI_SUM, wrong->timeout_ns);
-    if (status == TUTTI_OK) status = outcome(acc, rank->comm, stream, &error);
+    if (status == TUTTI_OK)
+        status = outcome(acc, rank->comm, stream, &error);
+    else
+        error = *tutti_last_error(); /* it was known by then */
     const uint64_t late_ns = tutti_now_ns() - start;
     if (status == wrong->status && strstr(error.text, wrong->says[0]) && strstr(error.text, wrong->says[1]) &&
         late_ns < LIMIT_NS) {
