@@ -97,6 +97,7 @@ static int be_rank(const char *address, const char *number)
     struct rank rank = {.address = address, .number = (uint32_t)atoi(number), .timeout_ns = 60 * S};
 
     one_step(&rank);
+    tutti_ft_place_free(rank.place);
     return rank.status < 0 ? 3 : 0;
 }
 

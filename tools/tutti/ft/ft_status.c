@@ -30,7 +30,9 @@ static char *fetch(const char *address, const char *token)
     if (!body)
         fprintf(stderr, "tutti ft status: no answer from %s port %s: %s\n", where.host, where.port, strerror(errno));
     else if (!tutti_http_is_ok(answer))
-        fprintf(stderr, "tutti ft status: %s", body), body = NULL;
+        fprintf(stderr, "tutti ft status: %s",
+                body[0] ? body : "it has no /status.json: it is no lighthouse of tutti\n"),
+            body = NULL;
     char *copy = body ? strdup(body) : NULL;
     free(answer);
     return copy;
