@@ -12,10 +12,15 @@
 enum tutti_status xpu_driver_for(int32_t ordinal, const struct xpu_driver **out)
 {
     const struct xpu_driver *driver = xpu_driver();
-    if (!driver) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
-    if (ordinal < 0 || (uint32_t)ordinal >= driver->n_devices)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no XPU device %d: this process sees %u, from 0", ordinal,
-                          driver->n_devices);
+    if (!driver) {
+        tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
+        return TUTTI_ERR_UNSUPPORTED;
+    }
+    if (ordinal < 0 || (uint32_t)ordinal >= driver->n_devices) {
+        tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no XPU device %d: this process sees %u, from 0", ordinal,
+                   driver->n_devices);
+        return TUTTI_ERR_UNSUPPORTED;
+    }
     *out = driver;
     return TUTTI_OK;
 }

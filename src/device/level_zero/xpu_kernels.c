@@ -181,26 +181,27 @@ struct xpu_argument { /* one that is too large for a kernel's parameter */
     struct xpu_mark *over; /* of the kernel that reads it */
 };
 
-/* Under the lock: room that no kernel reads any more. */
-static enum tutti_status argument_take(struct xpu *xpu, size_t bytes, struct xpu_argument **out)
+/* Under the lock: room that no kernel reads any more; NULL, with the error record: there is none. */
+static struct xpu_argument *argument_take(struct xpu *xpu, size_t bytes)
 {
     struct xpu_argument *each = xpu->arguments;
-    while (each && (each->bytes < bytes || xpu->driver->event_status(each->over->event) != XPU_RESULT_OK))
+    while (each && (each->bytes < bytes || (each->over && xpu->driver->event_status(each->over->event))))
         each = each->next;
     if (!each) {
-        if (!(each = tutti_alloc(sizeof *each))) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an argument");
+        if (!(each = tutti_alloc(sizeof *each))) {
+            tutti_fail(TUTTI_ERR_MEMORY, "no memory for an argument");
+            return NULL;
+        }
         each->bytes = bytes;
-        const enum tutti_status status = tutti_xpu_alloc_host(&xpu->seen, bytes, &each->at);
-        if (status < 0) {
+        if (tutti_xpu_alloc_host(&xpu->seen, bytes, &each->at) < 0) {
             tutti_free(each);
-            return status;
+            return NULL;
         }
         each->next = xpu->arguments, xpu->arguments = each;
     }
     xpu_mark_drop(each->over);
     each->over = NULL;
-    *out = each;
-    return xpu_mark_take(xpu->driver, false, &each->over);
+    return xpu_mark_take(xpu->driver, false, &each->over) < 0 ? NULL : each;
 }
 
 static int append_launch(const struct xpu_driver *driver, void *list, const void *job)
@@ -219,7 +220,8 @@ static enum tutti_status launch_locked(struct xpu *xpu, const struct tutti_gpu_l
     uint64_t address = 0;
     size_t bytes = launch->args_bytes;
     if (bytes > XPU_PARAMETER_MOST) {
-        TUTTI_TRY(argument_take(xpu, bytes, &apart));
+        apart = argument_take(xpu, bytes);
+        if (!apart) return tutti_last_error()->status;
         memcpy(apart->at, args, bytes);
         address = (uintptr_t)apart->at;
         work.signal = apart->over->event;

@@ -109,7 +109,7 @@ enum tutti_status tutti_xpu_import_memory(struct tutti_device *device,
     while (import && (import->device != device || memcmp(&import->offer, &offer, sizeof offer) != 0))
         import = import->next;
     if (!import) status = import_add(device, &offer, &import);
-    if (status == TUTTI_OK) {
+    if (status == TUTTI_OK && import) {
         import->n_uses++;
         *out = import->pointer;
     }
