@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace tutti_torch
@@ -185,7 +186,7 @@ class Backend : public c10d::Backend
     void remember_unpacking(const Operation::Ptr &operation);
     std::function<void()> finish_unpacking(); /* without mutex_ */
 
-    /* ---- CUDA devices (devices.cpp) ---- */
+    /* ---- native devices (devices.cpp) ---- */
     /* The way to the device of the call's tensors, with mutex_ taken: nothing ends before it is given back. Null, and
      * mutex_ is free, when they are the host's, or go through it. */
     Device device_of_call(const Call &call, std::unique_lock<std::mutex> &guard);
@@ -222,12 +223,21 @@ class Backend : public c10d::Backend
     std::vector<c10::weak_intrusive_ptr<Operation>> unpacking_;
 
     /* By device and the other rank of single messages; null: tensors of that device go through the host. */
+    struct Road {
+        c10::Device device;
+        int peer;
+        bool operator<(const Road &other) const
+        {
+            return std::tuple(device.type(), device.index(), peer) <
+                   std::tuple(other.device.type(), other.device.index(), other.peer);
+        }
+    };
     static constexpr int whole_group = -1;
-    std::map<std::pair<c10::DeviceIndex, int>, Device> devices_;
+    std::map<Road, Device> devices_;
     std::mutex opening_; /* of a DeviceComm, which takes as long as the others do; taken before mutex_ */
     std::atomic<bool> eager_{false};
     std::optional<c10::Device> own_device_; /* settled before the first call, as the next one */
-    bool mixed_ = false;                    /* some ranks are on CUDA devices, others are not */
+    bool mixed_ = false;                    /* ranks are on devices of several types */
 
     std::atomic<bool> timed_{false};      /* Work::getDuration answers */
     Worker worker_{"tutti-worker", true}; /* starts calls whose inputs a device has yet to compute */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The backend's ways to CUDA devices: which one a call takes, and how one is opened. */
+/* The backend's ways to native devices: which one a call takes, and how one is opened. */
 
 #include "backend/backend.hpp"
 #include "base/errors.hpp"
+#include "base/native.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
@@ -12,10 +13,10 @@
 namespace tutti_torch
 {
 
-static bool is_on_cuda(const Call &call)
+static bool is_on_native(const Call &call)
 {
     const Tensors &tensors = call.inputs.empty() ? call.outputs : call.inputs;
-    return tensors.empty() ? call.device && call.device->is_cuda() : tensors[0].is_cuda();
+    return tensors.empty() ? call.device && is_native(*call.device) : is_native(tensors[0].device());
 }
 
 /* Between two ranks alone goes a single message, of which the others know nothing. Where the whole group has met
@@ -30,19 +31,19 @@ int Backend::peer_of(const Call &call) const
 bool Backend::goes_through_host(c10::Device device) const
 {
     return std::any_of(devices_.begin(), devices_.end(),
-                       [device](const auto &known) { return known.first.first == device.index() && !known.second; });
+                       [device](const auto &known) { return known.first.device == device && !known.second; });
 }
 
 Backend::Device Backend::device_of_call(const Call &call, std::unique_lock<std::mutex> &guard)
 {
-    if (!is_on_cuda(call)) return nullptr;
+    if (!is_on_native(call)) return nullptr;
     const c10::Device device = *device_of(call);
     guard.lock();
     live();
     TORCH_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), "tutti: ", call.name,
                       ": tensors of ", device, " are received from a rank that is named");
     const int peer = peer_of(call);
-    const auto known = devices_.find({device.index(), peer});
+    const auto known = devices_.find({device, peer});
     Device comm;
     if (known != devices_.end()) {
         comm = known->second;
@@ -62,10 +63,10 @@ Backend::Device Backend::open_device(c10::Device device, int peer)
     std::string name;
     {
         std::lock_guard<std::mutex> guard(mutex_);
-        auto known = devices_.find({device.index(), peer});
+        auto known = devices_.find({device, peer});
         if (known != devices_.end()) return known->second;
         /* Ranks count their devices in the order of use: their numbers differ. */
-        auto same = [peer](const auto &other) { return other.first.second == peer; };
+        auto same = [peer](const auto &other) { return other.first.peer == peer; };
         const auto nth = std::count_if(devices_.begin(), devices_.end(), same);
         const std::string who =
             peer == whole_group ? "all" : c10::str(std::min(rank_, peer), "-", std::max(rank_, peer));
@@ -76,7 +77,7 @@ Backend::Device Backend::open_device(c10::Device device, int peer)
                                    options_->timeout, options_->place);
     std::lock_guard<std::mutex> guard(mutex_);
     live();
-    devices_[{device.index(), peer}] = comm;
+    devices_[{device, peer}] = comm;
     if (comm)
         Recorder::get().add_source([weak = std::weak_ptr<DeviceComm>(comm)] {
             Device known = weak.lock();
@@ -96,12 +97,17 @@ Backend::Device Backend::device_comm(c10::Device device)
 
 void Backend::eagerConnectSingleDevice(at::Device device)
 {
-    if (!device.is_cuda()) return;
+    if (!is_native(device)) return;
     eager_ = true;
     device_comm(device);
 }
 
 /* ---- one device a rank, for a communicator whose ranks all say which ---- */
+
+static bool is_native_type(int32_t type)
+{
+    return native_kind(c10::DeviceType(type)) != nullptr;
+}
 
 static std::vector<int32_t> kinds_of_devices(tutti_comm *comm, int size, c10::Device device)
 {
@@ -112,23 +118,20 @@ static std::vector<int32_t> kinds_of_devices(tutti_comm *comm, int size, c10::De
     return all;
 }
 
-/* Some ranks are on CUDA devices, others are not: the one communicator serves both. */
+/* Some ranks are on native devices, others on others or on none: the one communicator serves all. */
 void Backend::mix_devices(c10::Device device)
 {
     const std::shared_ptr<Comm> comm = host_comm();
     mixed_ = true;
-    const tutti_status status =
-        tutti_comm_set_device(comm->handle(), device.is_cuda() ? device.index() : TUTTI_DEVICE_NONE);
-    if (status != TUTTI_ERR_UNSUPPORTED) check(status);
-    if (!device.is_cuda()) return;
-    const bool able = status == TUTTI_OK && tutti_comm_device(comm->handle()) == device.index();
-    if (!able) {
-        TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", tutti_last_error()->text);
+    const std::string why = DeviceComm::take_device(*comm, device);
+    if (!is_native(device)) return;
+    if (!why.empty()) {
+        TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", why);
     }
-    Device shared = able ? std::make_shared<DeviceComm>(comm, device) : nullptr;
+    Device shared = why.empty() ? std::make_shared<DeviceComm>(comm, device) : nullptr;
     std::lock_guard<std::mutex> guard(mutex_);
     eager_ = true;
-    devices_[{device.index(), whole_group}] = std::move(shared);
+    devices_[{device, whole_group}] = std::move(shared);
 }
 
 void Backend::settle_device(c10::Device device)
@@ -139,9 +142,8 @@ void Backend::settle_device(c10::Device device)
     /* Nobody goes on before all know: so who aborts at once takes it from nobody. That others did is for later calls.
      */
     (void)tutti_barrier(host_comm()->handle(), nullptr, nullptr);
-    const auto n_cuda = std::count(kinds.begin(), kinds.end(), int32_t(c10::kCUDA));
-    if (n_cuda == 0) return;
-    if (n_cuda < size_) return mix_devices(device);
+    if (std::none_of(kinds.begin(), kinds.end(), is_native_type)) return;
+    if (std::count(kinds.begin(), kinds.end(), kinds[0]) < size_) return mix_devices(device);
     eagerConnectSingleDevice(device);
     TORCH_CHECK(options_->place.option != "gpu" || options_->place.value == "host" || !goes_through_host(device),
                 "tutti: calls on ", device, " can not go by '", options_->place.value, "': ", tutti_last_error()->text);
@@ -149,7 +151,7 @@ void Backend::settle_device(c10::Device device)
 
 std::shared_ptr<Comm> Backend::comm_of(c10::Device device)
 {
-    const Device found = device.is_cuda() ? device_comm(device) : nullptr;
+    const Device found = is_native(device) ? device_comm(device) : nullptr;
     return found ? found->live() : host_comm();
 }
 

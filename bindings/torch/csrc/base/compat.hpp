@@ -17,6 +17,16 @@ inline constexpr bool sync_returns_none = TUTTI_TORCH_AT_LEAST(2, 8);
 
 namespace detail
 {
+/* A stream's native handle, from 2.11 on; null before, and where the device does not tell it. */
+template <typename Stream> auto handle_of(const Stream &stream, int) -> decltype(stream.native_handle())
+{
+    return stream.native_handle();
+}
+template <typename Stream> void *handle_of(const Stream &, long)
+{
+    return nullptr;
+}
+
 template <typename Options> auto async_of(const Options &options, int) -> decltype(bool(options.asyncOp))
 {
     return options.asyncOp;

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Room base: what all of the shim stands on: the process (this file), exceptions (errors.hpp), versions of torch
- * (compat.hpp), the few words of CUDA that c10 lacks (cuda.hpp). It uses nothing else of the shim.
+ * (compat.hpp), the devices that libtutti works on itself (native.hpp). It uses nothing else of the shim.
  *
  * What happens to the process: it forks, signals interrupt its waits, its program ends. */
 

@@ -4,8 +4,8 @@
 
 #include "comms/persistent.hpp"
 
-#include "base/cuda.hpp"
 #include "base/errors.hpp"
+#include "base/native.hpp"
 #include "comms/told.hpp"
 #include "device/events.hpp"
 
@@ -43,7 +43,7 @@ static bool is_on_host(const Call &call)
 /* In a graph, the graph's order is all there is. */
 static bool is_in_capture(c10::Device place)
 {
-    return place.is_cuda() && is_captured(native_stream(current_stream(place)));
+    return is_native(place) && is_captured(current_stream(place));
 }
 
 static std::shared_ptr<tutti_persistent> record_call(const Call &call, tutti_comm *comm)

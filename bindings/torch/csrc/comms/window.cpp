@@ -5,6 +5,7 @@
 #include "comms/window.hpp"
 
 #include "base/errors.hpp"
+#include "base/native.hpp"
 #include "comms/hints.hpp"
 #include "comms/told.hpp"
 
@@ -44,8 +45,8 @@ void TorchCommWindow::tensor_register(const Tensor &tensor, bool owning)
             TORCH_CHECK(!shown_, "double registration: the window has a tensor already");
         }
         TORCH_CHECK(tensor.is_contiguous(), "tensor must be contiguous");
-        TORCH_CHECK(tensor.device().is_cpu() || tensor.is_cuda(), "windows are of the host or of CUDA devices, not of ",
-                    tensor.device());
+        TORCH_CHECK(tensor.device().is_cpu() || is_native(tensor.device()),
+                    "windows are of the host or of CUDA and XPU devices, not of ", tensor.device());
         auto made = std::make_shared<Shown>();
         made->comm = comm_->backend()->comm_of(tensor.device());
         if (owning) made->kept = tensor;
@@ -118,7 +119,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::move(const char *call, const Tensor &t
     TORCH_CHECK(tensor.is_contiguous(), "tutti: ", call, " on ", comm_->described(), ": tensor must be contiguous");
     TORCH_CHECK(tensor.scalar_type() == what->dtype, "tutti: ", call, " on ", comm_->described(),
                 ": tensor is of type ", tensor.scalar_type(), ", the window of ", what->dtype);
-    const bool copied = what->device.is_cpu() && !tensor.is_cuda();
+    const bool copied = what->device.is_cpu() && !is_native(tensor.device());
     TORCH_CHECK(copied || tensor.device() == what->device, "tutti: ", call, " on ", comm_->described(),
                 ": tensor is on ", tensor.device(), ", the window on ", what->device, " (rank ", rank, ")");
     const Tensors one = {tensor};

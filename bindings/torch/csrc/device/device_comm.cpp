@@ -4,8 +4,8 @@
 
 #include "device/device_comm.hpp"
 
-#include "base/cuda.hpp"
 #include "base/errors.hpp"
+#include "base/native.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -19,12 +19,32 @@ namespace tutti_torch
 static constexpr int64_t place_bytes = 256, n_places = 3;
 
 DeviceComm::DeviceComm(std::shared_ptr<Comm> comm, c10::Device on)
-    : device(on), stream(side_stream(on)), comm_(std::move(comm))
+    : device(on), stream(side_stream(on)), events(on.type()), comm_(std::move(comm))
 {
     at::AutoDispatchBelowAutograd below;
     memory_ = at::empty({n_places * place_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
     one_ = memory_.narrow(0, 2 * place_bytes, 4).view(at::kInt);
     nowhere_ = static_cast<char *>(memory_.data_ptr());
+}
+
+/* From the first one on this process works with devices of one kind; the communicator holds what it uses. */
+static tutti_status set_device(Comm &comm, c10::Device device)
+{
+    if (!is_native(device)) return tutti_comm_set_device(comm.handle(), TUTTI_DEVICE_NONE);
+    tutti_accelerator *of_kind = nullptr;
+    tutti_status status = tutti_accelerator_open(native_kind(device.type()), device.index(), &of_kind);
+    if (status == TUTTI_OK) status = tutti_comm_set_device(comm.handle(), device.index());
+    tutti_accelerator_close(of_kind);
+    return status;
+}
+
+std::string DeviceComm::take_device(Comm &comm, c10::Device device)
+{
+    const tutti_status status = set_device(comm, device);
+    if (status == TUTTI_ERR_UNSUPPORTED) return tutti_last_error()->text;
+    check(status);
+    const bool goes = !is_native(device) || tutti_comm_device(comm.handle()) == device.index();
+    return goes ? "" : "its options do";
 }
 
 /* Whether all ranks can use their devices. */
@@ -41,12 +61,9 @@ std::shared_ptr<DeviceComm> DeviceComm::open(c10d::Store &store, int rank, int s
     const WithoutGil without_gil;
     BesideCaptures beside; /* the first call of a group may be part of a graph */
     std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout, place);
-    const tutti_status status = tutti_comm_set_device(comm->handle(), device.index());
-    if (status < 0 && status != TUTTI_ERR_UNSUPPORTED) check(status);
-    const std::string why = status < 0 ? tutti_last_error()->text : "its options do";
-    const bool able = status == TUTTI_OK && tutti_comm_device(comm->handle()) == device.index();
-    if (all_agree(comm->handle(), able)) return std::make_shared<DeviceComm>(std::move(comm), device);
-    if (!able) {
+    const std::string why = take_device(*comm, device);
+    if (all_agree(comm->handle(), why.empty())) return std::make_shared<DeviceComm>(std::move(comm), device);
+    if (!why.empty()) {
         TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", why);
     }
     return nullptr;
@@ -92,7 +109,7 @@ void DeviceComm::follow(c10::ArrayRef<c10::Stream> streams, bool on_own)
         c10::Event event = events.take();
         event.record(from);
         event.block(to);
-        if (!is_captured(native_stream(from))) events.give(std::move(event)); /* a graph keeps those of its own */
+        if (!is_captured(from)) events.give(std::move(event)); /* a graph keeps those of its own */
     }
 }
 

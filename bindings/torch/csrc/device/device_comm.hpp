@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* A group's communicator on one CUDA device, apart from the group's own, which is the host's. Calls on the device's
+/* A group's communicator on one native device, apart from the group's own, which is the host's. Calls on the device's
  * tensors are enqueued through it on a stream, and nothing waits. */
 
 #include "comm/comm.hpp"
@@ -13,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace tutti_torch
@@ -26,6 +27,9 @@ class DeviceComm
     static std::shared_ptr<DeviceComm> open(c10d::Store &store, int rank, int size, const std::string &name,
                                             c10::Device device, milliseconds timeout, const Place &place);
     DeviceComm(std::shared_ptr<Comm> comm, c10::Device device);
+    /* The communicator's calls are about memory of this device, or, where it is not native, of the host. Why
+     * its tensors go through the host; empty: they do not. Throws what else goes wrong. */
+    static std::string take_device(Comm &comm, c10::Device device);
 
     /* Null after close. */
     std::shared_ptr<Comm> comm() const;

@@ -4,8 +4,8 @@
 
 #include "device/device_memory.hpp"
 
-#include "base/cuda.hpp"
 #include "base/errors.hpp"
+#include "base/native.hpp"
 
 #include <algorithm>
 #include <map>

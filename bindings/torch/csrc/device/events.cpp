@@ -4,7 +4,7 @@
 
 #include "device/events.hpp"
 
-#include "base/cuda.hpp"
+#include "base/native.hpp"
 #include "record/recorder.hpp"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -39,7 +39,7 @@ try {
 c10::Event Events::take()
 {
     std::lock_guard<std::mutex> guard(mutex_);
-    if (idle_.empty()) return c10::Event(c10::kCUDA, c10::EventFlag::PYTORCH_DEFAULT);
+    if (idle_.empty()) return c10::Event(type_, c10::EventFlag::PYTORCH_DEFAULT);
     c10::Event event = std::move(idle_.back());
     idle_.pop_back();
     return event;
@@ -72,7 +72,7 @@ void Progress::add(uint64_t record_id, const c10::Stream &stream)
     look(0);
     std::lock_guard<std::mutex> guard(mutex_);
     if (n_marked_ > 0) return;
-    if (!mark_) mark_.emplace(c10::kCUDA);
+    if (!mark_) mark_.emplace(stream.device_type());
     mark_->record(stream);
     n_marked_ = calls_.size();
 }

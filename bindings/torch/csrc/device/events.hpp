@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room device: what the shim does with accelerators: its way to CUDA devices (device_comm.hpp), copies through the host
- * for all others (staging.hpp), memory for PyTorch's pools (device_memory.hpp). Uses base, tensors, comm and record. */
+/* Room device: what the shim does with accelerators: its way to native devices (device_comm.hpp), copies through the
+ * host for all others (staging.hpp), memory for PyTorch's pools (device_memory.hpp). Uses base, tensors, comm and
+ * record. */
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -26,14 +27,16 @@ c10::Stream current_stream(c10::Device device);
 /* One of the device's pool; the caller's, where the device has none. */
 c10::Stream side_stream(c10::Device device);
 
-/* Events of CUDA devices that are used again. */
+/* Events of a device that are used again. */
 class Events
 {
   public:
+    explicit Events(c10::DeviceType type) : type_(type) {}
     c10::Event take();
     void give(c10::Event event);
 
   private:
+    const c10::DeviceType type_;
     std::mutex mutex_;
     std::vector<c10::Event> idle_;
 };

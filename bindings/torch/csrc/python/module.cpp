@@ -5,6 +5,7 @@
 #include "python/python.hpp"
 
 #include "backend/backend.hpp"
+#include "backend/operators.hpp"
 #include "base/errors.hpp"
 #include "comm/own_store.hpp"
 #include "comms/quantized.hpp"
@@ -154,6 +155,7 @@ PYBIND11_MODULE(_C, module)
 {
     module.doc() = "tutti's backend for torch.distributed";
     py::module_::import("torch._C._distributed_c10d"); /* the bases of the classes */
+    tutti_torch::complete_operators();
     define_allocator(module);
     define_backend(module);
     define_stores(module);

@@ -4,6 +4,8 @@
 
 #include "tensors/tensors.hpp"
 
+#include "base/native.hpp"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
@@ -97,9 +99,9 @@ tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
 /* The factor of PREMUL_SUM, if it is on the device of the tensor. */
 static Tensor scale_of(const c10d::ReduceOp &op, const Tensor &tensor)
 {
-    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_ || !tensor.is_cuda()) return {};
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_ || !is_native(tensor.device())) return {};
     const Tensor &factor = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get())->tensor_factor;
-    return factor.defined() && factor.is_cuda() ? factor : Tensor();
+    return factor.defined() && is_native(factor.device()) ? factor : Tensor();
 }
 
 Tensor Reduction::scaled(const Tensor &input) const

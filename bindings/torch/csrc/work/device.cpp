@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Operations on CUDA devices: start, and what is left to do for those who wait. */
+/* Operations on native devices: start, and what is left to do for those who wait. */
 
 #include "work/device.hpp"
 
-#include "base/cuda.hpp"
 #include "base/errors.hpp"
+#include "base/native.hpp"
 #include "record/profile.hpp"
 #include "work/worker.hpp"
 
@@ -101,11 +101,11 @@ void DeviceOperation::begin(const std::shared_ptr<Comm> &, Worker &)
     const auto span = begin_span(call); /* until it is enqueued */
     caller_ = current_stream(comm_->device);
     stream_ = call.async ? comm_->stream : *caller_;
-    captured_ = is_captured(native_stream(*caller_));
+    captured_ = is_captured(*caller_);
     const bool has_end = call.async || barrier_;
     if (call.async) comm_->follow(*caller_, true);
     if (timed && !captured_ && has_end) {
-        begin_.emplace(c10::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
+        begin_.emplace(comm_->device.type(), c10::EventFlag::BACKEND_DEFAULT);
         begin_->record(*stream_);
     }
     launch(native_stream(*stream_)); /* from here on the device uses the tensors */
@@ -119,7 +119,7 @@ void DeviceOperation::begin(const std::shared_ptr<Comm> &, Worker &)
     unpack();
     if (has_end) {
         if (begin_)
-            end_.emplace(c10::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
+            end_.emplace(comm_->device.type(), c10::EventFlag::BACKEND_DEFAULT);
         else
             end_.emplace(comm_->events.take());
         end_->record(*stream_);
@@ -142,9 +142,8 @@ void DeviceOperation::attend()
 void enqueue_and_forget(DeviceComm &comm, const Call &call, uint64_t record_id, const Operation::GroupName &group)
 {
     const c10::Stream stream = current_stream(comm.device);
-    void *native = native_stream(stream);
-    const bool captured = record_id != 0 && is_captured(native);
-    check(launch_one(comm, call, group, native));
+    const bool captured = record_id != 0 && is_captured(stream);
+    check(launch_one(comm, call, group, native_stream(stream)));
     if (call.unpack) {
         at::AutoDispatchBelowAutograd below;
         call.unpack();
@@ -171,7 +170,7 @@ bool DeviceOperation::is_over() const
 {
     if (leader_) return device(leader_).is_over();
     BesideCaptures beside;
-    return end_ ? end_->query() : c10::impl::VirtualGuardImpl(c10::kCUDA).queryStream(*stream_);
+    return end_ ? end_->query() : c10::impl::VirtualGuardImpl(stream_->device_type()).queryStream(*stream_);
 }
 
 /* The communicator ended with an error, from now on also this operation's. */

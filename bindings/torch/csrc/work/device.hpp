@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* An operation on a CUDA device. Once it is enqueued the host has no part in it any more. A synchronous one is on the
+/* An operation on a native device. Once it is enqueued the host has no part in it any more. A synchronous one is on the
  * caller's stream, and nothing of it is left. An asynchronous one is on the stream of the DeviceComm, which waits for
  * the caller's stream by an event; whoever waits for the operation makes his stream wait for the event at its end.
  * Until somebody has waited, the operation keeps the tensors, so that their memory is nobody else's; where nobody
