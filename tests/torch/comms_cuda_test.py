@@ -105,7 +105,9 @@ def ranks_of_both(rank: int, n: int, store: dist.Store) -> None:
 
 
 def part(comm: tc.TorchComm, count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return comm.get_backend_impl().allocate_tensor(count, dtype=dtype, device=device).zero_()
+    tensor = comm.get_backend_impl().allocate_tensor(count, dtype=dtype, device=device).zero_()
+    calls.module.synchronize(device)  # peers will write into it, on streams of their own
+    return tensor
 
 
 @ranks.on(2)

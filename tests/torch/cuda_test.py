@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: gpu
-"""Collectives on CUDA tensors: results against references on the host, and the order of streams, graphs and memory.
-Inputs are computed late and outputs overwritten at once (device/calls.py), so that each result says that its call came
-in between."""
+"""Collectives on CUDA tensors (or Intel's: cuda_world.py): results against references on the host, and the order of
+streams, graphs and memory. Inputs are computed late and outputs overwritten at once (device/calls.py), so that each
+result says that its call came in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import ranks
 import torch
 import torch.distributed as dist
 from cuda_world import calls
-from calls import CALLS, compare, late, values
+from calls import CALLS, TYPE, compare, late, module, values
 
 SIZES = (1, 2, 7, 256, 1000, 4099, 65_536) if cuda_world.PLAYED else (1, 2, 7, 256, 1000, 4099, 65_536, 1_000_003)
 REPLAYS, LARGE = (6, 100_000) if cuda_world.PLAYED else (1000, 700_000)
@@ -79,6 +79,13 @@ def types_and_operations(rank: int, n: int) -> None:
             dist.all_reduce(tensor, op=op)
             want = of(parts.double()).to(dtype)
             assert torch.equal(tensor.cpu(), want), f"{dtype} {op} {count}: {tensor[:5]} and not {want[:5]}"
+        for op, of in OPS.items():
+            want = of(parts.double()).to(dtype)
+            tensor, whole, output = parts[rank].to(device), parts[rank].repeat(n).to(device), parts[rank].to(device)
+            dist.reduce(tensor, 1, op=op)
+            dist.reduce_scatter_tensor(output, whole, op=op)
+            assert rank != 1 or torch.equal(tensor.cpu(), want), f"reduce of {dtype} {op} {count}"
+            assert torch.equal(output.cpu(), want), f"reduce_scatter of {dtype} {op} {count}"
     for dtype, (op, of) in itertools.product(WHOLE, BITS.items()):
         parts = [few(r, 77, dtype) for r in range(n)]
         tensor = parts[rank].to(device)
@@ -101,6 +108,18 @@ def all_types_travel(rank: int, n: int) -> None:
         dist.broadcast(tensor, 1)
         assert torch.equal(output.cpu().view(torch.uint8), bits.flatten()), f"{dtype}"
         assert torch.equal(tensor.cpu().view(torch.uint8), bits[1]), f"{dtype}"
+        mine, output = parts[rank].to(device), torch.empty(len(parts[0]), dtype=dtype, device=device)
+        dist.all_to_all_single(output, mine)
+        swapped = torch.cat([row.chunk(n)[rank] for row in bits])
+        assert torch.equal(output.cpu().view(torch.uint8), swapped), f"all_to_all of {dtype}"
+        exchange = [dist.P2POp(dist.isend, mine, 1 - rank), dist.P2POp(dist.irecv, output, 1 - rank)]
+        for work in dist.batch_isend_irecv(exchange):
+            work.wait()
+        assert torch.equal(output.cpu().view(torch.uint8), bits[1 - rank]), f"a message of {dtype}"
+        gathered = [torch.empty_like(mine) for _ in range(n)] if rank == 0 else None
+        dist.gather(mine, gathered, 0)
+        dist.scatter(output, gathered[::-1] if rank == 0 else None, 0)
+        assert torch.equal(output.cpu().view(torch.uint8), bits[1 - rank]), f"gather and scatter of {dtype}"
 
 
 @ranks.on(2)
@@ -162,7 +181,7 @@ def waits_for_nothing(rank: int, n: int) -> None:
     device = device_of(rank)
     tensor = torch.ones(100, device=device)
     dist.all_reduce(tensor)
-    torch.cuda.synchronize()
+    module.synchronize()
     begin = time.monotonic()
     calls.sleep(400)
     tensor.fill_(float(rank))
@@ -181,14 +200,14 @@ def waits_for_nothing(rank: int, n: int) -> None:
 def side_streams(rank: int, n: int) -> None:
     """A call belongs to the stream that is current then, its wait to the one that is current there."""
     device_of(rank)
-    one, two = torch.cuda.Stream(), torch.cuda.Stream()
+    one, two = module.Stream(), module.Stream()
     for asynchronous in (False, True):
-        with torch.cuda.stream(one):
+        with module.stream(one):
             tensor = late(values(rank, 20_000))
             work = dist.all_reduce(tensor, async_op=asynchronous)
             if not asynchronous:
                 two.wait_stream(one)
-        with torch.cuda.stream(two):
+        with module.stream(two):
             if work:
                 work.wait()
             compare([(tensor, sum(values(r, 20_000) for r in range(n)))])
@@ -209,7 +228,7 @@ def memory_is_used_again(rank: int, n: int) -> None:
         kept.append(torch.full((999,), -1.0, device=device))
         del kept[:-20]
     dist.barrier(device_ids=[device.index])
-    torch.cuda.synchronize()
+    module.synchronize()
     assert all(bool((tensor == -1).all()) for tensor in kept), "the memory was written to by a call that had lost it"
 
 
@@ -236,7 +255,7 @@ def hook_and_durations(rank: int, n: int) -> None:
     works = [dist.all_reduce(torch.ones(100_000, device=device), group=group, async_op=True) for _ in range(5)]
     for work in works:
         work.wait()
-    torch.cuda.synchronize()
+    module.synchronize()
     assert all(0 < work._get_duration() < 10_000 for work in works)
     group._wait_for_pending_works()
     assert seen == [1, 2, 3, 4, 5], seen
@@ -251,7 +270,7 @@ def barrier(rank: int, n: int) -> None:
     begin = torch.tensor(time.monotonic(), dtype=torch.float64)  # the clock is the host's, so ranks can compare
     if rank == 0:
         calls.sleep(300)
-        torch.cuda.current_stream().synchronize()
+        module.current_stream().synchronize()
         begin.fill_(time.monotonic())
         calls.sleep(100)
     dist.barrier(device_ids=[device.index])
@@ -265,15 +284,15 @@ def groups_on_streams(rank: int, n: int) -> None:
     """Several groups at once, each on a stream of its own, in the same order on all ranks."""
     device = device_of(rank)
     groups = [dist.new_group() for _ in range(3)]
-    streams = [torch.cuda.Stream() for _ in groups]
+    streams = [module.Stream() for _ in groups]
     tensors = [values(rank, 30_000 + i).to(device) for i in range(3)]
-    torch.cuda.synchronize()
+    module.synchronize()
     for _ in range(20):
         for group, stream, tensor in zip(groups, streams, tensors):
-            with torch.cuda.stream(stream):
+            with module.stream(stream):
                 dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
                 tensor.add_(rank)
-    torch.cuda.synchronize()
+    module.synchronize()
     for i, tensor in enumerate(tensors):
         want = values(rank, 30_000 + i)
         parts = [values(r, 30_000 + i) for r in range(n)]
@@ -288,8 +307,10 @@ def groups_on_streams(rank: int, n: int) -> None:
 
 # ---- graphs ----
 
+on_graphs = ranks.on(2) if TYPE == "cuda" else lambda function: function  # SYCL's have no part in calls
 
-@ranks.on(2)
+
+@on_graphs
 def graph(rank: int, n: int) -> None:
     """Replays with changing data, eager calls in between; synchronous calls, asynchronous ones and regions."""
     device = device_of(rank)
@@ -298,7 +319,7 @@ def graph(rank: int, n: int) -> None:
     inputs = [torch.zeros(size, device=device) for size in sizes]
     outputs = [torch.zeros(size, device=device) for size in sizes]
     gathered, eager = torch.zeros(n * sizes[0], device=device), torch.zeros(777, device=device)
-    torch.cuda.synchronize()
+    module.synchronize()
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         for source, output in zip(inputs, outputs):
@@ -328,7 +349,7 @@ def graph(rank: int, n: int) -> None:
     assert wrong.item() == 0, f"{wrong.item()} elements differ"
 
 
-@ranks.on(2)
+@on_graphs
 def graph_of_all_kinds(rank: int, n: int) -> None:
     device = device_of(rank)
     to, source = (rank + 1) % n, (rank - 1) % n
@@ -349,7 +370,7 @@ def graph_of_all_kinds(rank: int, n: int) -> None:
             dist.all_reduce(parts)
 
     run()
-    torch.cuda.synchronize()
+    module.synchronize()
     captured = torch.cuda.CUDAGraph()
     with torch.cuda.graph(captured):
         run()
@@ -378,7 +399,7 @@ def recorder(rank: int, n: int) -> None:
     group = dist.new_group()
     for _ in range(10):
         dist.all_reduce(torch.ones(50, device=device), group=group)
-    torch.cuda.synchronize()
+    module.synchronize()
     entries = pickle.loads(tutti_torch.dump_flight_recorder())["entries"]
     ours = [entry for entry in entries if entry["process_group"][0] == group.group_name]
     assert [entry["collective_seq_id"] for entry in ours] == list(range(1, 11))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: gpu
-"""Training on CUDA devices, the ways PyTorch has of it, on tutti, in one process, and on nccl where it is there and has
-enough devices: the same losses, within rounding."""
+"""Training on CUDA (or Intel's) devices, the ways PyTorch has of it, on tutti, in one process, and on nccl where it is
+there and has enough devices: the same losses, within rounding."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from cuda_world import TYPE, calls
 
 WIDTH, BATCH, STEPS = 64, 16, 8
 STEPS_ALONE = [step % 2 for step in range(STEPS)]  # which batch each takes
@@ -60,11 +62,11 @@ def losses_of(net: nn.Module, of: slice, device: torch.device, average: bool, am
               optimizer_of: Callable = adam) -> List[float]:  # fmt: skip
     """The loss of each step over all ranks."""
     optimizer = optimizer_of(net)
-    scaler = torch.amp.GradScaler("cuda", enabled=amp, init_scale=2.0**8)
+    scaler = torch.amp.GradScaler(TYPE, enabled=amp, init_scale=2.0**8)
     losses = []
     for step in range(STEPS):
         x, y = batch(step % 2, of, device)
-        with torch.autocast("cuda", dtype=torch.float16, enabled=amp):
+        with torch.autocast(TYPE, dtype=torch.float16, enabled=amp):
             loss = torch.nn.functional.mse_loss(net(x), y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -174,7 +176,7 @@ def fsdp2_bfloat16_alone(n: int, device: torch.device) -> List[float]:
 
 
 def tensor_parallel(rank: int, n: int, device: torch.device) -> List[float]:
-    mesh = init_device_mesh("cuda", (n,))
+    mesh = init_device_mesh(TYPE, (n,))
     net = model().to(device)
     for block in net[:2]:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
@@ -183,7 +185,7 @@ def tensor_parallel(rank: int, n: int, device: torch.device) -> List[float]:
 
 def tensor_parallel_compiled(rank: int, n: int, device: torch.device) -> List[float]:
     """One graph, without a break."""
-    mesh = init_device_mesh("cuda", (n,))
+    mesh = init_device_mesh(TYPE, (n,))
     net = model().to(device)
     for block in net[:2]:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
@@ -258,6 +260,10 @@ WAYS = {
     ddp: 1e-5, ddp_hook: 1e-5, amp: 5e-4, fsdp2: 1e-5, fsdp2_bfloat16: 2e-2, tensor_parallel: 1e-5,
     tensor_parallel_compiled: 1e-5, pipeline: 1e-5, graph_step: 1e-5,
 }  # fmt: skip
+if TYPE != "cuda":
+    del WAYS[graph_step]  # SYCL's graphs have no part in calls
+if cuda_world.PLAYED:
+    del WAYS[tensor_parallel_compiled]  # there is no compiler for it
 # What one process does otherwise than from the whole batch: other types on the way, gradients divided by more, warm-up.
 ALONE = {ddp_hook: ddp_hook_alone, fsdp2_bfloat16: fsdp2_bfloat16_alone, graph_step: graph_step_alone}
 
@@ -272,10 +278,10 @@ def nccl_shares() -> bool:
 
 
 def compare(rank: int, n: int, store: dist.Store, way: Callable) -> str:
-    with_nccl = dist.is_nccl_available() and (torch.cuda.device_count() >= n or nccl_shares())
+    with_nccl = TYPE == "cuda" and dist.is_nccl_available() and (torch.cuda.device_count() >= n or nccl_shares())
     ours = cuda_world.on_each(["tutti"], way, rank, n, store)[0]
     assert all(loss == loss for loss in ours) and ours[-2] < ours[0], f"nothing is learnt: {ours}"
-    device = cuda_world.calls.use_device_of(rank)
+    device = calls.use_device_of(rank)
     # Products of other shapes are rounded otherwise; those of shares have the ranks' shapes, on other streams.
     tolerance = max(WAYS[way], 1e-3) if way in ALONE else 100 * WAYS[way]
     references = {"one process": (reference_alone(way, n, device), tolerance)}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests on CUDA devices have in common: whether there is one, and worlds to run in. Ranks are forked, so the
 parent never touches CUDA: it asks in a child. TUTTI_TEST_CUDA names a library that plays the device where there is none
-(device/tutticuda.py)."""
+(device/tutticuda.py). The same tests run on Intel's devices: with TUTTI_TEST_DEVICE=xpu on real ones, with
+TUTTI_TEST_XPU on a library that plays them (device/tuttixpu.py)."""
 
 from __future__ import annotations
 
@@ -10,20 +11,22 @@ import sys
 from datetime import timedelta
 from typing import Any, Callable, List
 
-os.environ["TUTTI_TEST_DEVICE"] = "cuda"
+os.environ.setdefault("TUTTI_TEST_DEVICE", "xpu" if "TUTTI_TEST_XPU" in os.environ else "cuda")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes, of which a fork knows nothing
 
 import torch
 import torch.distributed as dist
 
-PLAYED = "TUTTI_TEST_CUDA" in os.environ
+TYPE = os.environ["TUTTI_TEST_DEVICE"]
+PLAYED = f"TUTTI_TEST_{TYPE.upper()}" in os.environ
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "device"))
 
 
 def count_devices() -> int:
     pid = os.fork()
     if pid == 0:
-        os._exit(min(torch.cuda.device_count(), 100) if torch.cuda.is_available() else 0)
+        module = torch.get_device_module(TYPE)
+        os._exit(min(module.device_count(), 100) if module.is_available() else 0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -31,7 +34,7 @@ def require_device() -> int:
     """How many there are; ends the program where there are none."""
     n = count_devices()
     if n <= 0:
-        print("skipped: no CUDA device")
+        print(f"skipped: no {TYPE.upper()} device")
         sys.exit(77)
     return n
 
@@ -51,12 +54,12 @@ def on_each(backends: List[str], function: Callable, rank: int, n: int, store: d
     for backend in backends:
         device = world(rank, n, store, backend, f"{function.__name__} on {backend}")
         results.append(function(rank, n, device))
-        torch.cuda.synchronize()
+        calls.module.synchronize()
         dist.destroy_process_group()
     return results
 
 
 if PLAYED:
-    import tutticuda  # noqa: E402, F401
+    __import__(f"tutti{TYPE}")
 
 import calls  # noqa: E402  after the variable that it reads

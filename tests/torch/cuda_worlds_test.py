@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: gpu
-"""Groups with CUDA tensors: the ways to make one, single messages, and how one ends when a rank aborts, is late, leaves
-or calls something else. Each test has processes and groups of its own."""
+"""Groups with CUDA tensors (or Intel's): the ways to make one, single messages, and how one ends when a rank aborts, is
+late, leaves or calls something else. Each test has processes and groups of its own."""
 
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import tempfile
 import time
 import unittest
 from datetime import timedelta
@@ -17,7 +20,8 @@ import torch
 import torch.distributed as dist
 import tutti_torch
 from cuda_world import calls
-from calls import compare, late, values
+from calls import TYPE, compare, late, module, values
+from comms_support import Process
 
 
 def sums(rank: int, n: int, device: torch.device) -> None:
@@ -27,7 +31,8 @@ def sums(rank: int, n: int, device: torch.device) -> None:
 
 
 def named(rank: int, n: int, store: dist.Store) -> None:
-    cuda_world.on_each(["tutti", "cuda:tutti", "cpu:tutti,cuda:tutti", "cpu:gloo,cuda:tutti"], sums, rank, n, store)
+    names = ["tutti", f"{TYPE}:tutti", f"cpu:tutti,{TYPE}:tutti", f"cpu:gloo,{TYPE}:tutti"]
+    cuda_world.on_each(names, sums, rank, n, store)
 
 
 def bound(rank: int, n: int, store: dist.Store) -> None:
@@ -35,7 +40,7 @@ def bound(rank: int, n: int, store: dist.Store) -> None:
     device = cuda_world.world(rank, n, store, "tutti", device_id=calls.use_device_of(rank))
     sums(rank, n, device)
     dist.barrier()
-    mesh = dist.init_device_mesh("cuda", (1, n), mesh_dim_names=("outer", "inner"))
+    mesh = dist.init_device_mesh(TYPE, (1, n), mesh_dim_names=("outer", "inner"))
     tensor = values(rank, 100).to(device)
     dist.all_reduce(tensor, group=mesh.get_group("outer"))
     dist.all_reduce(tensor, group=mesh.get_group("inner"))
@@ -65,13 +70,13 @@ def abort(rank: int, n: int, store: dist.Store) -> None:
     device = cuda_world.world(rank, n, store, "tutti")
     tensor = torch.ones(1000, device=device)
     dist.all_reduce(tensor)
-    torch.cuda.synchronize()
+    module.synchronize()
     begin = time.monotonic()
     if rank == 0:
         work = dist.all_reduce(tensor, async_op=True)
         time.sleep(0.2)
         dist.distributed_c10d._get_default_group()._get_backend(device).abort()
-        torch.cuda.synchronize()
+        module.synchronize()
         with ranks.raises(dist.DistBackendError, "abort"):
             work.wait()
         assert not work.is_success()
@@ -81,7 +86,7 @@ def abort(rank: int, n: int, store: dist.Store) -> None:
     with ranks.raises(dist.DistBackendError, "abort"):
         while time.monotonic() - begin < 20:
             dist.all_reduce(tensor)
-            torch.cuda.synchronize()
+            module.synchronize()
             time.sleep(0.2)
     assert torch.equal(torch.ones(10, device=device).cpu(), torch.ones(10))
     dist.destroy_process_group()
@@ -93,7 +98,7 @@ def late_rank(rank: int, n: int, store: dist.Store) -> None:
     device = cuda_world.world(rank, n, store, "tutti")
     tensor = torch.ones(1000, device=device)
     dist.all_reduce(tensor)
-    torch.cuda.synchronize()
+    module.synchronize()
     backend = dist.distributed_c10d._get_default_group()._get_backend(device)
     backend._set_default_timeout(timedelta(seconds=1))
     if rank == 0:
@@ -113,11 +118,11 @@ def leaving_rank(rank: int, n: int, store: dist.Store) -> None:
     device = cuda_world.world(rank, n, store, "tutti")
     tensor = torch.ones(1000, device=device)
     dist.all_reduce(tensor)
-    torch.cuda.synchronize()
+    module.synchronize()
     if rank == 0:
         with ranks.raises(dist.DistBackendError, "rank 1"):
             dist.all_reduce(tensor)
-            torch.cuda.synchronize()
+            module.synchronize()
             time.sleep(1)
             dist.all_reduce(tensor)
     dist.destroy_process_group()
@@ -127,7 +132,7 @@ def mismatch(rank: int, n: int, store: dist.Store) -> None:
     """Whoever calls on is told, also who had all that he waited for."""
     device = cuda_world.world(rank, n, store, "tutti", timeout=timedelta(seconds=10))
     dist.all_reduce(torch.ones(10, device=device))
-    torch.cuda.synchronize()
+    module.synchronize()
     begin = time.monotonic()
     with ranks.raises(dist.DistBackendError, "all_reduce", "1000 elements", "1001 elements"):
         dist.all_reduce(torch.ones(1000 + rank, device=device))
@@ -144,7 +149,7 @@ def failed_device(rank: int, n: int, store: dist.Store, ending: str) -> None:
     for _ in range(3):  # some time apart, so that the flight recorder has an event to ask
         backend.allreduce([torch.ones(10, device=device)]).wait()
         time.sleep(0.002)
-    torch.cuda.synchronize()
+    module.synchronize()
     backend.barrier().wait()  # on the host
     torch.ops.tuttidev.fail_for_good()
     if ending == "program":
@@ -153,6 +158,32 @@ def failed_device(rank: int, n: int, store: dist.Store, ending: str) -> None:
         backend.shutdown()
     del backend
     gc.collect()
+
+
+def killed(path: str, rank: int) -> None:
+    """Rank 1 dies; rank 0, whose call waits for it, is told within a second or so."""
+    device = cuda_world.world(rank, 2, dist.FileStore(path, 2), "tutti")
+    tensor = torch.ones(1000, device=device)
+    dist.all_reduce(tensor)
+    module.synchronize()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    with ranks.raises(dist.DistBackendError, "rank 1 died"):
+        while time.monotonic() - begin < 20:
+            dist.all_reduce(tensor)
+            module.synchronize()
+            time.sleep(0.05)
+    assert time.monotonic() - begin < 10
+    dist.destroy_process_group()
+
+
+class Killed(unittest.TestCase):
+    def test_survivor_is_told(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "store")
+            processes = [Process(killed, path, rank) for rank in range(2)]
+            self.assertEqual([process.ended(60) for process in processes], [0, -signal.SIGKILL])
 
 
 class Worlds(unittest.TestCase):

@@ -277,3 +277,14 @@ API int standin_list_call(void *list, void (*function)(void *arg), void *arg)
     if (result != XPU_RESULT_OK) return result;
     return append(list, (struct command){.kind = CALL, .function = function, .arg = arg}, NULL, 0, NULL);
 }
+
+/* The same: whether all that was appended is over. */
+API int standin_list_is_idle(void *list);
+API int standin_list_is_idle(void *list)
+{
+    const struct list *of = list;
+    pthread_mutex_lock(&standin_lock);
+    const bool idle = of->n_over == of->n_enqueued;
+    pthread_mutex_unlock(&standin_lock);
+    return idle;
+}

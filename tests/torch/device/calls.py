@@ -36,7 +36,14 @@ def sleep(milliseconds: int, device: Optional[torch.device] = None) -> None:
         module.sleep(milliseconds, device or DEVICE)
     else:
         with module.device(device or DEVICE):
-            module._sleep(milliseconds * 2_000_000)  # cycles
+            (module._sleep if hasattr(module, "_sleep") else multiply)(milliseconds * 2_000_000)  # cycles
+
+
+def multiply(cycles: int) -> None:
+    """Of devices that can not sleep."""
+    matrix = torch.ones(512, 512, device=DEVICE)
+    for _ in range(cycles // 100_000):
+        matrix = matrix @ matrix
 
 
 def set_copy_delay(milliseconds: int) -> None:
@@ -334,6 +341,26 @@ def coalesced_fast(rank: int, n: int, asynchronous: bool):
             dist.all_reduce(tensor)
     return manager if asynchronous else None, [
         (tensor, sum(values(r, 50 + i) for r in range(n))) for i, tensor in enumerate(tensors)]
+
+
+@call
+def coalesced_gathers(rank: int, n: int, asynchronous: bool):
+    tensors, outputs = [late(values(rank, 50 + i)) for i in range(3)], [fresh(n * (50 + i)) for i in range(3)]
+    with dist._coalescing_manager(async_ops=asynchronous) as manager:
+        for output, tensor in zip(outputs, tensors):
+            dist.all_gather_into_tensor(output, tensor)
+    return manager if asynchronous else None, [
+        (output, torch.cat([values(r, 50 + i) for r in range(n)])) for i, output in enumerate(outputs)]
+
+
+@call
+def coalesced_scatters(rank: int, n: int, asynchronous: bool):
+    tensors, outputs = [late(torch.cat(parts(rank, n, 40 + i))) for i in range(3)], [fresh(40 + i) for i in range(3)]
+    with dist._coalescing_manager(async_ops=asynchronous) as manager:
+        for output, tensor in zip(outputs, tensors):
+            dist.reduce_scatter_tensor(output, tensor)
+    return manager if asynchronous else None, [
+        (output, summed(rank, n, 40 + i)) for i, output in enumerate(outputs)]
 
 
 @call

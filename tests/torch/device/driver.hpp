@@ -13,6 +13,7 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/Stream.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -24,15 +25,19 @@
 namespace tuttidev
 {
 
-/* Built with TUTTIDEV_CUDA it plays CUDA's part in a PyTorch without CUDA, on the stand-in for CUDA's driver
- * (driver_cuda.cpp); else it is a device of its own, made of threads (driver.cpp). */
-#ifdef TUTTIDEV_CUDA
-constexpr c10::DeviceType kind = c10::DeviceType::CUDA;
+/* Built with TUTTIDEV_CUDA or TUTTIDEV_XPU it plays the part of CUDA's or Intel's devices in a PyTorch without them, on
+ * the stand-in for their driver (driver_standin.cpp); else it is a device of its own, made of threads (driver.cpp). */
+#if defined(TUTTIDEV_CUDA)
 #define TUTTIDEV_KEY CUDA
+#elif defined(TUTTIDEV_XPU)
+#define TUTTIDEV_KEY XPU
 #else
-constexpr c10::DeviceType kind = c10::DeviceType::PrivateUse1;
 #define TUTTIDEV_KEY PrivateUse1
 #endif
+#if defined(TUTTIDEV_CUDA) || defined(TUTTIDEV_XPU)
+#define TUTTIDEV_STANDIN
+#endif
+constexpr c10::DeviceType kind = c10::DeviceType::TUTTIDEV_KEY;
 
 constexpr int n_devices = 2, n_streams = 32; /* stream 0 is the default one */
 
@@ -64,10 +69,11 @@ class Mark
     bool reached_ = false;
 
   public:
-    void *event = nullptr; /* of a driver that has events itself */
+    void *event = nullptr, *pool = nullptr; /* of a driver that has events itself */
     ~Mark();
 };
 using MarkPtr = std::shared_ptr<Mark>;
+void *native_of(const c10::Stream &stream);                    /* of a driver whose streams PyTorch may ask for */
 double milliseconds_between(const Mark &from, const Mark &to); /* of a driver that has times */
 
 /* In order, one after the other, on the stream's own thread, which the first work starts. */
@@ -93,6 +99,21 @@ void replay(int64_t graph, int64_t device, int64_t stream);
 void *take_pinned(size_t bytes);
 void give_pinned(void *address);
 bool is_pinned(const void *address);
+
+/* ---- on a stand-in for a driver: what driver_cuda.cpp and driver_xpu.cpp give driver_standin.cpp ---- */
+
+[[noreturn]] void stop(const char *what, int result);
+/* The library named so, or stops. */
+void *open_library(const char *name);
+/* Once for each device, in their order: its memory, and the driver's handles of its streams. */
+char *open_device(int device, size_t bytes);
+void *open_stream(int device, int64_t stream);
+void enter_device(int device);     /* by this thread */
+int owner_of(const void *address); /* of memory that is none of reserve's; -1: no device's */
+void *stream_of(int device, int64_t stream);
+void *handle_of(int device, int64_t stream); /* the same, for a thread that enters the device */
+
+/* ---- */
 
 /* Milliseconds that every copy between host and device takes. */
 void set_copy_delay(int64_t milliseconds);

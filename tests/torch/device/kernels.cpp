@@ -101,6 +101,12 @@ Tensor &set_storage(Tensor &self, at::Storage source, int64_t offset, at::IntArr
     return at::native::set_storage_cpu_(self, std::move(source), offset, sizes, strides);
 }
 
+Tensor &set_whole_storage(Tensor &self, at::Storage source)
+{
+    const auto n = int64_t(source.nbytes() / self.element_size());
+    return set_storage(self, std::move(source), 0, {n}, {1});
+}
+
 /* ---- copies ---- */
 
 /* The host goes on only while it may not touch the memory that is copied: which is what pinned memory is for. */
@@ -172,7 +178,7 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
     at::native::cpu_fallback(op, stack);
 }
 
-#ifdef TUTTIDEV_CUDA
+#ifdef TUTTIDEV_STANDIN
 /* Of a device that PyTorch knows, it copies with kernels of its own. */
 Tensor &copy(Tensor &to, const Tensor &from, bool non_blocking)
 {
@@ -192,6 +198,7 @@ TORCH_LIBRARY_IMPL(aten, TUTTIDEV_KEY, m)
     m.impl("view_as_complex", at::native::view_as_complex);
     m.impl("_reshape_alias", at::native::_reshape_alias);
     m.impl("set_.source_Storage_storage_offset", set_storage);
+    m.impl("set_.source_Storage", set_whole_storage);
     m.impl("_copy_from", copy_from);
     m.impl("_copy_from_and_resize", copy_from_and_resize);
     m.impl("_local_scalar_dense", local_scalar);
@@ -199,7 +206,7 @@ TORCH_LIBRARY_IMPL(aten, TUTTIDEV_KEY, m)
     m.impl("zero_", zero);
     m.impl("add_.Tensor", add);
     m.impl("mul_.Tensor", mul);
-#ifdef TUTTIDEV_CUDA
+#ifdef TUTTIDEV_STANDIN
     m.impl("copy_", copy);
 #endif
 }

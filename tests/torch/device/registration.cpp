@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The test device as PyTorch's "PrivateUse1": its caching allocator, its guard (streams, events) and its hooks. */
+/* The test device as PyTorch's "PrivateUse1", or as CUDA's or Intel's: its caching allocator, its guard (streams,
+ * events) and its hooks. */
 
 #include "driver.hpp"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/detail/XPUHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <set>
 #include <tuple>
@@ -190,7 +194,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         set_current_stream(to.device_index(), to.id());
         return before;
     }
-    bool queryStream(const c10::Stream &stream) const override { return is_idle(stream.device_index(), stream.id()); }
+#ifdef TUTTIDEV_XPU
+    /* From 2.11 on; versions before, and TUTTIDEV_HANDLES=no, leave it to the method of XPUStream. */
+    void *getStreamNativeHandle(const c10::Stream stream) const
+    {
+        const char *told = std::getenv("TUTTIDEV_HANDLES");
+        return told && std::strcmp(told, "no") == 0 ? nullptr : native_of(stream);
+    }
+#endif
+    bool queryStream(const c10::Stream &stream) const override
+    {
+        return is_idle(stream.device_index(), stream.id());
+    }
     void synchronizeStream(const c10::Stream &stream) const override
     {
         synchronize(stream.device_index(), stream.id());
@@ -214,8 +229,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         check_device();
         return static_cast<Event *>(event)->mark->is_reached();
     }
-    void synchronizeEvent(void *event) const override { static_cast<Event *>(event)->mark->wait(); }
-#ifdef TUTTIDEV_CUDA
+    void synchronizeEvent(void *event) const override
+    {
+        static_cast<Event *>(event)->mark->wait();
+    }
+#ifdef TUTTIDEV_STANDIN
     double elapsedTime(void *from, void *to, c10::DeviceIndex) const override
     {
         return milliseconds_between(*static_cast<Event *>(from)->mark, *static_cast<Event *>(to)->mark);
@@ -234,29 +252,44 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 /* ---- hooks ---- */
 
-#ifndef TUTTIDEV_CUDA
-struct Hooks final : at::PrivateUse1HooksInterface {
-    bool isBuilt() const override { return true; }
-    bool isAvailable() const override { return true; }
-    bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-    c10::DeviceIndex deviceCount() const override { return n_devices; }
-    c10::DeviceIndex getCurrentDevice() const override { return c10::DeviceIndex(current_device()); }
-    void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
-    c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override
+/* Methods that a version of PyTorch lacks are simply not virtual there. */
+template <typename Interface> struct HooksOf : Interface {
+    bool isBuilt() const { return true; }
+    bool isAvailable() const { return true; }
+    bool hasPrimaryContext(c10::DeviceIndex) const { return true; }
+    c10::DeviceIndex deviceCount() const { return n_devices; }
+    c10::DeviceIndex getCurrentDevice() const { return c10::DeviceIndex(current_device()); }
+    void setCurrentDevice(c10::DeviceIndex device) const { set_current_device(device); }
+    c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const
     {
         c10::DeviceIndex before = getCurrentDevice();
         set_current_device(device);
         return before;
     }
-    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
-    at::Device getDeviceFromPtr(void *data) const override { return {type, c10::DeviceIndex(device_of(data))}; }
-    bool isPinnedPtr(const void *data) const override { return is_pinned(data); }
-    c10::Allocator *getPinnedMemoryAllocator() const override
+    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const { return exchangeDevice(device); }
+    at::Device getDeviceFromPtr(void *data) const { return {type, c10::DeviceIndex(device_of(data))}; }
+    bool isPinnedPtr(const void *data) const { return is_pinned(data); }
+    c10::Allocator *getPinnedMemoryAllocator() const
     {
         static auto *the = new PinnedAllocator;
         return the;
     }
-    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const override
+};
+
+#if defined(TUTTIDEV_XPU)
+struct XPUHooks final : HooksOf<at::XPUHooksInterface> {
+    explicit XPUHooks(at::XPUHooksArgs = {}) {}
+    void init() const {}
+    bool hasXPU() const { return true; }
+    std::string showConfig() const { return "stand-in"; }
+    int32_t getGlobalIdxFromDevice(const at::Device &device) const { return device.index(); }
+    c10::DeviceIndex getNumGPUs() const { return n_devices; }
+    c10::DeviceIndex current_device() const { return getCurrentDevice(); }
+    void deviceSynchronize(c10::DeviceIndex device) const { Guard().synchronizeDevice(device); }
+};
+#elif !defined(TUTTIDEV_STANDIN)
+struct Hooks final : HooksOf<at::PrivateUse1HooksInterface> {
+    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const
     {
         size_t kept = std::min(bytes, storage.nbytes());
         set_current_device(storage.device().index());
@@ -266,13 +299,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
         storage.unsafeGetStorageImpl()->set_nbytes(bytes);
     }
 };
-
 #endif
 
 const c10::impl::DeviceGuardImplRegistrar guard(type, new Guard);
 const bool registered = [] {
     c10::SetAllocator(type, &Allocator::get());
-#ifndef TUTTIDEV_CUDA
+#ifndef TUTTIDEV_STANDIN
     at::RegisterPrivateUse1HooksInterface(new Hooks);
 #endif
     return true;
@@ -280,3 +312,14 @@ const bool registered = [] {
 
 } // namespace
 } // namespace tuttidev
+
+#ifdef TUTTIDEV_XPU
+namespace at
+{
+namespace
+{
+using tuttidev::XPUHooks; /* PyTorch asks for this name */
+REGISTER_XPU_HOOKS(XPUHooks);
+} // namespace
+} // namespace at
+#endif

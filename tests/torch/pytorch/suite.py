@@ -2,11 +2,14 @@
 """Runs torch.testing._internal.distributed.distributed_test, which is inside every torch package, on one backend with
 one number of ranks. The suite reads both from the environment when it is imported, so one process of this program is
 one run. PyTorch's own driver starts a Python for every rank of every test; here the ranks are forked from this
-process, which has imported torch already."""
+process, which has imported torch already. The suite says "cuda" where it means the device: --device xpu reads it with
+the other name."""
 
 import argparse
+import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -27,7 +30,24 @@ def stand_in_for_expecttest() -> None:
         sys.modules["expecttest"] = module
 
 
-def load(backend: str, size: int, folder: str) -> type:
+SUITE = "torch.testing._internal.distributed.distributed_test"
+NAMES_OF_CUDA = (r"(?<=\btorch\.)cuda\b(?!\.amp)", r"(?<=\.)cuda(?=\()", r"(?<=\.is_)cuda\b",
+                 r"(?<=[\"'])cuda(?=[:\"'])")  # fmt: skip
+
+
+def import_suite(device: str):
+    """The module, with the device's name in the place of CUDA's."""
+    spec = importlib.util.find_spec(SUITE)
+    with open(spec.origin) as file:
+        text = file.read()
+    for name in NAMES_OF_CUDA:
+        text = re.sub(name, device, text)
+    module = sys.modules[SUITE] = importlib.util.module_from_spec(spec)
+    exec(compile(text, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+def load(backend: str, size: int, folder: str, device: str = "cuda") -> type:
     """The suite's test case for this backend and number of ranks."""
     os.environ.update(BACKEND=backend, WORLD_SIZE=str(size), OMP_NUM_THREADS="1")
     os.environ["INIT_METHOD"] = "file://" + os.path.join(folder, "init")
@@ -38,8 +58,7 @@ def load(backend: str, size: int, folder: str) -> type:
         __import__("tutti_torch")
         lifts.lift_names()
         lifts.enter_features(backend)
-    from torch.testing._internal.distributed import distributed_test as suite
-
+    suite = import_suite(device)
     if backend != "gloo":
         lifts.enter_names(suite, backend)
     return test_case(suite)
@@ -108,14 +127,17 @@ def run(case: type, names: list, log: str) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backend", default="tutti")
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--size", type=int, default=2, help="number of ranks")
     parser.add_argument("--json", help="file to write the outcomes to")
     parser.add_argument("--log", default=os.path.join(tempfile.gettempdir(), f"distributed_test.{os.getpid()}.log"))
+    parser.add_argument("--without", action="append", default=[], metavar="TEST", help="one that is left out")
     parser.add_argument("names", nargs="*", help="tests, all when none is given")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        case = load(arguments.backend, arguments.size, folder)
+        case = load(arguments.backend, arguments.size, folder, arguments.device)
         names = arguments.names or unittest.TestLoader().getTestCaseNames(case)
+        names = [name for name in names if name not in arguments.without]
         outcomes = run(case, names, arguments.log)
     if arguments.json:
         with open(arguments.json, "w") as file:

@@ -32,19 +32,20 @@ namespace
 
 struct Way {
     const char *name, *option, *value;
-    bool of_devices;
+    const char *devices;                           /* of which it is; null: of all */
     std::initializer_list<const char *> libraries; /* without which it is not there; of the last one */
     const char *file;                              /* ... this variable may name another file */
     const char *root = nullptr;                    /* ... or the folder above lib */
 };
 
 const Way ways[] = {
-    {"flat", "backends", "flat", false, {}, nullptr},
-    {"engine", "backends", "off", false, {}, nullptr},
-    {"oneccl", "backends", "oneccl,flat", false, {"libccl.so.2"}, "TUTTI_ONECCL_LIBRARY", "CCL_ROOT"},
-    {"host", "gpu", "host", false, {}, nullptr},
-    {"cuda", "gpu", "cuda", true, {"libcuda.so.1"}, nullptr},
-    {"nccl", "gpu", "nccl", true, {"libcuda.so.1", "libnccl.so.2"}, "TUTTI_NCCL_LIBRARY"},
+    {"flat", "backends", "flat", nullptr, {}, nullptr},
+    {"engine", "backends", "off", nullptr, {}, nullptr},
+    {"oneccl", "backends", "oneccl,flat", nullptr, {"libccl.so.2"}, "TUTTI_ONECCL_LIBRARY", "CCL_ROOT"},
+    {"host", "gpu", "host", nullptr, {}, nullptr},
+    {"cuda", "gpu", "cuda", "cuda", {"libcuda.so.1"}, nullptr},
+    {"xpu", "gpu", "xpu", "xpu", {"libze_loader.so.1"}, "TUTTI_LEVEL_ZERO_LIBRARY"},
+    {"nccl", "gpu", "nccl", "cuda", {"libcuda.so.1", "libnccl.so.2"}, "TUTTI_NCCL_LIBRARY"},
 };
 
 bool is_here(const Way &way)
@@ -128,8 +129,8 @@ static Place place_of(const std::string &backend, c10::Device device)
     if (backend == "tutti") return place;
     for (const Way &way : ways) {
         if (backend != std::string("tutti:") + way.name || !is_here(way)) continue;
-        TORCH_CHECK(!way.of_devices || device.is_cuda(), "tutti: new_comm: backend '", backend,
-                    "' serves CUDA devices, not ", device);
+        TORCH_CHECK(!way.devices || c10::DeviceTypeName(device.type(), true) == way.devices,
+                    "tutti: new_comm: backend '", backend, "' serves devices of type ", way.devices, ", not ", device);
         place.option = way.option;
         place.value = way.value;
         return place;
