@@ -156,7 +156,7 @@ static void test_other_jobs(void **state)
 }
 
 /* ---- two processes ---- */
-enum { BYTES = 120000, CALLS = 6 };
+enum { BYTES = 120000, SLOT = 4096, CALLS = 18 };
 
 struct both {
     struct gpu_layout layout;
@@ -165,11 +165,21 @@ struct both {
     unsigned char in[2][BYTES], out[2][2 * BYTES];
 };
 
-/* An all_gather by moves, or an all_reduce by sums, of one block, through rings that go round several times. */
+/* An all_gather by moves, or an all_reduce by sums, of one block: by tiles, whose rings go round several times, by
+ * lines and by sentinels, whose slots it fills. */
 static void exchange(struct both *b, uint32_t me, uint32_t call)
 {
-    const bool sums = call % 2, odd = call % 3 == 2;
-    const uint64_t bytes = odd ? BYTES - 4 : BYTES;
+    static const struct {
+        const char *module, *kernel;
+        bool sums;
+        uint32_t threads, units;
+    } ways[] = {
+        {"tiles", "tiles_move_16", false, 512, 0},       {"tiles_fast", "tiles_float32_sum_2", true, 512, 0},
+        {"lines", "lines_move_16", false, 128, 2},       {"lines_float", "lines_float32_16", true, 128, 2},
+        {"sentinel", "sentinel_move_16", false, 128, 2}, {"sentinel_fast", "sentinel_float32_sum_2", true, 128, 2}};
+    const size_t way = call % TUTTI_ARRAY_LEN(ways);
+    const bool sums = ways[way].sums, odd = call % 4 > 1;
+    const uint64_t bytes = (ways[way].units ? SLOT : BYTES) - (odd ? 4 : 0);
     struct gpu_exchange x = {.call = {.n = 2, .me = me, .seq = call, .layout = b->layout, .op = TUTTI_SUM}};
     x.call.control = &b->control[me];
     x.in = (const char *)b->in[me] + (odd ? 4 : 0), x.out = (char *)b->out[me];
@@ -178,10 +188,8 @@ static void exchange(struct both *b, uint32_t me, uint32_t call)
         x.send[q] = (struct gpu_part){0, bytes};
         x.recv[q] = (struct gpu_part){sums ? 0 : q * (uint64_t)BYTES, bytes};
     }
-    x.result_bytes = sums ? bytes : 0;
-    void *kernel =
-        sums ? opencl_kernel(cl, "tiles_fast", "tiles_float32_sum_2") : opencl_kernel(cl, "tiles", "tiles_move_16");
-    opencl_run(cl, kernel, 1, 512, &x, sizeof x);
+    x.result_bytes = sums ? bytes : 0, x.units = ways[way].units;
+    opencl_run(cl, opencl_kernel(cl, ways[way].module, ways[way].kernel), 1, ways[way].threads, &x, sizeof x);
     assert_int_equal(b->control[me].stop, 0);
     for (uint32_t q = 0; q < 2 && !sums; q++)
         assert_memory_equal(b->out[me] + q * BYTES, b->in[q] + (odd ? 4 : 0), bytes);
@@ -197,8 +205,8 @@ static struct both *both_make(void)
     assert_ptr_not_equal(b, MAP_FAILED);
     rig_lay_out(&(struct rig_shape){.n = 2,
                                     .n_blocks = 1,
-                                    .line_bytes = 4096,
-                                    .sentinel_bytes = 4096,
+                                    .line_bytes = SLOT,
+                                    .sentinel_bytes = SLOT,
                                     .tile_bytes = GPU_LEAST_TILE,
                                     .n_tiles = 2},
                 &b->layout);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Elements to packed data and back (device/recode.h), with the bits of the CPU's kernels. 32 threads have a group: each
- * four neighbours of every 128 elements, from the sources to the result. float64 goes by integers, since some devices
- * take no module with a double in it. */
+/* Elements to packed data and back (device/recode.h), with the bits of the CPU's kernels. A team of threads has a
+ * group, each thread four neighbours, from the sources to the result. float64 goes by integers, since some devices take
+ * no module with a double in it. */
 #include "units.clh"
 
 #include "device/recode.h"
 #include "device/recode_math.h"
 
-enum { LANES = 32, TEAMS_MOST = 8, QUADS = TUTTI_RECODE_GROUP_MOST / 4 / LANES /* of a thread, at most */ };
+enum { TEAMS_MOST = 256 / (TUTTI_RECODE_GROUP_UNIT / 4) };
 
 struct group {
+    uint32_t team, e; /* of this thread; and its first element in the group */
     uint32_t part, n; /* elements; 0: there is none for these threads */
     uint64_t number, first;
 };
@@ -72,7 +73,6 @@ XPU_DEVICE uint32_t recode_bytes(enum tutti_dtype dtype)
 }
 
 /* ---- a group ---- */
-XPU_IS(uint32_t, lane, (void), xpu_thread() % LANES)
 XPU_IS(uint32_t, code_bytes, (enum tutti_wire wire), wire == TUTTI_WIRE_BFLOAT16 ? 2 : 1)
 XPU_IS(uint32_t, scale_bytes, (enum tutti_wire wire), wire == TUTTI_WIRE_BFLOAT16 ? 0 : 4)
 
@@ -89,45 +89,40 @@ XPU_DEVICE void group_add(const struct tutti_recode *x, const struct group *g, u
     const bool own = q == x->me;
     const uint64_t elements = (uint64_t)x->own + (g->part * x->part + g->first) * recode_bytes(x->dtype);
     uint64_t from = own ? elements : (uint64_t)x->packed + q * x->source_bytes + group_place(x, g, wire);
+    uint32_t words[2] = {0, 0};
     float scale = 1;
-    if (!own && scale_bytes(wire)) scale = xpu_float(xpu_read_u32(from)), from += 4;
+    if (!own) {
+        if (scale_bytes(wire)) scale = xpu_float(xpu_read_u32(from)), from += 4;
+        words[0] = xpu_read_u32(from + g->e * code_bytes(wire));
+        if (code_bytes(wire) == 2) words[1] = xpu_read_u32(from + g->e * 2 + 4);
+    }
     XPU_UNROLL
-    for (uint32_t j = 0; j < QUADS; j++) {
-        const uint32_t e = (j * LANES + lane()) * 4;
-        uint32_t words[2] = {0, 0};
-        if (e < g->n && !own) {
-            words[0] = xpu_read_u32(from + e * code_bytes(wire));
-            if (code_bytes(wire) == 2) words[1] = xpu_read_u32(from + e * 2 + 4);
-        }
-        XPU_UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t two = words[k / 2] >> (k % 2 * 16) & 0xffff, one = words[0] >> (k * 8) & 0xff;
-            float value = 0;
-            if (!own)
-                value = recode_decode(wire, code_bytes(wire) == 2 ? two : one, scale);
-            else if (e + k < g->n)
-                value = recode_widen(x->dtype, from + (uint64_t)(e + k) * recode_bytes(x->dtype));
-            sum[4 * j + k] = q == 0 ? value : xpu_add(sum[4 * j + k], value);
-        }
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t two = words[k / 2] >> (k % 2 * 16) & 0xffff, one = words[0] >> (k * 8) & 0xff;
+        float value = 0;
+        if (!own)
+            value = recode_decode(wire, code_bytes(wire) == 2 ? two : one, scale);
+        else if (g->e + k < g->n)
+            value = recode_widen(x->dtype, from + (uint64_t)(g->e + k) * recode_bytes(x->dtype));
+        sum[k] = q == 0 ? value : xpu_add(sum[k], value);
     }
 }
 
 /* The bits of the group's largest magnitude, for all its threads; all threads of the block come to it. */
 XPU_DEVICE uint32_t group_greatest(const struct group *g, const float *sum, __local uint32_t *greatest)
 {
-    __local uint32_t *own = greatest + xpu_thread() / LANES;
     uint32_t most = 0;
     XPU_UNROLL
-    for (uint32_t i = 0; i < 4 * QUADS; i++) {
-        const uint32_t size = xpu_bits(sum[i]) & 0x7fffffffu, e = (i / 4 * LANES + lane()) * 4 + i % 4;
-        if (e < g->n && size > most) most = size;
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t size = xpu_bits(sum[k]) & 0x7fffffffu;
+        if (g->e + k < g->n && size > most) most = size;
     }
     xpu_sync(); /* the last group's has been read */
-    if (lane() == 0) *own = 0;
+    if (g->e == 0) greatest[g->team] = 0;
     xpu_sync();
-    xpu_local_max(own, most);
+    xpu_local_max(&greatest[g->team], most);
     xpu_sync();
-    return *own;
+    return greatest[g->team];
 }
 
 XPU_DEVICE void group_pack(const struct tutti_recode *x, const struct group *g, const float *sum, uint32_t greatest,
@@ -136,69 +131,56 @@ XPU_DEVICE void group_pack(const struct tutti_recode *x, const struct group *g, 
     uint64_t to = (uint64_t)x->repacked + group_place(x, g, wire);
     const uint64_t seed = x->seed + (x->seeds ? xpu_read_u64((uint64_t)x->seeds) : 0);
     const uint64_t key = recode_key(seed, x->stream, (uint64_t)g->part << 40 | g->number);
+    uint32_t words[2] = {0, 0};
     float inverse = 1;
     if (scale_bytes(wire)) {
-        if (lane() == 0) xpu_write_u32(to, xpu_bits(recode_scale(greatest, recode_most(wire))));
+        if (g->e == 0) xpu_write_u32(to, xpu_bits(recode_scale(greatest, recode_most(wire))));
         inverse = recode_inverse(greatest, recode_most(wire));
         to += 4;
     }
     XPU_UNROLL
-    for (uint32_t j = 0; j < QUADS; j++) {
-        const uint32_t e = (j * LANES + lane()) * 4;
-        uint32_t words[2] = {0, 0};
-        if (e >= g->n) continue;
-        XPU_UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            const uint32_t random = x->stochastic ? recode_random(key, e + k) : 0;
-            const uint32_t code = recode_encode(wire, sum[4 * j + k], inverse, x->stochastic, random);
-            if (code_bytes(wire) == 2)
-                words[k / 2] |= code << (k % 2 * 16);
-            else
-                words[0] |= code << (k * 8);
-        }
-        xpu_write_u32(to + e * code_bytes(wire), words[0]);
-        if (code_bytes(wire) == 2) xpu_write_u32(to + e * 2 + 4, words[1]);
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t random = x->stochastic ? recode_random(key, g->e + k) : 0;
+        const uint32_t code = recode_encode(wire, sum[k], inverse, x->stochastic, random);
+        if (code_bytes(wire) == 2)
+            words[k / 2] |= code << (k % 2 * 16);
+        else
+            words[0] |= code << (k * 8);
     }
-}
-
-XPU_DEVICE void group_give(const struct tutti_recode *x, const struct group *g, const float *sum)
-{
-    const uint64_t to = (uint64_t)x->elements + (g->part * x->part + g->first) * recode_bytes(x->dtype);
-    XPU_UNROLL
-    for (uint32_t i = 0; i < 4 * QUADS; i++) {
-        const uint32_t e = (i / 4 * LANES + lane()) * 4 + i % 4;
-        if (e < g->n) recode_narrow(x->dtype, sum[i], to + (uint64_t)e * recode_bytes(x->dtype));
-    }
+    xpu_write_u32(to + g->e * code_bytes(wire), words[0]);
+    if (code_bytes(wire) == 2) xpu_write_u32(to + g->e * 2 + 4, words[1]);
 }
 
 /* All threads of the block come to it. */
 XPU_DEVICE void group_recode(const struct tutti_recode *x, const struct group *g, __local uint32_t *greatest,
                              enum tutti_wire wire)
 {
-    float sum[4 * QUADS];
-    XPU_UNROLL
-    for (uint32_t i = 0; i < 4 * QUADS; i++) sum[i] = 0;
-    for (uint32_t q = 0; q < x->n && g->n > 0; q++) group_add(x, g, q, sum, wire);
+    const bool some = g->e < g->n;
+    float sum[4] = {0, 0, 0, 0};
+    for (uint32_t q = 0; q < x->n && some; q++) group_add(x, g, q, sum, wire);
     if (x->divisor > 1) {
         XPU_UNROLL
-        for (uint32_t i = 0; i < 4 * QUADS; i++) sum[i] = xpu_divide(sum[i], (float)x->divisor);
+        for (uint32_t k = 0; k < 4; k++) sum[k] = xpu_divide(sum[k], (float)x->divisor);
     }
     const uint32_t most = x->repacked && scale_bytes(wire) ? group_greatest(g, sum, greatest) : 0;
-    if (g->n == 0) return;
-    if (x->repacked)
-        group_pack(x, g, sum, most, wire);
-    else
-        group_give(x, g, sum);
+    if (some && x->repacked) group_pack(x, g, sum, most, wire);
+    if (!some || x->repacked) return;
+    const uint64_t to = (uint64_t)x->elements + (g->part * x->part + g->first) * recode_bytes(x->dtype);
+    XPU_UNROLL
+    for (uint32_t k = 0; k < 4; k++)
+        if (g->e + k < g->n) recode_narrow(x->dtype, sum[k], to + (uint64_t)(g->e + k) * recode_bytes(x->dtype));
 }
 
 XPU_DEVICE void recode(const struct tutti_recode *x, __local uint32_t *greatest, enum tutti_wire wire)
 {
     const uint64_t most = x->end < x->part ? x->end : x->part, of = x->packing.group;
     const uint64_t groups = most > x->begin ? (most - x->begin + of - 1) / of : 0, all = groups * x->n_parts;
-    const uint64_t teams = xpu_threads() / LANES, turn = xpu_blocks() * teams;
+    uint32_t lanes = TUTTI_RECODE_GROUP_UNIT / 4; /* of a team: a power of two */
+    while (4 * lanes < of) lanes *= 2;
+    const uint64_t teams = xpu_threads() / lanes, turn = xpu_blocks() * teams;
     for (uint64_t begin = xpu_block() * teams; begin < all; begin += turn) {
-        const uint64_t i = begin + xpu_thread() / LANES;
-        struct group g = {0, 0, 0, 0};
+        const uint64_t i = begin + xpu_thread() / lanes;
+        struct group g = {xpu_thread() / lanes, xpu_thread() % lanes * 4, 0, 0, 0, 0};
         if (i < all) {
             g.part = (uint32_t)(i / groups), g.number = x->begin / of + i % groups, g.first = g.number * of;
             const uint64_t before = g.part * x->part, left = before < x->total ? x->total - before : 0;
@@ -209,6 +191,7 @@ XPU_DEVICE void recode(const struct tutti_recode *x, __local uint32_t *greatest,
     }
 }
 
+/* Launches have 256 threads a block: a team of the largest group. */
 struct teams {
     uint32_t greatest[TEAMS_MOST];
 };
