@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs torchft's own tests, which its wheel brings, with some of its compiled parts replaced by tutti's, and says what
-came of them. `python torchft_suite.py [PART ...]` prints a table: for each choice of parts how many tests pass.
+"""Runs torchft's own tests, which its wheel brings, with its compiled parts or process groups replaced by tutti's, and
+says what came of them. `python torchft_suite.py [PART ...]` prints a table: for each choice of parts how many tests
+pass.
 
 Tests that compare with recorded weights find no recording in the wheel: torchft's own parts write it first. A test
 that fails is run once more, alone: replicas are threads that share one generator of random numbers, which one of them
 may use between another's seed and its weights."""
 
 import argparse
+import importlib
 import importlib.util
 import os
 import shutil
@@ -15,15 +17,18 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PARTS = {  # names of torchft's compiled part that change together
-    "lighthouse": ("LighthouseServer", "LighthouseClient", "Quorum", "QuorumMember"),
-    "server": ("ManagerServer",),
-    "client": ("ManagerClient", "QuorumResult"),
+PARTS = {  # torchft's module, tutti's, and the names that change together
+    "lighthouse": ("_torchft", "coordination", ("LighthouseServer", "LighthouseClient", "Quorum", "QuorumMember")),
+    "server": ("_torchft", "coordination", ("ManagerServer",)),
+    "client": ("_torchft", "coordination", ("ManagerClient", "QuorumResult")),
+    "groups": ("process_group", "process_group", ("ProcessGroupGloo", "ProcessGroupBabyGloo")),
 }
-FILES = ("lighthouse_test", "manager_test", "manager_integ_test", "diloco_regression_test", "local_sgd_integ_test")
+OF_GROUPS = ("process_group_test", "reconfigure_test")  # which the other parts change nothing in
+FILES = ("lighthouse_test", "manager_test", "manager_integ_test", "diloco_regression_test", "local_sgd_integ_test",
+         *OF_GROUPS)
 RECORDED = "diloco_regression_test"
 LIMIT = 900.0  # seconds for a file
 VARIABLE = "TUTTI_TORCHFT_PARTS"
@@ -39,12 +44,11 @@ def missing() -> str:
 
 # ---- in the process of the tests: pytest loads this file as a plug-in ----
 def pytest_configure(config) -> None:
-    import torchft._torchft as theirs
-
-    from tutti_torch.ft import coordination as ours
-
-    names = [name for part in os.environ.get(VARIABLE, "").split() for name in PARTS[part]]
-    replaced = {getattr(theirs, name): getattr(ours, name) for name in names}
+    replaced = {}
+    for part in os.environ.get(VARIABLE, "").split():
+        theirs, ours, names = PARTS[part]
+        theirs, ours = importlib.import_module(f"torchft.{theirs}"), importlib.import_module(f"tutti_torch.ft.{ours}")
+        replaced.update({getattr(theirs, name): getattr(ours, name) for name in names})
     for module in [module for name, module in sys.modules.items() if name.split(".")[0] == "torchft"]:
         for name, value in list(vars(module).items()):
             if isinstance(value, type) and value in replaced:
@@ -107,14 +111,18 @@ def run_once(folder: str, file: str, parts: Sequence[str], record: bool,
 
 def run(choices: Sequence[Sequence[str]], files: Sequence[str]) -> List[Dict[str, Outcome]]:
     """For each choice of tutti's parts what came of all tests of these files."""
-    results = []
+    results: List[Dict[str, Outcome]] = []
+    known: Dict[Tuple[str, Sequence[str]], Dict[str, Outcome]] = {}
     with tempfile.TemporaryDirectory() as folder:
         if RECORDED in files:
             run_file(folder, RECORDED, (), record=True)
         for parts in choices:
             results.append({})
             for file in files:
-                results[-1].update(run_file(folder, file, parts))
+                key = (file, () if file in OF_GROUPS and "groups" not in parts else tuple(parts))
+                if key not in known:
+                    known[key] = run_file(folder, *key)
+                results[-1].update(known[key])
     return results
 
 
