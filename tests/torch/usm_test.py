@@ -94,6 +94,10 @@ class Arrays(unittest.TestCase):
     def test_refused(self) -> None:
         with self.assertRaisesRegex(TypeError, "list has no __sycl_usm_array_interface__"):
             usm.as_tensor([1, 2])
+        fixed = Array("<f4", (2,))
+        fixed.__sycl_usm_array_interface__["data"] = (fixed.__sycl_usm_array_interface__["data"][0], True)
+        with self.assertRaisesRegex(TypeError, "read-only"):
+            usm.as_tensor(fixed)
         with self.assertRaisesRegex(TypeError, "elements of '>f4'"):
             usm.as_tensor(Array(">f4", (2,)))
         with self.assertRaisesRegex(TypeError, "negative strides"):

@@ -38,6 +38,8 @@ grep -q 'data is not the same after it was read' "$report" || { echo "FAILED: th
 TUTTI_STANDIN_XPU_PEERS=0 expect 'peers .* not here: no device reaches another' "$tutti" prove xpu --only peers -o "$report"
 TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
     expect 'memory .* wrong: .*out of device memory' "$tutti" prove xpu --only memory -o "$report"
+TUTTI_STANDIN_XPU_PEERS=0 expect 'sharing .* not here: the devices do not reach' "$tutti" prove xpu --only sharing -o "$report"
+expect "'memori' is no point" "$tutti" prove xpu --only memori
 TUTTI_STANDIN_XPU_DEVICES=0 expect "not here: Level Zero's loader finds no driver" "$tutti" prove xpu -o "$report"
 rm -f "$report"
 exit $failed

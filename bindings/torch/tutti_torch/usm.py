@@ -24,12 +24,14 @@ TYPES = {
 
 def as_tensor(array: Any) -> torch.Tensor:
     """A tensor that shares the array's memory and keeps the array alive.
-    TypeError: it is no such array, or of a type that PyTorch does not have; RuntimeError: the host does not reach its
+    TypeError: it is no such array, is read-only, or of a type that PyTorch does not have; RuntimeError: the host does not reach its
     memory, and this PyTorch has no XPU."""
     try:
         facts = array.__sycl_usm_array_interface__
     except AttributeError:
         raise TypeError(f"{type(array).__name__} has no __sycl_usm_array_interface__") from None
+    if facts["data"][1]:
+        raise TypeError("the array is read-only: calls write to their tensors")
     dtype = _dtype(facts["typestr"])
     queue = facts["syclobj"]
     queue.wait()  # what was enqueued on the array is in it

@@ -79,19 +79,25 @@ static const char *const verdicts[N_VERDICTS] = {[WORKS] = "works", [WRONG] = "w
 
 /* ---- a point, in a process of its own ---- */
 
+static const struct point *point_named(const char *name)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(points); i++)
+        if (strcmp(points[i].name, name) == 0) return &points[i];
+    return NULL;
+}
+
 /* Whoever has something to say prints it; another rank may have been killed meanwhile. */
 static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 {
     struct prove_finding found = {""};
     const char *absence = kind->absence();
-    size_t i = 0;
-    while (i < TUTTI_ARRAY_LEN(points) && (strcmp(points[i].name, name) != 0 || !points[i].function)) i++;
-    if (i == TUTTI_ARRAY_LEN(points)) return TUTTI_EXIT_USAGE;
+    const struct point *point = point_named(name);
+    if (!point || !point->function) return TUTTI_EXIT_USAGE;
     if (absence) {
         printf("%s: %s\n", verdicts[NOT_HERE], absence);
         return TUTTI_EXIT_OK;
     }
-    const enum tutti_status status = points[i].function(kind, &found);
+    const enum tutti_status status = point->function(kind, &found);
     const enum verdict verdict = status >= 0 ? WORKS : status == TUTTI_ERR_UNSUPPORTED ? NOT_HERE : WRONG;
     const char *text = status >= 0 ? found.text : tutti_last_error()->text;
     if (text[0]) printf("%s: %s\n", verdicts[verdict], text);
@@ -149,6 +155,8 @@ static enum verdict judge(const struct point *point, const struct prove_child *c
     char *copy = strdup(child->output), *last = copy ? prove_last_line(copy) : NULL;
     if (point->function && verdict_read(child->output, &verdict, &said))
         snprintf(text, capacity, "%.*s", (int)strcspn(said, "\n"), said);
+    else if (!point->function && strstr(child->output, "there is no peer access between"))
+        verdict = NOT_HERE, snprintf(text, capacity, "the devices do not reach one another");
     else if (child->is_late)
         snprintf(text, capacity, "it had not ended after %.0f s", (double)POINT_NS / 1e9);
     else if (child->status < 0)
@@ -245,6 +253,7 @@ int tutti_cmd_prove(int argc, char **argv)
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: cuda or xpu");
     const struct tutti_device_ops *kind = tutti_device_named(argv[argc - 1]);
+    if (request.only && !point_named(request.only)) return tutti_args_fail(&spec, "'%s' is no point", request.only);
     if (!kind || kind->on_host) return tutti_args_fail(&spec, "'%s' is no kind of devices: cuda, xpu", argv[argc - 1]);
     return request.point ? be_a_point(kind, request.point) : prove_all(kind, &request);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define LOOK_MS 100
+#define KILL_NS (5 * TUTTI_NS_PER_S)
 
 static void become(const char *const *argv, const char *const *env, int to)
 {
@@ -42,13 +43,22 @@ static bool read_all(int from, char *output, uint64_t until_ns)
     }
 }
 
-static int end_of(pid_t pid, bool kills)
+/* What does not end even when it is killed is left: a driver may hold it. */
+static int end_of(pid_t pid, uint64_t until_ns, bool *is_late)
 {
     int status = 0;
-    if (kills) kill(-pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    for (bool killed = false;;) {
+        const pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid) return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
+        if (ended < 0 && errno != EINTR) return -1;
+        if (tutti_now_ns() < until_ns) {
+            tutti_sleep_ns(LOOK_MS * TUTTI_NS_PER_MS / 10);
+            continue;
+        }
+        if (killed) return -1 - SIGKILL;
+        kill(-pid, SIGKILL);
+        *is_late = killed = true, until_ns = tutti_deadline_ns(KILL_NS);
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1 - WTERMSIG(status);
 }
 
 bool prove_child_run(const char *const *argv, const char *const *env, uint64_t timeout_ns, struct prove_child *out)
@@ -70,8 +80,9 @@ bool prove_child_run(const char *const *argv, const char *const *env, uint64_t t
         return false;
     }
     setpgid(pid, pid); /* as the child does: whoever comes first */
-    out->is_late = !read_all(ends[0], out->output, tutti_deadline_ns(timeout_ns));
-    out->status = end_of(pid, out->is_late);
+    const uint64_t until_ns = tutti_deadline_ns(timeout_ns);
+    out->is_late = !read_all(ends[0], out->output, until_ns);
+    out->status = end_of(pid, until_ns, &out->is_late);
     close(ends[0]);
     return true;
 }

@@ -227,6 +227,7 @@ enum tutti_status prove_folds(const struct tutti_device_ops *kind, struct prove_
         }
     }
     bed_close(&bed);
+    if (status >= 0 && n == 0) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "this build has no kernels");
     snprintf(out->text, sizeof out->text, "%u pairs of a type and an operation as CPUs compute them; %u have no kernel",
              n, n_missing);
     return status;

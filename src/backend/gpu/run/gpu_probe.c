@@ -9,6 +9,8 @@
 
 #define WORDS (GPU_PROBE_BYTES / GPU_MAX_RANKS / 2 / sizeof(uint64_t))
 #define ROW (WORDS * sizeof(uint64_t))
+#define PROBE_NS (5 * TUTTI_NS_PER_S)
+#define NAP_NS (UINT64_C(50) * 1000)
 
 /* Rows of a member: what each member writes there, then room for what is read elsewhere. */
 static char *row_of(char *scratch, size_t scratch_bytes, uint32_t r)
@@ -29,6 +31,19 @@ static enum tutti_status write_row(struct gpu_backend *b, char *row, uint32_t ow
     return b->gpu->ops->copy_now(b->gpu, row, words, ROW);
 }
 
+/* A board that is wrong may also hang; then its memory stays taken. */
+static enum tutti_status until_over(struct gpu_backend *b)
+{
+    const uint64_t until_ns = tutti_deadline_ns(PROBE_NS);
+    enum tutti_status status;
+    while ((status = b->gpu->ops->event_query(b->gpu, b->event)) == TUTTI_PENDING) {
+        if (tutti_now_ns() >= until_ns)
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED, "a copy from the other GPU does not end");
+        tutti_sleep_ns(NAP_NS);
+    }
+    return status;
+}
+
 /* By a copy of the device into its own memory, as calls make them. */
 static enum tutti_status read_row(struct gpu_backend *b, const char *row, uint32_t writer, uint32_t owner, bool *same)
 {
@@ -36,7 +51,8 @@ static enum tutti_status read_row(struct gpu_backend *b, const char *row, uint32
     uint64_t expected[WORDS], got[WORDS];
     char *here = row_of(b->scratch, b->scratch_bytes, GPU_MAX_RANKS + owner);
     TUTTI_TRY(ops->copy(b->gpu, here, row, ROW, b->own_streams[0]));
-    TUTTI_TRY(ops->stream_sync(b->gpu, b->own_streams[0]));
+    TUTTI_TRY(ops->event_record(b->gpu, b->event, b->own_streams[0]));
+    TUTTI_TRY(until_over(b));
     TUTTI_TRY(ops->copy_now(b->gpu, got, here, ROW));
     fill(b->nonce, writer, owner, expected);
     *same = memcmp(got, expected, ROW) == 0;
