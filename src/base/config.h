@@ -67,7 +67,7 @@
       "how long a waiting rank spins before it sleeps (0 when oversubscribed)")                                        \
     X(WAIT, simd, text, "auto", 0, 0, 0, "reduction kernels: auto, scalar, avx2, avx512, neon")                        \
     X(DEVICE, gpu, text, "auto", 0, 0, 1,                                                                              \
-      "way of calls on device memory: auto, cuda, xpu, nccl, oneccl, host (through its memory), off (no devices)")             \
+      "way of calls on device memory: auto, cuda, xpu, nccl, oneccl, host (through its memory), off (no devices)")     \
     X(DEVICE, devices, text, "auto", 0, 0, 0,                                                                          \
       "kind of devices that this process works with: auto (the first that is here), cuda, xpu")                        \
     X(DEVICE, gpu_method, text, "", 0, 0, 1, "method that tutti's kernels use where it fits: see docs/gpu.md")         \

@@ -4,6 +4,7 @@
 set -u
 tutti=$1
 failed=0
+export TUTTI_TIMEOUT_CREATE=200s # 64 ranks on busy CPUs take their time to meet
 
 # expect WORDS COMMAND...: an extended regular expression in the command's output.
 expect() {
@@ -50,8 +51,7 @@ TUTTI_RANK=0 TUTTI_WORLD_SIZE=2 TUTTI_TIMEOUT_CREATE=200ms "$tutti" info --job >
 staging=$(job -n 64 --cores none | fact staging)
 [ "${staging:-0}" -gt 0 ] && [ "$staging" -le $((4 << 20)) ] || { echo "FAILED: $staging bytes of staging"; failed=1; }
 
-[ $failed = 0 ] && echo "info: all as expected"
-
 # A method that there is not is refused, with those that there are.
 expect 'option flat is "lin" but can be .*line, stage' env TUTTI_FLAT=lin "$tutti" info --job
+[ $failed = 0 ] && echo "info: all as expected"
 exit $failed

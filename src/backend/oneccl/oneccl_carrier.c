@@ -194,10 +194,9 @@ static void leave(struct oneccl_carrier *c)
     tutti_log(TUTTI_LOG_INFO, "a thread is left within oneCCL, %s", frozen >= 0 ? "stopped" : "where it may spin");
 }
 
-void oneccl_carrier_end(struct oneccl_carrier *c, bool well, uint64_t deadline_ns)
+void oneccl_carrier_end(struct oneccl_carrier *c, bool well)
 {
-    const uint64_t ending_ns = tutti_deadline_ns(ENDING_NS);
-    const uint64_t until = ending_ns < deadline_ns ? ending_ns : deadline_ns;
+    const uint64_t until = tutti_deadline_ns(ENDING_NS);
     const pthread_t thread = c->thread;
     uint32_t state = ONECCL_RESTS;
     if (!atomic_compare_exchange_strong(&c->state, &state, well ? ONECCL_ENDS : ONECCL_QUITS)) {

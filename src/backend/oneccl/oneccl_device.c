@@ -145,8 +145,8 @@ static void device_close(struct tutti_backend *backend, uint64_t deadline_ns)
     if (d->carrier || !over) {
         const struct oneccl_end end = {w->control, w->members, w->n, w->me, &oneccl_log_of(d, 0)->ended};
         if (!over) oneccl_end_early(&end);
-        const bool together = over && oneccl_all_end(&end, TUTTI_NEVER);
-        if (d->carrier) oneccl_carrier_end(d->carrier, together, TUTTI_NEVER);
+        const bool together = over && oneccl_all_end(&end);
+        if (d->carrier) oneccl_carrier_end(d->carrier, together);
     }
     discard(d);
 }

@@ -71,7 +71,7 @@ static enum tutti_status carry(struct oneccl_device *d)
     if (!back) {
         d->carrier = NULL;
         tutti_xpu_leave(d->gpu); /* who knows what it has enqueued */
-        oneccl_carrier_end(c, false, 0);
+        oneccl_carrier_end(c, false);
     }
     TUTTI_TRY(watch_state(&d->watched));
     if (c->result != ONECCL_OK) return oneccl_carrier_refused(c);

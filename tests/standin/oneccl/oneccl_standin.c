@@ -361,24 +361,24 @@ int onecclGetVersion(int *version)
 API int onecclGetUniqueId(struct id *id);
 int onecclGetUniqueId(struct id *id)
 {
-    static _Atomic unsigned n;
+    const int fd = memfd_create("oneccl", 0); /* open until the process ends */
     memset(id, 0, sizeof *id);
-    snprintf(id->bytes, sizeof id->bytes, "/tutti_oneccl_%d_%u", (int)getpid(), atomic_fetch_add(&n, 1));
+    if (fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0) return REFUSED;
+    snprintf(id->bytes, sizeof id->bytes, "/proc/%d/fd/%d", (int)getpid(), fd);
     return OK;
 }
 API int onecclCommInitRank(void **out, size_t n, struct id id, int rank);
 int onecclCommInitRank(void **out, size_t n, struct id id, int rank)
 {
     struct comm *comm = calloc(1, sizeof *comm);
-    const int fd = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
-    if (!comm || n > MOST || fd < 0 || ftruncate(fd, sizeof(struct shared)) != 0) return REFUSED;
+    const int fd = open(id.bytes, O_RDWR);
+    if (!comm || n > MOST || fd < 0) return REFUSED;
     comm->n = (unsigned)n, comm->me = (unsigned)rank;
     comm->shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (comm->shared == MAP_FAILED) return REFUSED;
     obey(comm);
     barrier(comm);
-    shm_unlink(id.bytes); /* all have it; the first one to come here removes the name */
     *out = comm;
     return OK;
 }
