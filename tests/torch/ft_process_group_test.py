@@ -225,6 +225,26 @@ class Threads(unittest.TestCase):
 
         on_threads(3, body)
 
+    def test_an_abort_while_members_meet(self) -> None:
+        """Is not lost: the group has no members then, and gets others later."""
+        meeting = Meeting(2)
+
+        def body(rank: int, n: int, store: dist.Store) -> None:
+            pg = ProcessGroupTutti(timeout=LONG)
+            handles = meeting.of(pg, rank)
+            if rank == 0:
+                threading.Timer(0.2, pg.abort).start()
+                with ranks.raises(dist.DistBackendError, "aborted or shut down while its members met"):
+                    reconfigure(pg, 1, handles)
+            else:
+                time.sleep(0.5)
+                reconfigure(pg, 1, handles)
+            reconfigure(pg, 2, meeting.of(pg, rank))
+            check_sum(pg, rank, n)
+            pg.shutdown()
+
+        on_threads(2, body)
+
     def test_timeouts(self) -> None:
         meeting = Meeting(2)
 

@@ -37,6 +37,7 @@ from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.checkpointing.plain import NotPlain
 from tutti_torch.ft.checkpointing.stream import MAGIC, PIECE, PREFIX, DamagedError, Incoming, Snapshot
 from tutti_torch.ft.process_group import ProcessGroupTutti
+from tutti_torch.ft.recovery import HalfWritten, Recovery
 from tutti_torch.ft.trust import Token
 
 SHORT = timedelta(milliseconds=100)
@@ -461,6 +462,23 @@ class Group(unittest.TestCase):
             pg.shutdown()
 
         on_threads(3, body)
+
+
+class HalfWay(unittest.TestCase):
+    def test_a_state_that_is_half_written(self) -> None:
+        """Counts as none until a transfer has come to its end, and when nobody has a whole one, training ends."""
+        manager = mock.Mock(_checkpoint_transport=mock.Mock(several_sources=False, in_place=True))
+        recovery = Recovery(manager, mock.Mock())
+        heals = mock.Mock(heal=True, recover_dst_replica_ranks=[], recover_src_replica_rank=1, max_step=3)
+        manager._checkpoint_transport.recv_checkpoint.side_effect = RuntimeError("the source died")
+        recovery.run(heals)
+        self.assertTrue(recovery.half_written)
+        with ranks.raises(HalfWritten, "start it anew, from a checkpoint"):
+            recovery.run(mock.Mock(heal=False, recover_dst_replica_ranks=[]))
+        manager._checkpoint_transport.recv_checkpoint.side_effect = None
+        manager._checkpoint_transport.recv_checkpoint.return_value = {"torchft": {}}
+        recovery.run(heals)
+        self.assertFalse(recovery.half_written)
 
 
 class Lock(unittest.TestCase):

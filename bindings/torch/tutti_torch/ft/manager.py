@@ -133,6 +133,22 @@ class Manager(UserState):
         if load_state_dict and state_dict:
             self.register_state_dict_fn("default", load_state_dict, state_dict)
 
+        self._begin()
+        self._checkpoint_transport = checkpoint_transport or HTTPTransport(timeout=self._timeout, num_chunks=0)
+        self._recovery = Recovery(self, lambda address: ManagerClient(address, self._timeouts.connect))
+        self._join_group(store_addr, store_port, lighthouse_addr, port, hostname,
+                         self._timeouts.heartbeat(heartbeat_interval))
+
+        self.quorum_logger = logging.getLogger("torchft_quorums")
+        self.commits_logger = logging.getLogger("torchft_commits")
+        self._global_rank = number_at_end(self._replica_id) * self._group_world_size + self._group_rank
+        if isinstance(pg, ProcessGroup) or hasattr(pg, "set_rank_info"):
+            pg.set_rank_info(self._replica_id or "0", self._group_rank, self._group_world_size, self._global_rank)
+        self._traces = os.environ.get(TRACES)
+        self._update_traces()
+
+    def _begin(self) -> None:
+        """Before the first step."""
         self._commit_failures = 0
         self._quorum_id = -1
         self._errored: Optional[ExceptionWithTraceback] = None
@@ -147,19 +163,6 @@ class Manager(UserState):
         self._participating_replica_world_size = 0
         self._quorum_future: Optional[Future] = None
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="async_quorum")
-
-        self._checkpoint_transport = checkpoint_transport or HTTPTransport(timeout=self._timeout, num_chunks=0)
-        self._recovery = Recovery(self, lambda address: ManagerClient(address, self._timeouts.connect))
-        self._join_group(store_addr, store_port, lighthouse_addr, port, hostname,
-                         self._timeouts.heartbeat(heartbeat_interval))
-
-        self.quorum_logger = logging.getLogger("torchft_quorums")
-        self.commits_logger = logging.getLogger("torchft_commits")
-        self._global_rank = number_at_end(self._replica_id) * self._group_world_size + self._group_rank
-        if isinstance(pg, ProcessGroup) or hasattr(pg, "set_rank_info"):
-            pg.set_rank_info(self._replica_id or "0", self._group_rank, self._group_world_size, self._global_rank)
-        self._traces = os.environ.get(TRACES)
-        self._update_traces()
 
     # ---- the group ----
 
@@ -187,6 +190,10 @@ class Manager(UserState):
         self._manager: Optional[ManagerServer] = None
         if self._group_rank == 0:
             alone = listening_host()
+            if alone and hostname not in (socket.gethostname(), "localhost", alone):
+                alone = ""
+                logging.getLogger(__name__).warning(
+                    "unauthenticated: the manager listens at all addresses, as hostname=%s was given", hostname)
             own = str(uuid.uuid4())  # a group that was restarted is another one
             full_id = f"{self._replica_id}:{own}" if self._replica_id else own
             self._manager = ManagerServer(
@@ -254,7 +261,7 @@ class Manager(UserState):
         handle = getattr(self._pg, "get_reconfigure_handle", str)
         quorum = self._client._quorum(
             group_rank=self._group_rank,
-            step=self._step,
+            step=-1 if self._recovery.half_written else self._step,  # behind all others: it has to heal
             checkpoint_metadata=self._checkpoint_transport.metadata(),
             shrink_only=shrink_only,
             timeout=timeout,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import os
+import socket
 import threading
 import urllib.parse
 import uuid
@@ -18,7 +20,7 @@ from torch.distributed import TCPStore
 
 from .checkpointing.snapshot_server import open_server
 from .process_group import ProcessGroup
-from .trust import Token, own_name, url_host
+from .trust import Token, listening_host, own_name, url_host
 
 logger = logging.getLogger(__name__)
 BODY_MAX = 1 << 16
@@ -28,7 +30,9 @@ class ParameterServer(ABC):
     """Serves from threads of this process: one a session, in which forward() runs."""
 
     def __init__(self, port: int, store_port: int = 0) -> None:
-        self._store = TCPStore(host_name="127.0.0.1", port=store_port, is_master=True, wait_for_workers=False)
+        with socket.create_server((listening_host(), store_port)) as listener:
+            self._store = TCPStore(host_name="127.0.0.1", port=listener.getsockname()[1], is_master=True,
+                                   wait_for_workers=False, master_listen_fd=os.dup(listener.fileno()))
         owner = self
 
         class Handler(BaseHTTPRequestHandler):

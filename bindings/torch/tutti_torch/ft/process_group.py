@@ -366,6 +366,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         self._seat = next(_seats)
         self._backend: Optional[_C.Backend] = None
         self._lost: Optional[str] = None  # what ended the last one
+        self._ends = self._ends_seen = 0  # aborts and shutdowns; those before the members began to meet
         self._life = threading.Lock()
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> dist.ProcessGroup:
@@ -378,14 +379,20 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         backend = _C.Backend(store, rank, world_size, options)
         backend._set_default_timeout(self._timeout)
         with self._life:
-            self._backend, self._lost = backend, None
+            ended = self._ends != self._ends_seen
+            if not ended:
+                self._backend, self._lost = backend, None
+        if ended:
+            backend.abort()
+            backend.shutdown()
+            raise dist.DistBackendError("the process group was aborted or shut down while its members met")
         accelerator = torch.accelerator.current_accelerator()
         return dist2.group_of(backend, store, {"cpu"} if accelerator is None else {"cpu", accelerator.type})
 
     def _end_old(self) -> None:
         with self._life:
             backend, self._backend = self._backend, None
-            self._pg = None
+            self._pg, self._ends_seen = None, self._ends
         if backend is not None:  # what is over here may not be for others: only calls in flight are aborted
             backend._flush_within(timedelta(milliseconds=1), "the process group gets other members")
             backend.shutdown()
@@ -393,6 +400,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
     def abort(self, errored: bool = True) -> None:
         with self._life:
             backend = self._backend
+            self._ends += 1
             if self._lost is None:
                 self._lost = (backend and backend._failure()) or "this rank aborted the process group"
         if backend is not None:
@@ -404,6 +412,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         with self._life:
             backend, self._backend = self._backend, None
             self._pg = None
+            self._ends += 1
         if backend is not None:
             backend.shutdown()
 

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 SOON = 0.5  # seconds for further sources after the first one
 
 
+class HalfWritten(RuntimeError):
+    """This group has no state to go on with."""
+
+
 class Recovery:
     """Runs on the thread of the quorum, and on a stream of its own."""
 
     def __init__(self, manager: "Manager", client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
         self._several = getattr(manager._checkpoint_transport, "several_sources", False)
+        self.half_written = False  # a transfer into the model's own tensors did not come to its end
         self._stream = new_stream()
         self._event: Optional[torch.Event] = None
 
@@ -40,7 +45,10 @@ class Recovery:
                 if quorum.heal:
                     manager._healing = True
                     self._receive(quorum)
-            except NotPlain:
+                elif self.half_written:
+                    raise HalfWritten("this group's state was partly overwritten by a transfer that failed, and no "
+                                      "other group has a whole one: start it anew, from a checkpoint")
+            except (NotPlain, HalfWritten):
                 raise
             except Exception as error:
                 manager._logger.exception("recovery failed")
@@ -63,8 +71,11 @@ class Recovery:
             raise RuntimeError("the quorum names no group to recover from")
         metadata = self._metadata_of(quorum)
         manager._logger.info(f"takes the state of step {quorum.max_step} from {source}: {metadata}")
-        pending = manager._checkpoint_transport.recv_checkpoint(
+        transport = manager._checkpoint_transport
+        self.half_written = self.half_written or bool(getattr(transport, "in_place", False))
+        pending = transport.recv_checkpoint(
             src_rank=source, metadata=metadata, step=quorum.max_step, timeout=manager._timeout)
+        self.half_written = False
         manager.load_state_dict(pending["torchft"])
         manager._pending_state_dict = pending
         manager._step = quorum.max_step  # all ranks of this group recover from one step, which the transport sees to

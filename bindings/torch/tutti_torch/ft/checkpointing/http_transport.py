@@ -49,6 +49,10 @@ class HTTPTransport(CheckpointTransport[T]):
         self._left: Optional[Incoming] = None  # a state that did not come to its end
         self._server = SnapshotServer()
 
+    @property
+    def in_place(self) -> bool:
+        return self._state_dict is not None
+
     def metadata(self) -> str:
         """The address; several with commas between are several sources of one state."""
         return self._server.address()

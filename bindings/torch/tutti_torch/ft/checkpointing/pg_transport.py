@@ -47,6 +47,10 @@ class PGTransport(CheckpointTransport[T]):
         self._spare: Optional[torch.Tensor] = None  # memory of a snapshot that was sent
         self._out_of_step: Optional[Tuple[object, Exception]] = None  # among which members, and why
 
+    @property
+    def in_place(self) -> bool:
+        return self._state_dict is not None
+
     def metadata(self) -> str:
         return "<n/a>"
 

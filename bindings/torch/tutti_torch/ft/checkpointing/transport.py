@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 class CheckpointTransport(Generic[T], ABC):
     several_sources = False  # whether metadata of several, with commas between, are several sources of one state
+    in_place = False  # whether what is received is written into tensors of this rank as it comes
 
     @abstractmethod
     def metadata(self) -> str:
