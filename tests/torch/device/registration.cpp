@@ -5,10 +5,12 @@
 
 #include "driver.hpp"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <atomic>
 #include <cstdlib>
@@ -287,7 +289,16 @@ struct XPUHooks final : HooksOf<at::XPUHooksInterface> {
     c10::DeviceIndex current_device() const { return getCurrentDevice(); }
     void deviceSynchronize(c10::DeviceIndex device) const { Guard().synchronizeDevice(device); }
 };
-#elif !defined(TUTTIDEV_STANDIN)
+#elif defined(TUTTIDEV_CUDA)
+struct CUDAHooks final : HooksOf<at::CUDAHooksInterface> {
+    explicit CUDAHooks(at::CUDAHooksArgs = {}) {}
+    void init() const {}
+    bool hasCUDA() const { return true; }
+    int getNumGPUs() const { return n_devices; }
+    c10::DeviceIndex current_device() const { return getCurrentDevice(); }
+    void deviceSynchronize(c10::DeviceIndex device) const { Guard().synchronizeDevice(device); }
+};
+#else
 struct Hooks final : HooksOf<at::PrivateUse1HooksInterface> {
     void resizePrivateUse1Bytes(const c10::Storage &storage, size_t bytes) const
     {
@@ -313,13 +324,37 @@ const bool registered = [] {
 } // namespace
 } // namespace tuttidev
 
-#ifdef TUTTIDEV_XPU
+#ifdef TUTTIDEV_STANDIN
+/* What DDP measures its steps by: here the host's times. */
+namespace c10d
+{
+namespace
+{
+class HostTimer final : public Timer
+{
+  public:
+    explicit HostTimer(c10::Device) {}
+    std::optional<int64_t> measureDifference(Event begin, Event end) override
+    {
+        const int64_t from = getTimeRef(begin), to = getTimeRef(end);
+        return from < to ? std::optional<int64_t>(to - from) : std::nullopt;
+    }
+};
+C10_REGISTER_TYPED_CLASS(TimerRegistry, tuttidev::kind, HostTimer);
+} // namespace
+} // namespace c10d
+
 namespace at
 {
 namespace
 {
-using tuttidev::XPUHooks; /* PyTorch asks for this name */
+#ifdef TUTTIDEV_CUDA
+using tuttidev::CUDAHooks; /* PyTorch asks for this name */
+REGISTER_CUDA_HOOKS(CUDAHooks);
+#else
+using tuttidev::XPUHooks;
 REGISTER_XPU_HOOKS(XPUHooks);
+#endif
 } // namespace
 } // namespace at
 #endif

@@ -131,13 +131,13 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=2, help="number of ranks")
     parser.add_argument("--json", help="file to write the outcomes to")
     parser.add_argument("--log", default=os.path.join(tempfile.gettempdir(), f"distributed_test.{os.getpid()}.log"))
-    parser.add_argument("--without", action="append", default=[], metavar="TEST", help="one that is left out")
+    parser.add_argument("--without", action="append", default=[], metavar="PATTERN", help="what is left out")
     parser.add_argument("names", nargs="*", help="tests, all when none is given")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         case = load(arguments.backend, arguments.size, folder, arguments.device)
         names = arguments.names or unittest.TestLoader().getTestCaseNames(case)
-        names = [name for name in names if name not in arguments.without]
+        names = [name for name in names if not any(re.search(each, name) for each in arguments.without)]
         outcomes = run(case, names, arguments.log)
     if arguments.json:
         with open(arguments.json, "w") as file:
