@@ -10,6 +10,8 @@
 #include <tutti/device.h>
 
 #define GPU_ACCESS_THREADS 512
+/* enum tutti_compare, whose header OpenCL C does not take. */
+enum gpu_compare { GPU_COMPARE_EQ, GPU_COMPARE_NE, GPU_COMPARE_LT, GPU_COMPARE_LE, GPU_COMPARE_GT, GPU_COMPARE_GE };
 enum gpu_change { GPU_CHANGE_SET, GPU_CHANGE_ADD, GPU_CHANGE_SWAP };
 
 /* `window_access`, one block of at most GPU_ACCESS_THREADS threads: copies, then changes the word; *before: what was

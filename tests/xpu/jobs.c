@@ -2,9 +2,11 @@
 /* See jobs.h. */
 #include "xpu/jobs.h"
 
+#include "device/accesses.h"
 #include "device/device.h"
 #include "reference.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,4 +136,57 @@ void jobs_counted_row(jobs_run run, uint64_t seed)
         run("counted", "counted_row", 1, 32, &x, sizeof x);
         for (uint32_t k = 0; k < counted_words(x.n); k++) assert_int_equal(row[k], counted_word(&x, k));
     }
+}
+
+/* ---- windows ---- */
+_Static_assert((int)GPU_COMPARE_EQ == (int)TUTTI_COMPARE_EQ && (int)GPU_COMPARE_GE == (int)TUTTI_COMPARE_GE,
+               "the kernels' words for enum tutti_compare");
+static struct gpu_control control;
+static uint32_t stopped;
+
+/* What the host's watch does, until a kernel has reported. */
+static void *tick(void *arg)
+{
+    (void)arg;
+    while (!__atomic_load_n(&control.stop, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&control.now_ns, tutti_now_ns(), __ATOMIC_RELEASE);
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
+    return NULL;
+}
+
+void jobs_windows(jobs_run run, uint64_t seed)
+{
+    enum { BYTES = 1000 };
+    static char from[BYTES + 16], to[BYTES + 16];
+    uint64_t word = 5, before = 0;
+    uint32_t there = 0;
+    pthread_t clock;
+    struct tutti_device_alarm alarm = {.stopped = &stopped, .stop = &control.stop, .report = &control.report};
+    alarm.late = &control.late, alarm.code = GPU_REPORT(7, 0);
+    for (uint32_t change = GPU_CHANGE_SET; change <= GPU_CHANGE_SWAP; change++) {
+        const size_t at = tutti_random64(&seed) % 16, bytes = tutti_random64(&seed) % BYTES;
+        struct gpu_one_access x = {.alarm = alarm, .to = to + at, .from = from + at / 2, .bytes = bytes, .word = &word};
+        x.value = 40 + change, x.expected = 46, x.before = &before, x.there = &there, x.change = change;
+        ref_fill(TUTTI_UINT8, REF_BITS, seed, from, sizeof from), memset(to, 0, sizeof to), there = 0;
+        run("window", "window_access", 1, 96, &x, sizeof x);
+        assert_memory_equal(to + at, from + at / 2, bytes);
+        assert_int_equal(to[at + bytes], 0);
+        assert_int_equal(there, 1);
+        static const uint64_t befores[] = {0, 40, 81}, words[] = {40, 81, 81}; /* 81 is not what the swap expects */
+        assert_int_equal(before, befores[change]);
+        assert_int_equal(word, words[change]);
+    }
+    struct gpu_one_await w = {.alarm = alarm, .word = &word, .value = 81, .compare = TUTTI_COMPARE_GE, .from = 3};
+    w.index = 2, w.timeout_ns = 20 * TUTTI_NS_PER_MS;
+    assert_int_equal(pthread_create(&clock, NULL, tick, NULL), 0);
+    run("window", "window_await", 1, 32, &w, sizeof w);
+    assert_int_equal(control.stop, 0);
+    w.value = 82;
+    run("window", "window_await", 1, 32, &w, sizeof w);
+    pthread_join(clock, NULL);
+    assert_int_equal(control.stop, GPU_TIMEOUT);
+    assert_int_equal(control.report, GPU_REPORT(7, 3));
+    assert_int_equal(control.late.seen, 81);
+    assert_int_equal(control.late.index, 2);
 }

@@ -2,7 +2,7 @@
 #ifndef TUTTI_TESTS_XPU_JOBS_H
 #define TUTTI_TESTS_XPU_JOBS_H
 
-/* What devices carry out beside folds (packed data, sparse blocks, rows of counts), by kernels of Intel GPUs, against
+/* What devices carry out beside folds (packed data, sparse blocks, rows of counts, windows), by kernels of Intel GPUs, against
  * the CPU's, bit for bit; whoever runs the kernels. */
 
 #include "test.h"
@@ -13,5 +13,7 @@ typedef void (*jobs_run)(const char *module, const char *name, uint32_t blocks, 
 void jobs_recode(jobs_run run, uint64_t seed, uint32_t times);
 void jobs_sparse(jobs_run run, uint64_t seed);
 void jobs_counted_row(jobs_run run, uint64_t seed);
+/* One-sided calls on windows: accesses, a wait that ends at once, one whose time is up. */
+void jobs_windows(jobs_run run, uint64_t seed);
 
 #endif

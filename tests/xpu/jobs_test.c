@@ -41,12 +41,19 @@ static void test_rows(void **state)
     jobs_counted_row(run, test_seed());
 }
 
+static void test_windows(void **state)
+{
+    (void)state;
+    jobs_windows(run, test_seed());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_packed_data),
         cmocka_unit_test(test_sparse_blocks),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_windows),
     };
     if (ops->absence()) {
         printf("skipped: %s\n", ops->absence());

@@ -153,6 +153,7 @@ static void test_other_jobs(void **state)
     jobs_recode(run, seed, 2);
     jobs_sparse(run, seed);
     jobs_counted_row(run, seed);
+    jobs_windows(run, seed);
 }
 
 /* ---- two processes ---- */
