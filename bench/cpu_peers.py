@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """tutti against the other libraries for collectives between the CPUs of one host: Open MPI (as it is, with coll/sm,
-with han), MPICH, Gloo (by itself and through PyTorch) and oneCCL, whichever are there. The ranks of all of them are
-alive at once and asleep but for those that are measured, so that every cell (operation and size) is measured peer after
-peer within seconds; before and after each point the latency of a cache line tells in which state the machine was, and
-points that straddle two states are dropped. Results are verified.
+with han), MPICH, Gloo (by itself and through PyTorch) and oneCCL, whichever are there; and tutti by oneCCL beside that
+(--peers). The ranks of all of them are alive at once and asleep but for those that are measured, so that every cell
+(operation and size) is measured peer after peer within seconds; before and after each point the latency of a cache line
+tells in which state the machine was, and points that straddle two states are dropped. Results are verified.
 
     bench/cpu_peers.py --minutes 20                    2 and 4 ranks on 2 CPUs, more on more; all operations
     bench/cpu_peers.py --ops all_reduce --up-to 1M     a part

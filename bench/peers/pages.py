@@ -11,7 +11,7 @@ from . import goals
 from .plots import svg
 from .programs import PEERS
 from .report import row_text, size_text
-from .results import PRIVATE, SUBJECT, Results, mean_of, name_of, ranks_text, ratio_text, ratios
+from .results import BY_ONECCL, PRIVATE, SUBJECT, Results, mean_of, name_of, ranks_text, ratio_text, ratios
 
 BEGIN, END = "<!-- cpu_peers: written by bench/cpu_peers.py -->", "<!-- cpu_peers: end -->"
 TITLES = {name: (peer.title, peer.letter) for name, peer in PEERS.items()}
@@ -95,8 +95,8 @@ def speed_lines(results: Results, state: str) -> list[str]:
     if not sizes:
         return []
 
-    def own(memory: str) -> list[str]:
-        entries = [results.entry(state, "2", "all_reduce", s, SUBJECT, memory) for s in sizes]
+    def own(memory: str, peer: str = SUBJECT) -> list[str]:
+        entries = [results.entry(state, "2", "all_reduce", s, peer, memory) for s in sizes]
         return [time_text(entry.us if entry else None) for entry in entries]
 
     def goal(values: tuple[float, ...]) -> list[str]:
@@ -112,6 +112,8 @@ def speed_lines(results: Results, state: str) -> list[str]:
         rows.append([f"tutti, {memory}", *own(memory)])
         if state == goals.SPEED_STATE:
             rows.append([f"- goal, {memory}", *goal(goals.SPEED_US[memory])])
+    if BY_ONECCL in results.head["peers"]:
+        rows += [[PEERS[peer].title, *own("pages", peer)] for peer in ("oneccl", BY_ONECCL)]
     return ["all_reduce on 2 ranks, microseconds:", "", *table(["", *(size_text(s) for s in sizes)], rows)]
 
 

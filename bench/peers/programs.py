@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable
 
@@ -24,6 +24,11 @@ C_FLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O3", "-g", "-fPIC"]
 CPP_FLAGS = ["-std=c++17", "-D_GNU_SOURCE", "-O3", "-g", "-fPIC"]
 ONECCL_WHEEL = "oneccl-devel==2021.13.1"  # the last one with a shared library for CPUs alone
 ONECCL_LIBRARY = Path("lib", "ccl", "cpu", "lib")
+ONECCL_C = "2022.2.0"  # with the C interface, which tutti's back end takes; what is wanted of its wheels, and where to
+ONECCL_C_FILES = {
+    f"oneccl=={ONECCL_C}": {"libccl.so.2": ".", "libccl_legacy_cpu.so": "."},
+    f"oneccl-cpu=={ONECCL_C}": {"libccl.so.1": "ccl/cpu/lib"},
+}
 
 
 class Missing(Exception):
@@ -262,18 +267,52 @@ def make_oneccl(kit: Kit) -> Program:
     return Program(
         [str(program)],
         ".".join(m.group(1) for m in numbers if m),
-        env={  # shared memory between ranks, and no thread that spins beside each rank
-            "CCL_ATL_TRANSPORT": "ofi",
-            "CCL_OFI_LIBRARY_PATH": libfabric(),
-            "FI_PROVIDER": "tcp",
-            "CCL_ATL_SHM": "1",
-            "CCL_WORKER_OFFLOAD": "0",
-            "CCL_PROCESS_LAUNCHER": "none",
-            "CCL_KVS_IFACE": "lo",
-            "LD_LIBRARY_PATH": str(lib),
-        },
+        env={**ONECCL_ENV, "CCL_OFI_LIBRARY_PATH": libfabric(), "LD_LIBRARY_PATH": str(lib)},
         rank_env=lambda rank, n: {"CCL_LOCAL_RANK": str(rank), "CCL_LOCAL_SIZE": str(n)},
     )
+
+
+ONECCL_ENV = {  # shared memory between ranks, and no thread that spins beside each rank
+    "CCL_ATL_TRANSPORT": "ofi",
+    "FI_PROVIDER": "tcp",
+    "CCL_ATL_SHM": "1",
+    "CCL_WORKER_OFFLOAD": "0",
+    "CCL_PROCESS_LAUNCHER": "none",
+    "CCL_KVS_IFACE": "lo",
+}
+
+
+def install_oneccl_c(kit: Kit) -> Path:
+    """As install_oneccl, but for the library with the C interface: three files, which find one another."""
+    target, wheels = kit.folder / "oneccl_c", kit.folder / "wheels"
+    for requirement, files in ONECCL_C_FILES.items():
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
+        done = subprocess.run(pip, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(f"pip can not get {requirement}: {first_error(done.stderr)}")
+        for wheel in wheels.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                for item in archive.infolist():
+                    name = item.filename.rpartition("/")[2]
+                    if "/data/lib/" in item.filename and name in files:
+                        folder = target / files[name]
+                        folder.mkdir(parents=True, exist_ok=True)
+                        (folder / name).write_bytes(archive.read(item))
+        shutil.rmtree(wheels)
+    return target
+
+
+def make_tutti_oneccl(kit: Kit) -> Program:
+    """tutti with its back end oneccl; what oneCCL lacks (gather, barrier) goes by tutti's engine."""
+    root = kit.folder / "oneccl_c"
+    if not (root / "libccl.so.2").exists():
+        if not kit.install:
+            raise Missing(f"no oneCCL {ONECCL_C}: --install unpacks PyPI's")
+        root = install_oneccl_c(kit)
+    program = make_tutti(kit)
+    own = {"TUTTI_BACKENDS": "oneccl", "TUTTI_ONECCL_LIBRARY": str(root.resolve() / "libccl.so.2")}
+    env = {**program.env, **ONECCL_ENV, "CCL_OFI_LIBRARY_PATH": libfabric(), **own}
+    return replace(program, version=f"{program.version} with oneCCL {ONECCL_C}", env=env)
 
 
 PEERS = {
@@ -287,6 +326,7 @@ PEERS = {
         Peer("gloo", "G", "Gloo", make_gloo),
         Peer("gloo_torch", "g", "Gloo through PyTorch", make_gloo_torch),
         Peer("oneccl", "I", "oneCCL", make_oneccl),
+        Peer("tutti_oneccl", "t", "tutti by oneCCL", make_tutti_oneccl),
     )
 }
 

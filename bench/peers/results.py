@@ -13,6 +13,7 @@ from statistics import median
 from .report import geomean, size_text
 
 SUBJECT = "tutti"
+BY_ONECCL = "tutti_oneccl"  # beside oneCCL itself: no rival
 LIMITS = ("copy", "stream")  # the harness's own operations
 LIMITS_FROM = 4 << 10  # below, a copy takes less than a cache line's way
 PRIVATE = ("pages", "huge")
@@ -54,7 +55,7 @@ class Results:
 
     @property
     def peers(self) -> list[str]:
-        return [name for name in self.head["peers"] if name != SUBJECT]
+        return [name for name in self.head["peers"] if name not in (SUBJECT, BY_ONECCL)]
 
     def ranks(self, world: str) -> int:
         return int(world.split()[0])

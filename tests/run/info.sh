@@ -4,7 +4,6 @@
 set -u
 tutti=$1
 failed=0
-export TUTTI_TIMEOUT_CREATE=200s # 64 ranks on busy CPUs take their time to meet
 
 # expect WORDS COMMAND...: an extended regular expression in the command's output.
 expect() {
