@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from lighthouse import Client, Lighthouse, fields, lacks, wait_for
+from lighthouse import DATA, Client, Lighthouse, field, fields, lacks, wait_for
 
 tutti = sys.argv.pop(1)
 
@@ -174,6 +174,10 @@ class Replicas(unittest.TestCase):
         for i in range(3):
             self.start(i, 60000)
         leader = self.wait_for_leader()
+        told = Client(self.ports[(leader + 1) % 3])  # of failures, by one that does not lead
+        self.addCleanup(told.close)
+        told.send(b"/torchft.LighthouseService/SubscribeFailures", b"")
+        self.assertEqual(told.heartbeat(b"b"), b"")
         client = Client(self.ports[(leader + 1) % 3])
         self.assertEqual(client.heartbeat(b"a"), b"")
         client.close()
@@ -183,6 +187,8 @@ class Replicas(unittest.TestCase):
             )
         )
         self.assertEqual(json.loads(status)["groups"][0]["replica_id"], "a")
+        while (frame := told.take())[0] != DATA or frame[3][5:] != field(1, b"a"):
+            pass
 
 
 class Alone(unittest.TestCase):

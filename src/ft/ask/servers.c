@@ -145,7 +145,7 @@ static void on_done(void *arg, enum tutti_rpc_status status, const char *message
     if (status == TUTTI_RPC_DEADLINE_EXCEEDED || asked->reach_ns == 0 || now - asked->lost_ns >= asked->reach_ns ||
         now >= asked->deadline_ns)
         finish(asked, status, message, NULL, 0);
-    if (silent) tutti_rpc_channel_drop(silent, "it did not answer in time"); /* what else was sent there goes on, too */
+    if (silent) tutti_rpc_channel_drop(silent); /* what else was sent there goes on, too */
 }
 
 static void on_each(void *arg, const uint8_t *bytes, size_t n)

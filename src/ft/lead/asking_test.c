@@ -17,6 +17,8 @@ static char said[1024];
 static size_t n_short; /* bytes of the last Step without it */
 static int64_t epoch;  /* of the view */
 static enum { ANSWERS, FORGETS, BABBLES } what;
+static _Atomic bool refuses; /* the next heartbeat: it came too late */
+static _Atomic int n_beats;
 
 static void reply(struct tutti_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -26,7 +28,11 @@ static void reply(struct tutti_rpc_call *call, const ProtobufCMessage *message)
 static void on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     (void)arg, (void)message, (void)n;
-    tutti_rpc_reply(call, tutti_rpc_body_new(0));
+    n_beats++;
+    if (atomic_exchange(&refuses, false))
+        tutti_rpc_fail(call, TUTTI_RPC_DEADLINE_EXCEEDED, "too late");
+    else
+        tutti_rpc_reply(call, tutti_rpc_body_new(0));
 }
 
 static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
@@ -141,6 +147,10 @@ static void test_asks_by_step(void **state)
     server = serve(loop, port, 2); /* as torchft's is */
     expect(client, 6, "h", "Q 6\n");
     expect(client, 7, "h", "Q 7\n");
+    atomic_store(&refuses, true); /* the manager lets go of the connection, and makes another */
+    while (atomic_load(&refuses)) usleep(1000);
+    for (const int n = n_beats; n_beats < n + 2;) usleep(1000);
+    expect(client, 8, "h", "Q 8\n");
     tutti_ft_client_close(client);
     tutti_ft_manager_close(m);
     tutti_rpc_server_close(server);

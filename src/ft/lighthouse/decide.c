@@ -184,6 +184,11 @@ void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, 
     tutti_lighthouse_leave_unless(l, replica_id, UINT64_MAX, t);
 }
 
+void tutti_lighthouse_away(struct tutti_lighthouse *l, uint64_t now)
+{
+    l->away_ns = now;
+}
+
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t)
 {
     decide(l, t);
@@ -192,10 +197,8 @@ void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_t
 uint64_t tutti_lighthouse_due(const struct tutti_lighthouse *l)
 {
     uint64_t due = l->again_ns;
-    const struct group *oldest = l->oldest_heard;
 
-    if (oldest && oldest->beat_ns + l->options.heartbeat_timeout_ns < due)
-        due = oldest->beat_ns + l->options.heartbeat_timeout_ns;
+    if (lighthouse_late_due(l) < due) due = lighthouse_late_due(l);
     const uint64_t joined = first_joined(l);
     if (joined != UINT64_MAX && judge(l, joined) == STRAGGLERS && joined + l->options.join_timeout_ns < due)
         due = joined + l->options.join_timeout_ns;

@@ -179,10 +179,17 @@ uint64_t tutti_lighthouse_idle(const struct tutti_lighthouse *l)
     return last ? last->beat_ns + l->options.forget_ns : 0;
 }
 
+uint64_t lighthouse_late_due(const struct tutti_lighthouse *l)
+{
+    const uint64_t timeout = l->options.heartbeat_timeout_ns, spared = l->away_ns > 0 ? l->away_ns + timeout / 4 : 0;
+    const uint64_t late = l->oldest_heard ? l->oldest_heard->beat_ns + timeout : UINT64_MAX;
+
+    return late > spared ? late : spared;
+}
+
 void lighthouse_expire(struct tutti_lighthouse *l, uint64_t now)
 {
-    while (l->oldest_heard && has_aged(l->oldest_heard, now, l->options.heartbeat_timeout_ns))
-        lighthouse_silence(l, l->oldest_heard);
+    while (lighthouse_late_due(l) <= now) lighthouse_silence(l, l->oldest_heard);
     struct group *group = l->queues[BY_BEAT].first, *next;
     for (; group && !group->heard && has_aged(group, now, l->options.forget_ns); group = next) {
         next = group->links[BY_BEAT].after;

@@ -246,6 +246,34 @@ static void test_restart(void **state)
     tutti_lighthouse_destroy(l);
 }
 
+/* After a stall the first heartbeat that is read says nothing of the others. */
+static void test_who_was_away_waits(void **state)
+{
+    struct answers answers;
+    struct tutti_lighthouse *l = make(1, 0, &answers);
+    struct tutti_lighthouse_counts counts;
+
+    (void)state;
+    beat(l, "a", 1 * MS);
+    beat(l, "b", 2 * MS);
+    tutti_lighthouse_away(l, 9000 * MS);
+    ask(l, "a", 1, 9000 * MS);
+    expect(&answers, 0, NULL);
+    assert_int_equal(tutti_lighthouse_due(l), 10250 * MS);
+    ask(l, "b", 2, 9001 * MS);
+    expect(&answers, 2, "#1 a b");
+    tutti_lighthouse_away(l, 20000 * MS);
+    beat(l, "a", 20000 * MS);
+    beat(l, "a", 21249 * MS);
+    tutti_lighthouse_counts(l, &counts);
+    assert_int_equal(counts.n_heard, 2);
+    tutti_lighthouse_tick(l, at(21250 * MS)); /* b is late nevertheless */
+    tutti_lighthouse_counts(l, &counts);
+    assert_int_equal(counts.n_heard, 1);
+    assert_int_equal(tutti_lighthouse_due(l), 26249 * MS);
+    tutti_lighthouse_destroy(l);
+}
+
 static void test_forgets(void **state)
 {
     struct answers answers;
@@ -457,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_who_waits_no_more_is_no_member),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_who_was_away_waits),
         cmocka_unit_test(test_forgets),
         cmocka_unit_test(test_random_lives),
         cmocka_unit_test(test_groups_have_a_bound),

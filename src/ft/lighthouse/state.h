@@ -40,6 +40,7 @@ struct tutti_lighthouse {
     struct queue queues[N_QUEUES];
     struct group *oldest_heard; /* in the queue by beat: those before it are heard no more */
     uint32_t n_heard, n_asking, n_ready, n_shrink, n_members, n_missing;
+    uint64_t away_ns;  /* until then who drives it was away; 0: it never was */
     uint64_t again_ns; /* somebody was left out: look again */
     int64_t id;
     struct tutti_quorum *last;
@@ -54,6 +55,8 @@ struct group *lighthouse_know(struct tutti_lighthouse *l, const char *name, uint
 void lighthouse_hear(struct tutti_lighthouse *l, struct group *group, uint64_t now);
 /* Groups whose last heartbeat is too old are heard no more, or forgotten. */
 void lighthouse_expire(struct tutti_lighthouse *l, uint64_t now);
+/* When the group that was heard longest ago is late; UINT64_MAX: nobody is heard. */
+uint64_t lighthouse_late_due(const struct tutti_lighthouse *l);
 /* When the next one is to be forgotten. */
 uint64_t lighthouse_forget_due(const struct tutti_lighthouse *l);
 void lighthouse_silence(struct tutti_lighthouse *l, struct group *group);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* "http://JOB@host:port", and what may stand behind a slash. */
 static bool read_address(struct tutti_rpc_channel *channel, const char *address)
@@ -46,9 +47,10 @@ const char *tutti_rpc_channel_authority(const struct tutti_rpc_channel *channel)
     return channel->authority;
 }
 
-void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel, const char *why)
+/* The loop sees the end in its next turn: nghttp2 may be inside the session now. */
+void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel)
 {
-    if (channel->state == RPC_OPEN) rpc_lost(channel, why);
+    if (channel->state == RPC_OPEN) shutdown(channel->link.watch.fd, SHUT_RDWR);
 }
 
 static void end_all(void *arg)

@@ -127,8 +127,8 @@ struct tutti_rpc_channel;
 enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out);
 /* "host:port" */
 const char *tutti_rpc_channel_authority(const struct tutti_rpc_channel *channel);
-/* The server is held for lost: requests that were sent end with UNAVAILABLE and this sentence. */
-void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel, const char *why);
+/* The server is held for lost: requests that were sent end with UNAVAILABLE, in the loop's next turn. */
+void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel);
 /* Its requests are withdrawn. */
 void tutti_rpc_channel_close(struct tutti_rpc_channel *channel);
 

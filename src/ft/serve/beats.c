@@ -32,26 +32,13 @@ static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, s
     torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
 }
 
-/* A stream is not passed on: its client asks the next lighthouse. */
-static void refuse_stream(const struct tutti_serve *serve, struct tutti_rpc_call *call)
-{
-    const char *leader = serve_leader(serve);
-    char text[400];
-
-    snprintf(text, sizeof text, "this lighthouse does not lead: %s", leader ? leader : "nobody does now");
-    tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, text);
-}
-
 struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     const char *name = tutti_rpc_job(call);
 
     if (!serve_leads(serve)) {
         note_presence(call, message, n);
-        if (serve->forwarded(tutti_rpc_path(call)))
-            serve_forward(serve, call, message, n);
-        else
-            refuse_stream(serve, call);
+        serve_forward(serve, call, message, n);
         return NULL;
     }
     struct serve_job *job = serve_job(serve, name[0] ? name : SERVE_DEFAULT);
@@ -63,7 +50,7 @@ struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call 
 static enum tutti_status beat(struct serve_job *job, struct tutti_rpc_call *call,
                               const Torchft__LighthouseHeartbeatRequest *request)
 {
-    const struct tutti_lighthouse_time now = serve_now();
+    const struct tutti_lighthouse_time now = serve_job_now(job);
     const Torchft__Progress *told = request->progress;
 
     TUTTI_TRY(tutti_lighthouse_beat(job->machine, request->replica_id, now));
@@ -111,7 +98,7 @@ void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
     } else {
         tutti_rpc_reply(call, empty);
         serve_note(job, "%.64s leaves: %.100s", request->replica_id, request->why);
-        const struct tutti_lighthouse_time now = serve_now();
+        const struct tutti_lighthouse_time now = serve_job_now(job);
         const uint64_t age = request->unless_heard_ms * TUTTI_NS_PER_MS;
         const uint64_t since = age > 0 ? now.now - (age < now.now ? age : 0) : UINT64_MAX;
         tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);

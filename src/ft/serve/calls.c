@@ -49,7 +49,7 @@ static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call,
     if (!raw) return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
     torchft__quorum_member__pack(m, raw);
     replica.raw = raw;
-    const struct tutti_lighthouse_time now = serve_now();
+    const struct tutti_lighthouse_time now = serve_job_now(job);
     serve_present(job->name, call, replica.replica_id, now.now);
     const enum tutti_status status = tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
     tutti_free(raw);
@@ -92,7 +92,7 @@ static enum tutti_status ask_again(struct serve_job *job, struct tutti_rpc_call 
 
     replica.step = step->step, replica.commit_failures = step->commit_failures;
     replica.shrink_only = step->shrink_only;
-    const struct tutti_lighthouse_time now = serve_now();
+    const struct tutti_lighthouse_time now = serve_job_now(job);
     serve_present(job->name, call, replica.replica_id, now.now);
     job->n_asks++;
     return tutti_lighthouse_ask(job->machine, &replica, (uintptr_t)call, now);
@@ -262,7 +262,7 @@ void serve_cancelled(void *arg, struct tutti_rpc_call *call)
 
     if (!job) return;
     if (job->subscribers) unsubscribe(job, call);
-    tutti_lighthouse_cancel(job->machine, (uintptr_t)call, serve_now());
+    tutti_lighthouse_cancel(job->machine, (uintptr_t)call, serve_job_now(job));
     serve_settle(job);
 }
 
@@ -276,10 +276,10 @@ const struct tutti_rpc_method serve_methods[] = {{"/torchft.LighthouseService/Qu
                                                  {"/tutti.CouncilService/Forward", serve_on_forward}};
 const size_t serve_n_methods = TUTTI_ARRAY_LEN(serve_methods);
 
-/* All but streams, and what lighthouses say to one another. */
+/* All but what lighthouses say to one another. */
 const struct tutti_rpc_method *serve_forwarded(const char *path)
 {
-    if (strncmp(path, "/tutti.CouncilService/", 22) == 0 || strstr(path, "Subscribe")) return NULL;
+    if (strncmp(path, "/tutti.CouncilService/", 22) == 0) return NULL;
     for (size_t i = 0; i < serve_n_methods; i++)
         if (strcmp(serve_methods[i].path, path) == 0) return &serve_methods[i];
     return NULL;

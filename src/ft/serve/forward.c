@@ -10,17 +10,18 @@
 #include <string.h>
 
 #define AGAIN_NS (20 * TUTTI_NS_PER_MS)
-#define PATIENCE_NS (60 * TUTTI_NS_PER_S)  /* of a call that has no deadline */
 #define LEADERLESS_NS (3 * TUTTI_LEASE_NS) /* after that others may have a leader: the client had better ask them */
 #define FORWARD "/tutti.CouncilService/Forward"
+#define STREAM "/torchft.LighthouseService/SubscribeFailures"
 
 struct serve_forward {
     struct serve_forward *next, **from;
     struct tutti_serve *serve;
-    struct tutti_rpc_call *call;
+    struct tutti_rpc_call *call; /* NULL: it is over, and goes when it is due */
     struct tutti_rpc_body *body;
     struct tutti_rpc_request *request; /* NULL: it waits for somebody to lead */
-    uint64_t deadline_ns, since_ns;    /* since: it waits */
+    bool streams, tells;               /* it has many answers; one is told now */
+    uint64_t since_ns;                 /* it waits */
 };
 
 static void forget(struct serve_forward *forward)
@@ -48,14 +49,14 @@ static void try_again_later(struct tutti_serve *serve)
 static void on_answer(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
 {
     struct serve_forward *forward = arg;
-    struct tutti_rpc_body *body = status == TUTTI_RPC_OK ? tutti_rpc_body_new(n) : NULL;
 
     forward->request = NULL;
     forward->since_ns = tutti_now_ns();
-    if (status == TUTTI_RPC_UNAVAILABLE) { /* it is gone, or leads no more */
-        try_again_later(forward->serve);
+    if (!forward->call || status == TUTTI_RPC_UNAVAILABLE || (forward->streams && status == TUTTI_RPC_OK)) {
+        try_again_later(forward->serve); /* it is gone, or leads no more */
         return;
     }
+    struct tutti_rpc_body *body = status == TUTTI_RPC_OK ? tutti_rpc_body_new(n) : NULL;
     if (!body) {
         refuse(forward, status == TUTTI_RPC_OK ? TUTTI_RPC_RESOURCE_EXHAUSTED : status, message);
         return;
@@ -68,6 +69,24 @@ static void on_answer(void *arg, enum tutti_rpc_status status, const char *messa
     tutti_rpc_reply(call, body);
 }
 
+/* A stream's; telling it may end the call. */
+static void on_each(void *arg, const uint8_t *bytes, size_t n)
+{
+    struct serve_forward *forward = arg;
+    struct tutti_rpc_body *body = forward->call ? tutti_rpc_body_new(n) : NULL;
+
+    if (!body) return;
+    if (n > 0) memcpy(body->bytes, bytes, n);
+    forward->tells = true;
+    const bool told = tutti_rpc_push(forward->call, body);
+    forward->tells = false;
+    if (told || !forward->call) return;
+    tutti_rpc_set_note(forward->call, 0);
+    tutti_rpc_fail(forward->call, TUTTI_RPC_RESOURCE_EXHAUSTED, "this client does not read what it is told");
+    forward->call = NULL;
+    try_again_later(forward->serve);
+}
+
 static void pass_on(struct serve_forward *forward)
 {
     struct tutti_rpc_channel *channel = serve_leader_channel(forward->serve);
@@ -77,8 +96,12 @@ static void pass_on(struct serve_forward *forward)
         return;
     }
     forward->body->refs++;
-    forward->request = tutti_rpc_send(channel, FORWARD, forward->body, forward->deadline_ns, on_answer, forward);
-    if (!forward->request) try_again_later(forward->serve);
+    forward->request =
+        tutti_rpc_send(channel, FORWARD, forward->body, tutti_rpc_deadline(forward->call), on_answer, forward);
+    if (!forward->request)
+        try_again_later(forward->serve);
+    else if (forward->streams)
+        tutti_rpc_set_each(forward->request, on_each);
 }
 
 /* By now it leads itself: as if the call had just come. */
@@ -96,6 +119,18 @@ static void take_back(struct serve_forward *forward)
     else
         tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
     if (request) tutti__forward_request__free_unpacked(request, NULL);
+}
+
+static void let_go(struct serve_forward *forward)
+{
+    if (forward->request) tutti_rpc_withdraw(forward->request);
+    forget(forward);
+}
+
+void serve_forwards_end(struct tutti_serve *serve)
+{
+    tutti_loop_stop(serve->loop, &serve->forwarding);
+    while (serve->forwards) let_go(serve->forwards);
 }
 
 static bool gives_up(const struct serve_forward *forward)
@@ -117,6 +152,10 @@ static void on_due(struct tutti_loop_timer *timer)
     struct tutti_serve *serve = (struct tutti_serve *)((char *)timer - offsetof(struct tutti_serve, forwarding));
     struct serve_forward *forward;
 
+    for (struct serve_forward *next = serve->forwards; (forward = next);) {
+        next = forward->next;
+        if (!forward->call) let_go(forward);
+    }
     while (serve_leads(serve) && (forward = first_waiting(serve))) take_back(forward);
     for (struct serve_forward *next = serve->forwards; (forward = next);) {
         next = forward->next;
@@ -153,8 +192,8 @@ void serve_forward_leave(struct tutti_serve *serve, const char *job, const char 
 
 void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
-    const uint64_t deadline = tutti_rpc_deadline(call), most = tutti_now_ns() + PATIENCE_NS;
-    struct serve_forward *forward = tutti_alloc(sizeof(*forward));
+    const bool streams = strcmp(tutti_rpc_path(call), STREAM) == 0;
+    struct serve_forward *forward = !streams || tutti_rpc_push(call, NULL) ? tutti_alloc(sizeof(*forward)) : NULL;
     struct tutti_rpc_body *body = forward ? encode(tutti_rpc_path(call), tutti_rpc_job(call), message, n) : NULL;
 
     if (!body) {
@@ -167,7 +206,7 @@ void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const
                                       .serve = serve,
                                       .call = call,
                                       .body = body,
-                                      .deadline_ns = deadline < most ? deadline : most,
+                                      .streams = streams,
                                       .since_ns = tutti_now_ns()};
     if (forward->next) forward->next->from = &forward->next;
     serve->forwards = forward;
@@ -182,8 +221,12 @@ bool serve_forward_cancelled(struct tutti_rpc_call *call)
     struct serve_forward *forward = note < 0 ? (struct serve_forward *)(uintptr_t)-note : NULL;
 
     if (!forward) return false;
-    if (forward->request) tutti_rpc_withdraw(forward->request);
-    forget(forward);
+    if (!forward->tells) {
+        let_go(forward);
+        return true;
+    }
+    forward->call = NULL;
+    try_again_later(forward->serve);
     return true;
 }
 

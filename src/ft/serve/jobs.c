@@ -8,6 +8,7 @@
 #include <time.h>
 
 #define AGAIN_NS (20 * TUTTI_NS_PER_MS)
+#define AWAY_SHARE 50 /* of the heartbeat timeout: who is so much late was away */
 
 struct tutti_lighthouse_time serve_now(void)
 {
@@ -16,6 +17,15 @@ struct tutti_lighthouse_time serve_now(void)
     clock_gettime(CLOCK_REALTIME, &wall);
     return (struct tutti_lighthouse_time){tutti_now_ns(),
                                           (int64_t)wall.tv_sec * (int64_t)TUTTI_NS_PER_S + wall.tv_nsec};
+}
+
+struct tutti_lighthouse_time serve_job_now(struct serve_job *job)
+{
+    const struct tutti_lighthouse_time t = serve_now();
+    const uint64_t most = job->serve->config.options.heartbeat_timeout_ns / AWAY_SHARE;
+
+    if (job->due_ns < t.now && t.now - job->due_ns > most) tutti_lighthouse_away(job->machine, t.now);
+    return t;
 }
 
 /* ---- what happened ---- */
@@ -85,7 +95,7 @@ void serve_settle(struct serve_job *job)
 {
     /* The machine's count is the job's, too: it is given back when another is told. */
     struct tutti_quorum *last = (struct tutti_quorum *)(uintptr_t)tutti_lighthouse_last(job->machine);
-    uint64_t due = tutti_lighthouse_due(job->machine);
+    uint64_t due = job->due_ns = tutti_lighthouse_due(job->machine);
 
     if (last && (!job->told || last->id != job->told->id)) {
         note_quorum(job, last);
@@ -104,7 +114,7 @@ void serve_settle(struct serve_job *job)
 
 void serve_job_tick(struct serve_job *job)
 {
-    tutti_lighthouse_tick(job->machine, serve_now());
+    tutti_lighthouse_tick(job->machine, serve_job_now(job));
     serve_settle(job);
 }
 
@@ -179,18 +189,16 @@ static void on_due(struct tutti_loop_timer *timer)
         serve_job_tick(job);
 }
 
-/* A job that never had a quorum, and of which nobody is known any more, makes room. */
+/* Of the jobs that never had a quorum that one makes room which was not asked for longest: anybody can invent names. */
 static bool make_room(struct tutti_serve *serve)
 {
-    struct tutti_lighthouse_counts counts;
+    struct serve_job *last = NULL;
 
-    for (struct serve_job *job = serve->jobs; job && serve->n_jobs >= JOB_MOST; job = job->next) {
-        tutti_lighthouse_counts(job->machine, &counts);
-        if (counts.n_known > 0 || tutti_lighthouse_last(job->machine) || job->subscribers || is_default(job)) continue;
-        end(job);
-        break;
-    }
-    return serve->n_jobs < JOB_MOST;
+    if (serve->n_jobs < JOB_MOST) return true;
+    for (struct serve_job *job = serve->jobs; job; job = job->next)
+        if (!tutti_lighthouse_last(job->machine) && !is_default(job)) last = job;
+    if (last) end(last);
+    return last != NULL;
 }
 
 static struct serve_job *make(struct tutti_serve *serve, const char *name)
@@ -209,6 +217,7 @@ static struct serve_job *make(struct tutti_serve *serve, const char *name)
     }
     job->serve = serve;
     serve_view_init(&job->view, serve_now().wall);
+    job->due_ns = UINT64_MAX;
     job->timer.due = on_due;
     memcpy(job->name, name, strlen(name));
     job->next = serve->jobs;

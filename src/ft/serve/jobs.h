@@ -48,6 +48,7 @@ struct serve_job {
     struct tutti_serve *serve;
     struct tutti_loop_timer timer;
     struct tutti_lighthouse *machine;
+    uint64_t due_ns;            /* when the machine wanted to be called at the latest */
     struct tutti_ledger ledger; /* where there is a council */
     struct serve_view view;
     struct serve_subscriber *subscribers;
@@ -93,6 +94,8 @@ struct tutti_serve {
 
 /* ---- jobs.c ---- */
 struct tutti_lighthouse_time serve_now(void);
+/* The same for the job's machine, which is told when this thread was away: stopped, or its disk was slow. */
+struct tutti_lighthouse_time serve_job_now(struct serve_job *job);
 /* NULL: there is none of this name. */
 struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name);
 /* Finds or makes; NULL: the record says why. */
@@ -120,6 +123,7 @@ void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *messag
 /* Takes the call over. */
 void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 bool serve_forward_cancelled(struct tutti_rpc_call *call); /* whether it was one */
+void serve_forwards_end(struct tutti_serve *serve);        /* of calls that are over */
 void serve_forward_leave(struct tutti_serve *serve, const char *job, const char *replica_id, uint64_t unless_heard_ms);
 void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 

@@ -70,8 +70,7 @@ static void see_leader(struct serve_council *council)
     const uint32_t leader = tutti_council_leader(council->machine, tutti_now_ns()), old = council->leader;
 
     council->leader = leader;
-    if (old != leader && old != UINT32_MAX && old != council->me)
-        tutti_rpc_channel_drop(council->calls[old], "another lighthouse leads now");
+    if (old != leader && old != UINT32_MAX && old != council->me) tutti_rpc_channel_drop(council->calls[old]);
 }
 
 static void settle(struct serve_council *council)

@@ -52,7 +52,7 @@ static void on_due(struct tutti_loop_timer *timer)
             serve_forward_leave(serve, present->job, present->replica_id,
                                 (tutti_now_ns() - present->heard_ns) / TUTTI_NS_PER_MS);
         else if (job)
-            tutti_lighthouse_leave_unless(job->machine, present->replica_id, present->heard_ns, serve_now());
+            tutti_lighthouse_leave_unless(job->machine, present->replica_id, present->heard_ns, serve_job_now(job));
         if (job) serve_settle(job);
         tutti_free(present);
     }

@@ -144,7 +144,7 @@ static void end_jobs(void *arg)
     struct tutti_serve *serve = arg;
 
     serve_absent_end(serve);
-    tutti_loop_stop(serve->loop, &serve->forwarding);
+    serve_forwards_end(serve);
     serve_jobs_end(arg);
 }
 
