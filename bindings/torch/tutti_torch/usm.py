@@ -24,8 +24,8 @@ TYPES = {
 
 def as_tensor(array: Any) -> torch.Tensor:
     """A tensor that shares the array's memory and keeps the array alive.
-    TypeError: it is no such array, is read-only, or of a type that PyTorch does not have; RuntimeError: the host does not
-    reach its memory, and this PyTorch has no XPU."""
+    TypeError: it is no such array, is read-only, or of a type that PyTorch does not have; RuntimeError: the host
+    does not reach its memory, and this PyTorch has no XPU."""
     try:
         facts = array.__sycl_usm_array_interface__
     except AttributeError:
