@@ -99,6 +99,7 @@ struct nccl_backend {
     const struct nccl_library *library;
     struct tutti_device *gpu; /* the caller's */
     uint32_t blocks;          /* of a launch, at most; 0: NCCL's choice */
+    bool reproducible;
 
     /* Held while a call is within NCCL, which waits for peers when it connects. The thread that aborts a stuck call
      * does not take it. */

@@ -48,6 +48,7 @@ static enum tutti_status nccl_open(const struct tutti_backend_config *config, vo
     b->watched.ops = &nccl_watch_ops;
     b->library = library;
     b->gpu = config->device, b->blocks = config->blocks;
+    b->reproducible = config->reproducible;
     b->marks.watched = &b->watched, b->marks.gpu = b->gpu, b->marks.name = "nccl";
     memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
@@ -146,6 +147,7 @@ static void nccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 static double nccl_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
     const struct nccl_backend *b = nccl_of(backend);
+    if (b->reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL; /* not in rank order */
     return nccl_can(call, b->watched.n) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
 }
 

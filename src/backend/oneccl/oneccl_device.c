@@ -30,7 +30,8 @@ static void left_behind(struct oneccl_device *d)
 {
     if (atomic_exchange(&d->marks.stopped, true)) return;
     void *event = watch_marks_last(&d->marks);
-    if (!event || d->gpu->ops->event_query(d->gpu, event) == TUTTI_OK) return;
+    const bool within = atomic_load(&d->marks.within_ns) != 0; /* what it enqueues has no event yet */
+    if (!within && (!event || d->gpu->ops->event_query(d->gpu, event) == TUTTI_OK)) return;
     oneccl_lose();
     tutti_xpu_leave(d->gpu);
 }
@@ -80,6 +81,8 @@ static enum tutti_status device_open(const struct tutti_backend_config *config, 
     if (config->n > 1 && tutti_memory_is_one(config->transport->memory))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the ranks are of one process, for which oneCCL hangs");
     if (oneccl_is_lost()) return tutti_fail(TUTTI_ERR_ABORTED, ONECCL_IS_LOST);
+    if (strcmp(config->options->text[TUTTI_OPT_gpu], "oneccl") != 0 && !tutti_xpu_has_sycl())
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "this process has no SYCL, whose queues oneCCL takes");
     const struct oneccl_library *library = oneccl_library(config->options, true);
     if (!library) return tutti_last_error()->status;
     struct oneccl_device *d = tutti_alloc(sizeof *d);
@@ -89,6 +92,7 @@ static enum tutti_status device_open(const struct tutti_backend_config *config, 
     d->watched.ops = &watch_ops;
     d->library = d->like.library = library;
     d->gpu = d->marks.gpu = config->device;
+    d->reproducible = config->reproducible;
     d->marks.watched = &d->watched, d->marks.name = "oneccl";
     d->like.n = config->n, d->like.me = config->me;
     d->like.on_device = true, d->like.device = (uint32_t)config->device->ordinal;
@@ -158,6 +162,7 @@ static double device_score(const struct tutti_backend *backend, const struct tut
     const struct oneccl_device *d = oneccl_device_of(backend);
     const uint32_t n = d->watched.n;
     if (n == 1 || !oneccl_can(d->library, call, n, true)) return HUGE_VAL; /* alone there is nothing that it could do */
+    if (d->reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL;
     const double bytes = (double)call->info.count * (double)tutti_dtype_bytes(call->info.dtype);
     return LATENCY_NS + bytes * (tutti_kinds[call->info.kind].block_a_slot ? n : 2) / BYTES_A_NS;
 }

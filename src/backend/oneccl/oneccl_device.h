@@ -35,6 +35,7 @@ struct oneccl_device {
     struct oneccl_carrier like;
     struct oneccl_carrier *carrier; /* NULL: no call was made yet, or it was left behind */
     struct oneccl_aside *aside;
+    bool reproducible;
 };
 static inline struct oneccl_device *oneccl_device_of(const struct tutti_backend *backend)
 {

@@ -70,6 +70,7 @@ static enum tutti_status carry(struct oneccl_device *d)
     atomic_store(&d->marks.within_ns, 0);
     if (!back) {
         d->carrier = NULL;
+        oneccl_lose();
         tutti_xpu_leave(d->gpu); /* who knows what it has enqueued */
         oneccl_carrier_end(c, false);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Finds oneCCL: the one that the process has loaded already (frameworks bring their own), else by the option, in
- * $CCL_ROOT/lib, or the system's. The first call that sets oneCCL up writes a line to stdout, whatever it is told: it
- * is made by a thread with descriptors of its own. */
+/* Finds oneCCL: the file that the option names, else the one that the process has loaded already (frameworks bring
+ * their own), in $CCL_ROOT/lib, or the system's. The first call that sets oneCCL up writes a line to stdout, whatever
+ * it is told: it is made by a thread with descriptors of its own. */
 #include "backend/oneccl/oneccl.h"
 
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ static void environment_set(const struct tutti_config *options, bool devices)
     setenv("CCL_WORKER_OFFLOAD", "0", 0);
     setenv("CCL_LOG_LEVEL", "error", 0);
     setenv("CCL_ATL_TRANSPORT", "ofi", 0);
-    if (!getenv("CCL_PLUGIN")) plugin = devices ? "GPUs" : "CPUs";
+    plugin = getenv("CCL_PLUGIN") ? NULL : devices ? "GPUs" : "CPUs";
     if (!devices) setenv("CCL_PLUGIN", "ONECCL_LEGACY_CPU", 0);
     if (if_nametoindex(interface) != 0) {
         setenv("CCL_KVS_IFACE", interface, 0);
@@ -146,6 +146,13 @@ static const char *calls_find(void *library, struct oneccl_library *out)
     return NULL;
 }
 
+/* Whoever comes next chooses anew. */
+static void plugin_forget(void)
+{
+    if (plugin) unsetenv("CCL_PLUGIN");
+    plugin = NULL;
+}
+
 /* Under the lock. */
 static enum tutti_status library_find(const struct tutti_config *options, bool devices)
 {
@@ -179,7 +186,9 @@ static enum tutti_status plugin_check(bool devices)
 const struct oneccl_library *oneccl_library(const struct tutti_config *options, bool devices)
 {
     pthread_mutex_lock(&lock);
-    const enum tutti_status status = found.version ? plugin_check(devices) : library_find(options, devices);
+    const bool first = found.version == 0;
+    const enum tutti_status status = first ? library_find(options, devices) : plugin_check(devices);
+    if (first && status < 0) plugin_forget();
     pthread_mutex_unlock(&lock);
     return status == TUTTI_OK ? &found : NULL;
 }

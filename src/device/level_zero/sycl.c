@@ -81,6 +81,11 @@ bool xpu_sycl_loaded(void)
     return now;
 }
 
+bool tutti_xpu_has_sycl(void)
+{
+    return xpu_sycl_loaded();
+}
+
 /* The lists and shared pointers that SYCL gives us are kept: they live as long as the process. */
 void *xpu_sycl_context(void)
 {

@@ -39,6 +39,7 @@ TUTTI_XPU_TABLE(TUTTI_XPU_DECLARE)
 
 /* ---- for a library of Intel's that takes SYCL queues ---- */
 /* Whether the stream is a queue of SYCL's that tutti can follow: OK, else why not. */
+bool tutti_xpu_has_sycl(void); /* a SYCL library is in this process */
 enum tutti_status tutti_xpu_stream_is_sycl(struct tutti_device *xpu, void *stream);
 /* Something was enqueued that may never be over: from now on memory is not given back, which would wait for it. */
 void tutti_xpu_leave(struct tutti_device *xpu);
