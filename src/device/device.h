@@ -87,7 +87,8 @@ struct tutti_gpu_ops;
 struct tutti_device_ops {
     const char *name;                /* "cuda" */
     const struct tutti_gpu_ops *gpu; /* gpu.h: what the back end of GPUs needs besides; NULL: it can not serve it */
-    bool on_host; /* its memory is host memory: calls on it are calls on host memory, and need no device */
+    bool on_host;      /* its memory is host memory: calls on it are calls on host memory, and need no device */
+    bool handles_move; /* a handle may be another stream by the next call: it is an object of the caller's */
 
     /* ---- which devices there are ---- */
     const char *(*absence)(void); /* why there is none here, as a sentence; NULL: there is one */
@@ -205,15 +206,25 @@ const struct tutti_device_ops *tutti_device_named(const char *name); /* NULL: th
 /* A kind by its name; NULL: the first one that is present, else cpu. One with memory of its own is from then on the
  * only one of this process. ARGUMENT: there is no such name; UNSUPPORTED: no such device, or another kind is used. */
 enum tutti_status tutti_device_use(const char *name, const struct tutti_device_ops **out);
+/* Whether it is time to look (again) for a driver that this process had not loaded by then: no driver starts and gives
+ * memory within the time between, and a look costs microseconds. *looked_ns: 0 at first. */
+bool tutti_device_look_due(const _Atomic uint64_t *looked_ns);
+void tutti_device_looked(_Atomic uint64_t *looked_ns);
 /* As ops->of and ops->current, of whatever kind with memory of its own that may be in use. */
 int32_t tutti_device_of(const void *pointer);
 int32_t tutti_device_current(void);
 bool tutti_device_in_use(void); /* of any such kind */
 
-/* Whether two handles are one stream: the default stream of a thread (2) is another one in each thread. */
-static inline bool tutti_device_one_stream(const void *a, const void *b)
+/* Whether two handles that live at the same time are one stream: the default stream of a thread (2) is another one in
+ * each thread. */
+static inline bool tutti_device_one_handle(const void *a, const void *b)
 {
     return a == b && (uintptr_t)a != 2;
+}
+/* The same of a handle of this call and one of an earlier call. */
+static inline bool tutti_device_one_stream(const struct tutti_device *device, const void *a, const void *b)
+{
+    return tutti_device_one_handle(a, b) && (!a || !device->ops->handles_move);
 }
 /* 0 where the device captures nothing. */
 static inline enum tutti_status tutti_device_capturing(struct tutti_device *device, void *stream, uint64_t *id)

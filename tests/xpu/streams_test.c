@@ -96,6 +96,33 @@ static void sycl_load(void)
     own->native = &context;
 }
 
+/* A queue that is another one by the next call, at the same address, as local variables are: that call waits for the
+ * first one, which something of the program's own holds up. */
+static void moves(struct rank *rank, struct tutti_accelerator *acc)
+{
+    struct sycl_standin_queue queue = {SYCL_STANDIN_LEVEL_ZERO, 1, native_make(acc, false), own};
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    struct xpu_mark *held = NULL;
+    void *words[2], *event = NULL, *first = queue.native;
+    options.stream = &queue;
+    for (int i = 0; i < 2; i++) RANK_CHECK_OK(rank, tutti_accelerator_alloc(acc, N * sizeof(int32_t), &words[i]));
+    RANK_CHECK_OK(rank, tutti_accelerator_event_create(acc, &event));
+    RANK_CHECK_OK(rank, xpu_mark_take(xpu_driver(), false, &held));
+    RANK_CHECK(rank, xpu_driver()->append_barrier(first, NULL, 1, &held->event) == 0);
+    for (int i = 0; i < 2; i++) {
+        RANK_CHECK_OK(rank,
+                      tutti_all_reduce(words[i], words[i], N, TUTTI_INT32, TUTTI_SUM, rank->comm, &options, NULL));
+        if (i == 0) queue.native = native_make(acc, false);
+    }
+    RANK_CHECK_OK(rank, tutti_accelerator_event_record(acc, event, &queue));
+    tutti_sleep_ns(100 * TUTTI_NS_PER_MS); /* time enough for what is not held up */
+    RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_accelerator_event_query(acc, event));
+    RANK_CHECK(rank, xpu_driver()->event_signal(held->event) == 0);
+    RANK_CHECK_OK(rank, tutti_accelerator_stream_sync(acc, &queue));
+    for (int i = 0; i < 2; i++) tutti_accelerator_free(acc, words[i]);
+    tutti_accelerator_event_destroy(acc, event);
+}
+
 static void queues(struct rank *rank)
 {
     struct sycl_standin_context other = {&other};
@@ -107,6 +134,7 @@ static void queues(struct rank *rank)
         struct sycl_standin_queue queue = {SYCL_STANDIN_LEVEL_ZERO, immediate, native_make(acc, !immediate), own};
         call_on(rank, acc, &queue);
     }
+    moves(rank, acc);
     struct sycl_standin_queue refused[] = {{SYCL_STANDIN_OPENCL, 0, &other, own},
                                            {SYCL_STANDIN_LEVEL_ZERO, 1, &other, &other}};
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "is not Level Zero's",

@@ -18,7 +18,7 @@ static enum tutti_status order_begin(struct nccl_backend *b, void *stream, uint6
     if (!nccl_made(b))
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "the first call by nccl on a communicator can not be captured: make one before");
-    const bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
+    const bool chained = *capture == b->capture && !tutti_device_one_stream(b->gpu, stream, b->capture_stream);
     return chained ? b->gpu->ops->capture_after(b->gpu, stream, b->node) : TUTTI_OK;
 }
 

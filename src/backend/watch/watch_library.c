@@ -62,7 +62,7 @@ enum tutti_status watch_marks_begin(struct watch_marks *m, void *stream)
     const uint64_t i = atomic_load(&m->watched->n_enqueued);
     struct watch_mark *mark = mark_of(m, i);
     TUTTI_TRY(mark_open(m, mark));
-    if (i > 0 && !tutti_device_one_stream(stream, m->stream))
+    if (i > 0 && !tutti_device_one_stream(m->gpu, stream, m->stream))
         TUTTI_TRY(m->gpu->ops->stream_wait(m->gpu, stream, mark_of(m, i - 1)->over));
     return m->gpu->ops->event_record(m->gpu, mark->begun, stream);
 }

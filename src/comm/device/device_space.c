@@ -65,9 +65,9 @@ enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream
     TUTTI_TRY(space_grow(comm, bytes));
     struct tutti_device_space *space = comm->device->space;
     TUTTI_TRY(tutti_device_capturing(dev, stream, &capture));
-    if (capture && capture == space->capture && !tutti_device_one_stream(stream, space->capture_stream))
+    if (capture && capture == space->capture && !tutti_device_one_stream(dev, stream, space->capture_stream))
         TUTTI_TRY(dev->ops->capture_after(dev, stream, space->node));
-    if (!capture && space->used && !tutti_device_one_stream(stream, space->stream))
+    if (!capture && space->used && !tutti_device_one_stream(dev, stream, space->stream))
         TUTTI_TRY(dev->ops->stream_wait(dev, stream, space->event));
     *out = space->memory;
     return TUTTI_OK;

@@ -143,7 +143,7 @@ static enum tutti_status follow(struct tutti_staging *staging, void *stream)
 {
     const struct tutti_comm_device *device = staging->comm->device;
     struct tutti_device *dev = staging->device;
-    if (atomic_load(&staging->enqueued) > 0 && !tutti_device_one_stream(stream, staging->last))
+    if (atomic_load(&staging->enqueued) > 0 && !tutti_device_one_stream(dev, stream, staging->last))
         TUTTI_TRY(dev->ops->stream_wait(dev, stream, staging->end_event));
     for (uint32_t b = 0; b < device->n; b++) {
         void *event = device->backends[b]->ops->last_event(device->backends[b]);

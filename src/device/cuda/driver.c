@@ -173,9 +173,14 @@ const struct cuda_driver *cuda_driver(void)
 /* Whether some part of this process has made a context: an initialised driver says which is current, if any. */
 static bool used_by_others(void)
 {
+    static _Atomic uint64_t looked_ns;
+    if (!tutti_device_look_due(&looked_ns)) return false;
     if (getenv("TUTTI_CUDA_DRIVER")) return true;
     void *library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!library) return false;
+    if (!library) {
+        tutti_device_looked(&looked_ns);
+        return false;
+    }
     int (*get)(void **) = NULL;
     void *symbol = dlsym(library, "cuCtxGetCurrent"), *context;
     memcpy(&get, &symbol, sizeof symbol);

@@ -215,10 +215,13 @@ const struct xpu_driver *xpu_driver(void)
 /* Whether some part of this process may have memory of such devices: SYCL, or a program with Level Zero. */
 static bool used_by_others(void)
 {
+    static _Atomic uint64_t looked_ns;
+    if (!tutti_device_look_due(&looked_ns)) return false;
     if (getenv("TUTTI_LEVEL_ZERO_LIBRARY")) return true;
     void *library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library) dlclose(library);
-    return library != NULL;
+    if (library) return dlclose(library), true;
+    tutti_device_looked(&looked_ns);
+    return false;
 }
 
 const struct xpu_driver *xpu_driver_in_use(void)

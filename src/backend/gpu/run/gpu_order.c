@@ -14,11 +14,11 @@ enum tutti_status gpu_order_begin(struct gpu_backend *b, void *stream, uint64_t 
     b->own_stream = b->own_streams[*capture != 0]; /* of what is captured until the capture ends */
     if (*capture) {
         /* Calls before the capture, and other captures, are ordered by who launches the graph. */
-        bool chained = *capture == b->capture && !tutti_device_one_stream(stream, b->capture_stream);
+        bool chained = *capture == b->capture && !tutti_device_one_stream(b->gpu, stream, b->capture_stream);
         return chained ? b->gpu->ops->capture_after(b->gpu, stream, b->node) : TUTTI_OK;
     }
     if (atomic_load_explicit(&b->watched.n_enqueued, memory_order_relaxed) == 0 ||
-        tutti_device_one_stream(stream, b->stream))
+        tutti_device_one_stream(b->gpu, stream, b->stream))
         return TUTTI_OK;
     return b->gpu->ops->stream_wait(b->gpu, stream, b->event);
 }

@@ -23,7 +23,7 @@ static struct gpu_track *find(struct gpu_onesided *one, const void *stream)
     struct gpu_track *idle = NULL;
     for (uint32_t i = 0; i < one->n_tracks; i++) {
         struct gpu_track *track = &one->tracks[i];
-        if (tutti_device_one_stream(track->stream, stream)) return track;
+        if (tutti_device_one_handle(track->stream, stream)) return track;
         if (is_idle(track)) idle = track;
     }
     return idle;
@@ -43,6 +43,17 @@ static struct gpu_track *take(struct gpu_onesided *one, void *stream, void **eve
     return track;
 }
 
+/* The event behind a track's last call tells of all of them, even if the handle is another stream by now. */
+static enum tutti_status follow(struct gpu_backend *b, void *stream, struct gpu_track **track)
+{
+    if (!b->gpu->ops->handles_move) return TUTTI_OK;
+    const enum tutti_status status = b->gpu->ops->stream_wait(b->gpu, stream, (*track)->event);
+    if (status == TUTTI_OK) return TUTTI_OK;
+    gpu_track_drop(b, *track);
+    *track = NULL;
+    return status;
+}
+
 enum tutti_status gpu_track_begin(struct gpu_backend *b, void *stream, struct gpu_track **track)
 {
     uint64_t capture;
@@ -51,11 +62,11 @@ enum tutti_status gpu_track_begin(struct gpu_backend *b, void *stream, struct gp
     TUTTI_TRY(tutti_device_capturing(b->gpu, stream, &capture));
     if (capture) return TUTTI_OK;
     *track = take(&b->one, stream, &event);
-    if (*track) return TUTTI_OK;
+    if (*track) return follow(b, stream, track);
     TUTTI_TRY(b->gpu->ops->event_create(b->gpu, false, &event)); /* the first calls on a stream */
     *track = take(&b->one, stream, &event);
     b->gpu->ops->event_destroy(b->gpu, event); /* which was not needed */
-    return *track ? TUTTI_OK
+    return *track ? follow(b, stream, track)
                   : tutti_fail(TUTTI_ERR_MEMORY, "one-sided calls are under way on %d streams already", GPU_TRACKS);
 }
 
