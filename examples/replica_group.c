@@ -39,6 +39,20 @@ static const char *variable(const char *name, const char *otherwise)
     return value && value[0] ? value : otherwise;
 }
 
+/* The job's; NULL: it has none. */
+static const char *secret(void)
+{
+    static char text[4097];
+    const char *path = variable("TUTTI_SECRET_FILE", NULL), *given = variable("TUTTI_SECRET", NULL);
+    FILE *file = !given && path ? fopen(path, "re") : NULL;
+
+    if (!file) return given;
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    text[strcspn(text, "\r\n")] = '\0';
+    return text;
+}
+
 /* ---- all groups of the quorum ---- */
 static enum tutti_status meet(struct group *g, const struct tutti_ft_place *place)
 {
@@ -53,7 +67,7 @@ static enum tutti_status meet(struct group *g, const struct tutti_ft_place *plac
     }
     snprintf(address, sizeof address, "tcp://%s", place->store_address);
     snprintf(name, sizeof name, "quorum-%lld", (long long)place->quorum_id);
-    enum tutti_status status = tutti_store_open(address, getenv("TUTTI_SECRET"), deadline(), &store);
+    enum tutti_status status = tutti_store_open(address, secret(), deadline(), &store);
     if (status < 0) return status;
     config.rank = (int32_t)place->replica_rank;
     config.n_ranks = (int32_t)place->replica_world_size;
@@ -126,7 +140,7 @@ int main(int argc, char **argv)
 
     if (!g) return 1;
     gethostname(host, sizeof host - 1);
-    CHECK(tutti_store_server_open("0.0.0.0", 0, getenv("TUTTI_SECRET"), &store)); /* where other groups may meet */
+    CHECK(tutti_store_server_open("0.0.0.0", 0, secret(), &store)); /* where other groups may meet */
     snprintf(address, sizeof address, "%s:%u", host, tutti_store_server_port(store));
     snprintf(id, sizeof id, "group-%s:%d", number, (int)getpid()); /* another one after each start */
     config.replica_id = id;

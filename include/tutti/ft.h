@@ -139,7 +139,7 @@ struct tutti_ft_manager_config {
     const char *replica_id;
     const char *lighthouse;
     const char *hostname; /* under which the other groups reach it; NULL: this host's name */
-    const char *bind;     /* "[::]:0" */
+    const char *bind;     /* "host:port"; NULL: any port, and without a secret and a hostname of this host alone */
     const char *store_address;
     uint32_t world_size; /* ranks of the group */
     uint64_t heartbeat_interval_ns;
@@ -150,11 +150,11 @@ struct tutti_ft_manager_config {
 };
 #define TUTTI_FT_MANAGER_CONFIG_INIT                                                                                   \
     {                                                                                                                  \
-        sizeof(struct tutti_ft_manager_config), NULL, NULL, NULL, "[::]:0", "", 1, 100000000, 60000000000, 0, NULL,    \
-            false                                                                                                      \
+        sizeof(struct tutti_ft_manager_config), NULL, NULL, NULL, NULL, "", 1, 100000000, 60000000000, 0, NULL, false  \
     }
 struct tutti_ft_manager;
-/* Serves from a thread of this process and sends heartbeats to the lighthouse until it is closed. Does not wait for the
+/* Serves from a thread of this process and sends heartbeats to the lighthouse until it is closed. Without a secret it
+ * believes whoever gets there, and the log says "unauthenticated", as the lighthouse's. Does not wait for the
  * lighthouse. A lighthouse that is lost is dialled again, and the next of the list is; a quorum that was asked for
  * waits for connect_timeout, then all ranks are told. */
 TUTTI_API enum tutti_status tutti_ft_manager_open(const struct tutti_ft_manager_config *config,

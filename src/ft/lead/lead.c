@@ -18,7 +18,7 @@ static enum tutti_status check(const struct tutti_ft_manager_config *config)
         const char *name, *text;
     } texts[] = {{"replica_id", config->replica_id},
                  {"lighthouse", config->lighthouse},
-                 {"bind", config->bind},
+                 {"bind", config->bind ? config->bind : ""},
                  {"store_address", config->store_address}};
 
     if (config->size != sizeof(*config))
@@ -67,10 +67,10 @@ static uint32_t rate_of(uint32_t world_size)
 
 /* What talks: to the lighthouses, and with the ranks. */
 static enum tutti_status open_ends(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config,
-                                   const char *secret)
+                                   const char *bind, const char *secret)
 {
     const struct tutti_rpc_server_config rpc = {.loop = lead->loop,
-                                                .bind = config->bind,
+                                                .bind = bind,
                                                 .methods = lead_methods,
                                                 .n_methods = lead_n_methods,
                                                 .arg = lead,
@@ -86,11 +86,31 @@ static enum tutti_status open_ends(struct tutti_ft_manager *lead, const struct t
     return tutti_rpc_server_open(&rpc, &lead->rpc);
 }
 
+/* Who listens on this host alone is reached by that name. Without a secret that is what it does, unless a name for
+ * other hosts was given. */
+static enum tutti_status listen_at(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config,
+                                   const char *secret)
+{
+    const char *name = config->hostname, *bind = config->bind;
+    char host[256] = "localhost";
+
+    if (!bind) bind = secret || name ? "[::]:0" : "localhost:0";
+    TUTTI_TRY(open_ends(lead, config, bind, secret));
+    const bool here = tutti_rpc_is_here(bind);
+    if (!here) gethostname(host, sizeof host - 1);
+    snprintf(lead->address, sizeof lead->address, "http://%s:%u", name ? name : host,
+             (unsigned)tutti_rpc_server_port(lead->rpc));
+    if (!secret)
+        tutti_log(here ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
+                  "the manager at %s is unauthenticated: it believes whoever gets there", lead->address);
+    return TUTTI_OK;
+}
+
 /* The loop runs last: until then nobody is inside anything. The socket listens before, since its port is a part of what
  * the machine says. */
 static enum tutti_status open_parts(struct tutti_ft_manager *lead, const struct tutti_ft_manager_config *config)
 {
-    char host[256] = "localhost", secret[TUTTI_MESSAGE_SECRET];
+    char secret[TUTTI_MESSAGE_SECRET];
 
     lead->replica_id = tutti_text_copy(config->replica_id);
     lead->ranks = tutti_alloc_array(config->world_size, sizeof(lead->ranks[0]));
@@ -99,12 +119,9 @@ static enum tutti_status open_parts(struct tutti_ft_manager *lead, const struct 
     lead->world_size = config->world_size;
     TUTTI_TRY(tutti_loop_open("tutti-manager", &lead->loop));
     TUTTI_TRY(tutti_message_secret(config->secret, secret));
-    const enum tutti_status status = open_ends(lead, config, secret[0] ? secret : NULL);
+    const enum tutti_status status = listen_at(lead, config, secret[0] ? secret : NULL);
     explicit_bzero(secret, sizeof secret);
     if (status < 0) return status;
-    gethostname(host, sizeof host - 1);
-    snprintf(lead->address, sizeof lead->address, "http://%s:%u", config->hostname ? config->hostname : host,
-             (unsigned)tutti_rpc_server_port(lead->rpc));
     TUTTI_TRY(open_machine(lead, config));
     lead_settle(lead);
     return tutti_loop_start(lead->loop);

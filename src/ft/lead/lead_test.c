@@ -4,6 +4,8 @@
 
 #include "ft/lead/groups_test.h"
 
+#include "control/net/tls.h"
+
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -107,6 +109,33 @@ static void test_arguments(void **state)
     config.world_size = 0;
     assert_int_equal(tutti_ft_manager_open(&config, &m), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_ft_manager_open(&config, NULL), TUTTI_ERR_ARGUMENT);
+}
+
+/* Without a secret it listens on this host alone, unless it is told otherwise. */
+static void test_where_it_listens(void **state)
+{
+    static const struct {
+        const char *hostname, *bind, *secret, *here;
+    } rows[] = {{NULL, NULL, NULL, "http://localhost:"},
+                {NULL, "127.0.0.1:0", NULL, "http://localhost:"},
+                {"me", NULL, NULL, "http://me:"},
+                {NULL, NULL, "sesame", NULL},
+                {NULL, "[::]:0", NULL, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tutti_ft_manager_config config = TUTTI_FT_MANAGER_CONFIG_INIT;
+        struct tutti_ft_manager *m;
+        char name[256] = "http://";
+        if (rows[i].secret && !tutti_tls_available()) continue;
+        gethostname(name + 7, sizeof name - 8);
+        config.replica_id = "x", config.lighthouse = "http://localhost:1";
+        config.hostname = rows[i].hostname, config.bind = rows[i].bind, config.secret = rows[i].secret;
+        OK(tutti_ft_manager_open(&config, &m));
+        const char *front = rows[i].here ? rows[i].here : name;
+        assert_int_equal(strncmp(tutti_ft_manager_address(m), front, strlen(front)), 0);
+        tutti_ft_manager_close(m);
+    }
 }
 
 static int be_manager(const char *lighthouse, const char *path)
@@ -214,6 +243,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_groups_of_two),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_where_it_listens),
         cmocka_unit_test(test_kill),
         cmocka_unit_test(test_secret),
         cmocka_unit_test(test_close_ends_calls),

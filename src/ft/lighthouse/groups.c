@@ -142,31 +142,32 @@ void lighthouse_silence(struct tutti_lighthouse *l, struct group *group)
     if (l->out.lost) l->out.lost(l->out.arg, group->name);
 }
 
-static bool has_aged(const struct group *group, uint64_t now, uint64_t age_ns)
-{
-    return now - group->beat_ns >= age_ns;
-}
-
 static bool may_forget(const struct group *group)
 {
     return !group->heard && !group->member && !group->replica;
 }
 
-uint64_t lighthouse_forget_due(const struct tutti_lighthouse *l)
+/* NULL: nobody may be forgotten. */
+static struct group *first_forgotten(const struct tutti_lighthouse *l)
 {
-    const struct group *group = l->queues[BY_BEAT].first;
+    struct group *group = l->queues[BY_BEAT].first;
 
     while (group && !group->heard && !may_forget(group)) group = group->links[BY_BEAT].after;
-    return group && may_forget(group) ? group->beat_ns + l->options.forget_ns : UINT64_MAX;
+    return group && may_forget(group) ? group : NULL;
+}
+
+uint64_t lighthouse_forget_due(const struct tutti_lighthouse *l)
+{
+    const struct group *group = first_forgotten(l);
+
+    return group ? group->beat_ns + l->options.forget_ns : UINT64_MAX;
 }
 
 bool lighthouse_is_full(struct tutti_lighthouse *l)
 {
-    struct group *group = l->queues[BY_BEAT].first;
-
     if (l->options.max_groups == 0 || l->n < l->options.max_groups) return false;
-    while (group && !group->heard && !may_forget(group)) group = group->links[BY_BEAT].after;
-    if (!group || !may_forget(group)) return true;
+    struct group *group = first_forgotten(l);
+    if (!group) return true;
     lighthouse_drop_group(l, group);
     return false;
 }
@@ -190,11 +191,7 @@ uint64_t lighthouse_late_due(const struct tutti_lighthouse *l)
 void lighthouse_expire(struct tutti_lighthouse *l, uint64_t now)
 {
     while (lighthouse_late_due(l) <= now) lighthouse_silence(l, l->oldest_heard);
-    struct group *group = l->queues[BY_BEAT].first, *next;
-    for (; group && !group->heard && has_aged(group, now, l->options.forget_ns); group = next) {
-        next = group->links[BY_BEAT].after;
-        if (may_forget(group)) lighthouse_drop_group(l, group);
-    }
+    while (lighthouse_forget_due(l) <= now) lighthouse_drop_group(l, first_forgotten(l));
 }
 
 /* ---- asking ---- */

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -155,12 +154,11 @@ static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
 static int dial_one(struct tutti_rpc_channel *channel)
 {
     const struct addrinfo *one = channel->addresses;
-    const int on = 1;
 
     channel->n_tried++;
     for (uint32_t i = channel->n_dialed++ % channel->n_addresses; i > 0; i--) one = one->ai_next;
     const int fd = socket(one->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (fd >= 0) rpc_link_tune(fd);
     if (fd >= 0 && (connect(fd, one->ai_addr, one->ai_addrlen) == 0 || errno == EINPROGRESS)) return fd;
     snprintf(channel->why, sizeof channel->why, "%s", strerror(errno));
     if (fd >= 0) close(fd);

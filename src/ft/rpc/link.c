@@ -3,6 +3,8 @@
 #include "ft/rpc/link.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -20,6 +22,17 @@ enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES]
     if (!tutti_tls_available())
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "a secret needs OpenSSL: install libssl-dev, then build again");
     return tutti_hmac(secret, strlen(secret), purpose, sizeof purpose - 1, out);
+}
+
+void rpc_link_tune(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } rows[] = {{IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 5},
+                {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 3}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 20000}};
+
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++)
+        setsockopt(fd, rows[i].level, rows[i].name, &rows[i].value, sizeof rows[i].value);
 }
 
 static void watch(struct rpc_link *link)

@@ -27,6 +27,8 @@ struct rpc_link {
 enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES]);
 /* Both ends show that they have the key: OK, once they have. PENDING: again, when the socket is ready. PROTOCOL. */
 enum tutti_status rpc_link_agree(struct rpc_link *link);
+/* Small pieces go at once, and a host that vanishes is lost within some 20 s. */
+void rpc_link_tune(int fd);
 /* What the socket has, up to a bound, goes to nghttp2, and what it then has to say to the socket. False: the link is
  * over, and its owner closes it. */
 bool rpc_link_run(struct rpc_link *link, uint32_t events);

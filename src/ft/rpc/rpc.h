@@ -54,6 +54,9 @@ struct tutti_rpc_body {
 struct tutti_rpc_body *tutti_rpc_body_new(size_t n); /* NULL: out of memory */
 void tutti_rpc_body_give(struct tutti_rpc_body *body);
 
+/* "127.0.0.1:29510", "localhost:29510", "[::1]:29510": no other host gets there. */
+bool tutti_rpc_is_here(const char *address);
+
 struct tutti_rpc_call;
 struct tutti_rpc_method {
     const char *path; /* "/torchft.LighthouseService/Quorum" */

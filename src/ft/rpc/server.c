@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,7 +102,6 @@ static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
 {
     struct tutti_rpc_server *server =
         (struct tutti_rpc_server *)((char *)w - offsetof(struct tutti_rpc_server, listener));
-    const int on = 1;
 
     (void)events;
     for (int i = 0; i < BATCH; i++) {
@@ -122,7 +120,7 @@ static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
             close(fd);
             continue;
         }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        rpc_link_tune(fd);
         rpc_conn_open(server, fd, peer, address);
     }
 }

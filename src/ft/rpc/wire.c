@@ -2,6 +2,8 @@
 /* What gRPC puts around messages. */
 #include "ft/rpc/wire.h"
 
+#include "ft/rpc/rpc.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +47,12 @@ bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char por
     memcpy(port, text + colon, n_port);
     port[n_port] = '\0';
     return true;
+}
+
+bool tutti_rpc_is_here(const char *address)
+{
+    return (strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == strcspn(address, ":")) ||
+           strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]:", 6) == 0;
 }
 
 bool rpc_message_length(const uint8_t *bytes, size_t n, size_t *n_message)

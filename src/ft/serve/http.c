@@ -30,8 +30,8 @@ struct serve_http {
     struct visitor *visitors; /* the oldest first */
     uint32_t n;
     struct {
-        struct MHD_Connection *waits; /* NULL: nobody does */
-        bool done;
+        struct MHD_Connection *waits; /* NULL: nobody does, or not any more */
+        bool under_way, done;         /* done: `waits` is to be told */
         char why[512];
     } kill;
 };
@@ -176,7 +176,7 @@ static void on_killed(void *arg, const char *why)
 {
     struct serve_http *http = arg;
 
-    http->kill.done = true;
+    http->kill.under_way = false, http->kill.done = true;
     snprintf(http->kill.why, sizeof http->kill.why, "%s%.480s\n", why[0] ? "Something went wrong: " : "Killed.", why);
     if (http->kill.waits) MHD_resume_connection(http->kill.waits);
     run(http);
@@ -209,10 +209,11 @@ static enum MHD_Result kill_it(struct serve_http *http, struct MHD_Connection *c
         return say(c, MHD_HTTP_FORBIDDEN, "Nobody kills by an unauthenticated lighthouse: start it with a secret.\n");
     if (!has_bearer(http, c)) return say(c, MHD_HTTP_FORBIDDEN, "The token is wrong: `tutti ft token` says it.\n");
     if (!read_name(path, name, sizeof name)) return say(c, MHD_HTTP_NOT_FOUND, "There is no such page.\n");
-    if (http->kill.waits) return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "Another kill is under way.\n");
+    if (http->kill.waits || http->kill.under_way)
+        return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "Another kill is under way.\n");
     if (!job || !serve_kill(job, name, on_killed, http))
         return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "Something went wrong: there is no such member.\n");
-    http->kill.waits = c, http->kill.done = false;
+    http->kill.waits = c, http->kill.under_way = true, http->kill.done = false;
     MHD_suspend_connection(c);
     return MHD_YES;
 }

@@ -32,22 +32,15 @@ static void open_page(void *arg)
     if (serve_http_open(serve, &serve->http) < 0) tutti_log(TUTTI_LOG_WARN, "no page: %s", tutti_last_error()->text);
 }
 
-/* "127.0.0.1:29510", "localhost:29510", "[::1]:29510": no other host gets there. */
-static bool is_here(const char *address)
-{
-    return (strncmp(address, "127.", 4) == 0 && strspn(address, "0123456789.") == strcspn(address, ":")) ||
-           strncmp(address, "localhost:", 10) == 0 || strncmp(address, "[::1]:", 6) == 0;
-}
-
 /* Who speaks for others is known by the secret; without one they are on this host. */
 static enum tutti_status check(const struct tutti_serve_config *config, const char *bind)
 {
     if (!config->peers) return TUTTI_OK;
     if (!config->state) return tutti_fail(TUTTI_ERR_ARGUMENT, "peers need state: a folder for what each of them keeps");
-    if (!config->secret && !is_here(bind))
+    if (!config->secret && !tutti_rpc_is_here(bind))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "peers without a secret listen on this host alone: bind is %s", bind);
     for (const char *at = config->peers + strspn(config->peers, ", "); *at && !config->secret;) {
-        if (!is_here(strncmp(at, "http://", 7) == 0 ? at + 7 : at))
+        if (!tutti_rpc_is_here(strncmp(at, "http://", 7) == 0 ? at + 7 : at))
             return tutti_fail(TUTTI_ERR_ARGUMENT, "peers on other hosts need a secret: set TUTTI_SECRET_FILE");
         at += strcspn(at, ", ");
         at += strspn(at, ", ");
@@ -61,13 +54,13 @@ static void name(struct tutti_serve *serve, const char *bind)
     const unsigned port = tutti_rpc_server_port(serve->rpc);
     char host[256] = "localhost";
 
-    if (is_here(bind))
+    if (tutti_rpc_is_here(bind))
         snprintf(host, sizeof host, "%.*s", (int)(strrchr(bind, ':') - bind), bind);
     else
         gethostname(host, sizeof host - 1);
     snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, port);
     if (!serve->config.secret)
-        tutti_log(is_here(bind) ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
+        tutti_log(tutti_rpc_is_here(bind) ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
                   "the lighthouse at %s is unauthenticated: it believes whoever gets there", serve->address);
 }
 

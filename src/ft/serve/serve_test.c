@@ -211,6 +211,17 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(kill_it(port_of(served), "a", token), 503);
     tutti_serve_close(served);
     close(waits);
+    served = serve(SECRET, 1); /* who leaves meanwhile leaves no answer to the next */
+    struct tutti_rpc_channel *anew = dial(port_of(served), SECRET);
+    assert_int_equal(ask(anew, "a", address).id, 1);
+    const int leaves = connect_to(port_of(served));
+    assert_true(send(leaves, text, strlen(text), MSG_NOSIGNAL) > 0);
+    usleep(100000);
+    close(leaves);
+    usleep(100000);
+    assert_int_equal(kill_it(port_of(served), "a", token), 503);
+    tutti_serve_close(served);
+    tutti_rpc_channel_close(anew);
     assert_int_equal(atomic_load(&n_killed), 1);
     tutti_rpc_channel_close(channel);
     tutti_rpc_channel_close(stranger);

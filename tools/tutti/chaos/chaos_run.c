@@ -257,20 +257,23 @@ static bool look_after(struct chaos *c)
     return any;
 }
 
-/* By the blow's kind, which began now. */
-static void strike_one(struct chaos *c, struct chaos_member *m, const struct chaos_blow *blow)
+/* By the blow's kind, which began now. False: it struck nobody. */
+static bool strike_one(struct chaos *c, struct chaos_member *m, const struct chaos_blow *blow)
 {
     const struct chaos_row *row = &chaos_rows[blow->kind];
     const pid_t pid = row->whom == A_RANK ? chaos_rank(m, blow->rank) : m->pid;
     const uint64_t now = tutti_now_ns();
 
+    if (pid <= 0) return false; /* the rank has not begun, or has ended */
+    if (row->how == BY_CUT && !chaos_net_cut(m->address, true)) return false;
     if (row->how == BY_CUT)
-        m->cut = chaos_net_cut(m->address, true);
+        m->cut = true;
     else
         chaos_signal(pid, row->how == BY_STOP ? SIGSTOP : SIGKILL);
     if (row->how == BY_STOP) m->stopped = pid;
-    m->struck = row->whom == A_RANK && row->how == BY_KILL && pid > 0; /* its launcher ends the others */
+    m->struck = row->whom == A_RANK && row->how == BY_KILL; /* its launcher ends the others */
     if (!m->struck) m->again_ns = now + (m->stopped || m->cut ? c->options->hold_ns : c->options->pause_ns);
+    return true;
 }
 
 static void strike(struct chaos *c, const struct chaos_blow *blow)
@@ -280,7 +283,7 @@ static void strike(struct chaos *c, const struct chaos_blow *blow)
     struct chaos_record *r = &c->record;
 
     if (m->pid == 0 || m->stopped || m->cut || m->struck) return; /* it is down already */
-    strike_one(c, m, blow);
+    if (!strike_one(c, m, blow)) return;
     if (r->n_blows < TUTTI_ARRAY_LEN(r->blows)) r->blows[r->n_blows++] = tutti_now_ns();
     c->counts[blow->kind]++;
     if (row->whom == A_RANK)
