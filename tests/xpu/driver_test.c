@@ -171,6 +171,44 @@ static void test_failures(void **state)
     }
 }
 
+/* A cached binary that the driver refuses, as one of another card may be, is compiled anew. */
+static int opens(void)
+{
+    struct tutti_device *device;
+    return tutti_xpu_open(0, &device) == TUTTI_OK && tutti_xpu_kernel(device, "fold_float32_16") ? 0 : 1;
+}
+
+static void test_a_refused_binary(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(opens, standin, NULL, NULL), 0); /* it is in the cache from now on */
+    assert_int_equal(in_child(opens, standin, "TUTTI_STANDIN_XPU_FAILS", "zeModuleCreate:1:0x7800000f"), 0);
+}
+
+/* The mark that a failing call had taken serves the next one. */
+static int fails_and_goes_on(void)
+{
+    struct tutti_device *device;
+    struct xpu_mark *before = NULL, *after = NULL;
+    void *event, *stream, *no_stream = &device;
+    if (tutti_xpu_open(0, &device) < 0 || tutti_xpu_event_create(device, false, &event) < 0) return 1;
+    if (tutti_xpu_stream_create(device, &stream) < 0 || xpu_mark_take(xpu_driver(), false, &before) < 0) return 2;
+    xpu_mark_return(before);
+    if (tutti_xpu_event_record(device, event, no_stream) >= 0) return 3;
+    if (tutti_xpu_stream_sync(device, no_stream) >= 0) return 4;
+    if (xpu_mark_take(xpu_driver(), false, &after) < 0 || after != before) return 5;
+    xpu_mark_return(after);
+    if (xpu_streams_sync(xpu_of(device)) < 0 || tutti_xpu_event_record(device, event, stream) < 0) return 6;
+    tutti_xpu_stream_destroy(device, stream);
+    return xpu_streams_sync(xpu_of(device)) == TUTTI_OK && tutti_xpu_event_query(device, event) == TUTTI_OK ? 0 : 7;
+}
+
+static void test_calls_that_fail(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(fails_and_goes_on, standin, NULL, NULL), 0);
+}
+
 static int asks_of_host_memory(void)
 {
     int on_stack;
@@ -215,6 +253,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_a_driver_that_nobody_uses_stays_where_it_is),
         cmocka_unit_test(test_forks),
+        cmocka_unit_test(test_a_refused_binary),
+        cmocka_unit_test(test_calls_that_fail),
     };
     standin = argc > 1 ? argv[1] : "";
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ enum tutti_status tutti_xpu_event_record(struct tutti_device *device, void *hand
     if (status == TUTTI_OK)
         replace(event, mark);
     else
-        xpu_mark_drop(mark);
+        xpu_mark_return(mark);
     return status;
 }
 
@@ -80,7 +80,10 @@ static enum tutti_status wait_for(struct tutti_device *device, void *stream, str
     passed->holds = mark;
     const struct xpu_work work = {.after = mark->event, .signal = passed->event, .call = "waiting for an event"};
     const enum tutti_status status = xpu_enqueue(device, stream, &work);
-    xpu_mark_drop(passed);
+    if (status == TUTTI_OK)
+        xpu_mark_drop(passed);
+    else
+        xpu_mark_return(passed);
     return status;
 }
 
@@ -101,7 +104,7 @@ enum tutti_status xpu_gate(struct tutti_device *device, void *stream, struct xpu
     if (status == TUTTI_OK)
         *gate = made;
     else
-        xpu_mark_drop(made);
+        xpu_mark_return(made);
     return status;
 }
 

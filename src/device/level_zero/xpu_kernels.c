@@ -204,18 +204,37 @@ static struct xpu_argument *argument_take(struct xpu *xpu, size_t bytes)
     return xpu_mark_take(xpu->driver, false, &each->over) < 0 ? NULL : each;
 }
 
+struct launching {
+    const struct tutti_gpu_launch *launch;
+    bool *appended;
+};
+
 static int append_launch(const struct xpu_driver *driver, void *list, const void *job)
 {
-    const struct tutti_gpu_launch *launch = job;
-    const struct xpu_grid grid = {{launch->blocks, 1, 1}};
-    return driver->append_kernel(list, launch->kernel, &grid, NULL, 0, NULL);
+    const struct launching *launching = job;
+    const struct xpu_grid grid = {{launching->launch->blocks, 1, 1}};
+    const int result = driver->append_kernel(list, launching->launch->kernel, &grid, NULL, 0, NULL);
+    *launching->appended = result == XPU_RESULT_OK;
+    return result;
+}
+
+static enum tutti_status launch_with(struct xpu *xpu, const struct tutti_gpu_launch *launch, const void *args,
+                                     size_t bytes, const struct xpu_work *work)
+{
+    const struct xpu_driver *driver = xpu->driver;
+    TUTTI_TRY(
+        xpu_result(&xpu->seen, driver->kernel_group(launch->kernel, launch->threads, 1, 1), "zeKernelSetGroupSize"));
+    TUTTI_TRY(
+        xpu_result(&xpu->seen, driver->kernel_argument(launch->kernel, 0, bytes, args), "zeKernelSetArgumentValue"));
+    return xpu_enqueue(&xpu->seen, launch->stream, work);
 }
 
 /* A kernel's group size and argument are the kernel's until it is appended. */
 static enum tutti_status launch_locked(struct xpu *xpu, const struct tutti_gpu_launch *launch, const void *args)
 {
-    const struct xpu_driver *driver = xpu->driver;
-    struct xpu_work work = {.append = append_launch, .job = launch, .call = "launching a kernel"};
+    bool appended = false;
+    const struct launching launching = {launch, &appended};
+    struct xpu_work work = {.append = append_launch, .job = &launching, .call = "launching a kernel"};
     struct xpu_argument *apart = NULL;
     uint64_t address = 0;
     size_t bytes = launch->args_bytes;
@@ -227,11 +246,12 @@ static enum tutti_status launch_locked(struct xpu *xpu, const struct tutti_gpu_l
         work.signal = apart->over->event;
         args = &address, bytes = sizeof address;
     }
-    TUTTI_TRY(
-        xpu_result(&xpu->seen, driver->kernel_group(launch->kernel, launch->threads, 1, 1), "zeKernelSetGroupSize"));
-    TUTTI_TRY(
-        xpu_result(&xpu->seen, driver->kernel_argument(launch->kernel, 0, bytes, args), "zeKernelSetArgumentValue"));
-    return xpu_enqueue(&xpu->seen, launch->stream, &work);
+    const enum tutti_status status = launch_with(xpu, launch, args, bytes, &work);
+    if (status < 0 && apart && !appended) { /* no kernel reads it */
+        xpu_mark_return(apart->over);
+        apart->over = NULL;
+    }
+    return status;
 }
 
 enum tutti_status tutti_xpu_launch(struct tutti_device *device, const struct tutti_gpu_launch *launch, const void *args)

@@ -70,25 +70,23 @@ void tutti_xpu_unexport_memory(const unsigned char handle[TUTTI_DEVICE_HANDLE_BY
 
 /* ---- the importer ---- */
 
-static enum tutti_status map(struct tutti_device *device, const struct xpu_offer *offer, void **out)
+static enum tutti_status map(struct tutti_device *device, const struct xpu_offer *offer, int descriptor, void **out)
 {
     const struct xpu_driver *driver = xpu_calls(device);
     struct xpu_ipc_handle handle = offer->handle;
-    int descriptor = -1;
-    TUTTI_TRY(xpu_descriptor_take(offer->pid, descriptor_of(&offer->handle), offer->file, &descriptor));
     memcpy(handle.bytes, &(int32_t){descriptor}, sizeof(int32_t));
     const int result = driver->ipc_open(driver->context, xpu_of(device)->device, handle, 0, out);
-    close(descriptor); /* the mapping keeps the memory */
     return xpu_result(device, result, "zeMemOpenIpcHandle");
 }
 
 /* Under the lock. */
-static enum tutti_status import_add(struct tutti_device *device, const struct xpu_offer *offer, struct import **out)
+static enum tutti_status import_add(struct tutti_device *device, const struct xpu_offer *offer, int descriptor,
+                                    struct import **out)
 {
     struct import *made = tutti_alloc(sizeof *made);
     if (!made) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an imported allocation");
     *made = (struct import){.next = imports, .device = device, .offer = *offer};
-    const enum tutti_status status = map(device, offer, &made->pointer);
+    const enum tutti_status status = map(device, offer, descriptor, &made->pointer);
     if (status < 0)
         tutti_free(made);
     else
@@ -96,24 +94,38 @@ static enum tutti_status import_add(struct tutti_device *device, const struct xp
     return status;
 }
 
-enum tutti_status tutti_xpu_import_memory(struct tutti_device *device,
-                                          const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], void **out)
+/* One that is there, else one that is made of the descriptor; -1: PENDING. */
+static enum tutti_status import_use(struct tutti_device *device, const struct xpu_offer *offer, int descriptor,
+                                    void **out)
 {
-    struct xpu_offer offer;
     enum tutti_status status = TUTTI_OK;
-    memcpy(&offer, handle, sizeof offer);
-    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
-    if (offer.kind != OFFER) return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of device memory");
     pthread_mutex_lock(&lock);
     struct import *import = imports;
-    while (import && (import->device != device || memcmp(&import->offer, &offer, sizeof offer) != 0))
+    while (import && (import->device != device || memcmp(&import->offer, offer, sizeof *offer) != 0))
         import = import->next;
-    if (!import) status = import_add(device, &offer, &import);
+    if (!import) status = descriptor < 0 ? TUTTI_PENDING : import_add(device, offer, descriptor, &import);
     if (status == TUTTI_OK && import) {
         import->n_uses++;
         *out = import->pointer;
     }
     pthread_mutex_unlock(&lock);
+    return status;
+}
+
+enum tutti_status tutti_xpu_import_memory(struct tutti_device *device,
+                                          const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], void **out)
+{
+    struct xpu_offer offer;
+    int descriptor = -1;
+    memcpy(&offer, handle, sizeof offer);
+    if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
+    if (offer.kind != OFFER) return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of device memory");
+    enum tutti_status status = import_use(device, &offer, -1, out);
+    if (status != TUTTI_PENDING) return status;
+    /* Without the lock: the other process may be slow. */
+    TUTTI_TRY(xpu_descriptor_take(offer.pid, descriptor_of(&offer.handle), offer.file, &descriptor));
+    status = import_use(device, &offer, descriptor, out);
+    close(descriptor); /* the mapping keeps the memory */
     return status;
 }
 

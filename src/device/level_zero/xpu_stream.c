@@ -8,6 +8,7 @@
 #define BUCKETS 256
 #define LOCKS 64
 #define SYNC_NS TUTTI_NS_PER_S /* then it is looked whether the device is still there */
+#define SYNC_ALL_NS (30 * TUTTI_NS_PER_S)
 
 struct batch { /* a list for a command queue */
     struct batch *next;
@@ -25,7 +26,8 @@ struct xpu_stream {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static struct xpu_stream *table[BUCKETS], *leaving;
-static struct batch *batches[XPU_DEVICES_MAX];                                         /* by device; that may run */
+static pthread_mutex_t batch_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct batch *batches[XPU_DEVICES_MAX]; /* by device; that may run. Under that lock */
 static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER}; /* of lists, by their handles */
 
 static uint64_t place_of(const void *handle)
@@ -79,11 +81,11 @@ static enum tutti_status batch_take(struct xpu *xpu, struct batch **out)
     const struct xpu_driver *driver = xpu->driver;
     const struct xpu_list_desc desc = {.structure = XPU_STRUCTURE_LIST, .group = xpu->group};
     struct batch *batch, **at = &batches[xpu->seen.ordinal];
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&batch_lock);
     while (*at && driver->event_status((*at)->over->event) != XPU_RESULT_OK) at = &(*at)->next;
     batch = *at;
     if (batch) *at = batch->next;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&batch_lock);
     int result = XPU_RESULT_OK;
     if (batch) {
         xpu_mark_drop(batch->over);
@@ -108,9 +110,15 @@ static int batch_execute(struct xpu *xpu, struct batch *batch, void *queue)
     int result = driver->append_barrier(batch->list, batch->over->event, 0, NULL);
     if (result == XPU_RESULT_OK) result = driver->list_close(batch->list);
     if (result == XPU_RESULT_OK) result = driver->queue_execute(queue, 1, &batch->list, NULL);
-    pthread_mutex_lock(&lock);
+    if (result != XPU_RESULT_OK) { /* what it holds names events */
+        driver->list_destroy(batch->list);
+        xpu_mark_return(batch->over);
+        tutti_free(batch);
+        return result;
+    }
+    pthread_mutex_lock(&batch_lock);
     batch->next = batches[xpu->seen.ordinal], batches[xpu->seen.ordinal] = batch;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&batch_lock);
     return result;
 }
 
@@ -126,32 +134,41 @@ static int append(const struct xpu_driver *driver, void *list, const struct xpu_
     return result == XPU_RESULT_OK ? driver->append_barrier(list, work->signal, 0, NULL) : result;
 }
 
+static enum tutti_status enqueue_on(struct xpu *xpu, const struct xpu_stream *stream, const struct xpu_work *work)
+{
+    struct batch *batch = NULL;
+    if (stream->kind == TUTTI_NATIVE_QUEUE) TUTTI_TRY(batch_take(xpu, &batch));
+    pthread_mutex_t *of_list = &locks[place_of(stream->native) % LOCKS];
+    pthread_mutex_lock(of_list);
+    int result = append(xpu->driver, batch ? batch->list : stream->native, work);
+    if (batch) {
+        const int executed = batch_execute(xpu, batch, stream->native);
+        if (result == XPU_RESULT_OK) result = executed;
+    }
+    pthread_mutex_unlock(of_list);
+    return xpu_result(&xpu->seen, result, work->call);
+}
+
 enum tutti_status xpu_enqueue(struct tutti_device *device, void *stream, const struct xpu_work *work)
 {
     struct xpu *xpu = xpu_of(device);
     struct xpu_stream found = {.xpu = xpu};
-    struct batch *batch = NULL;
     if (xpu_forked()) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_xpu_absence());
     TUTTI_TRY(resolve(xpu, stream, &found));
-    if (found.kind == TUTTI_NATIVE_QUEUE) TUTTI_TRY(batch_take(xpu, &batch));
-    pthread_mutex_t *of_list = &locks[place_of(found.native) % LOCKS];
-    pthread_mutex_lock(of_list);
-    int result = append(xpu->driver, batch ? batch->list : found.native, work);
-    if (batch) {
-        const int executed = batch_execute(xpu, batch, found.native);
-        if (result == XPU_RESULT_OK) result = executed;
-    }
-    pthread_mutex_unlock(of_list);
-    return xpu_result(device, result, work->call);
+    return enqueue_on(xpu, &found, work);
 }
 
-static enum tutti_status mark_wait(struct tutti_device *device, const struct xpu_mark *mark, const char *call)
+static enum tutti_status mark_wait(struct tutti_device *device, const struct xpu_mark *mark, const char *call,
+                                   uint64_t deadline_ns)
 {
     const struct xpu_driver *driver = xpu_calls(device);
     int result = XPU_RESULT_NOT_READY;
     while (result == XPU_RESULT_NOT_READY) {
         result = driver->event_sync(mark->event, SYNC_NS);
         if (result != XPU_RESULT_NOT_READY) break;
+        if (tutti_now_ns() >= deadline_ns)
+            return tutti_fail(TUTTI_ERR_TIMEOUT, "%s on XPU device %d (%s): it is not over yet", call, device->ordinal,
+                              device->name);
         const int status = driver->device_status(xpu_of(device)->device);
         if (status != XPU_RESULT_OK) result = status;
     }
@@ -165,7 +182,11 @@ enum tutti_status xpu_carry_out(struct tutti_device *device, void *stream, const
     TUTTI_TRY(xpu_mark_take(xpu_calls(device), false, &over));
     signalled.signal = over->event;
     enum tutti_status status = xpu_enqueue(device, stream, &signalled);
-    if (status == TUTTI_OK) status = mark_wait(device, over, work->call);
+    if (status < 0) {
+        xpu_mark_return(over);
+        return status;
+    }
+    status = mark_wait(device, over, work->call, TUTTI_NEVER);
     xpu_mark_drop(over);
     return status;
 }
@@ -175,19 +196,58 @@ enum tutti_status tutti_xpu_stream_sync(struct tutti_device *device, void *strea
     return xpu_carry_out(device, stream, &(struct xpu_work){.call = "zeEventHostSynchronize"});
 }
 
-/* Marks are waited for without the lock. */
+/* Under the lock: behind what is enqueued on the stream by now. */
+static enum tutti_status mark_put(struct xpu_stream *stream, struct xpu_mark **out)
+{
+    struct xpu_mark *mark;
+    TUTTI_TRY(xpu_mark_take(stream->xpu->driver, false, &mark));
+    const struct xpu_work work = {.signal = mark->event, .call = "synchronizing all streams"};
+    const enum tutti_status status = enqueue_on(stream->xpu, stream, &work);
+    if (status < 0)
+        xpu_mark_return(mark);
+    else
+        *out = mark;
+    return status;
+}
+
+/* Under the lock: of all streams of the device, and those that are leaving; *n of them. An error is that of the last
+ * stream which failed. */
+static enum tutti_status marks_put(const struct xpu *xpu, struct xpu_mark ***out, size_t *n)
+{
+    size_t most = 0;
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i <= BUCKETS; i++)
+        for (const struct xpu_stream *each = i < BUCKETS ? table[i] : leaving; each; each = each->next) most++;
+    struct xpu_mark **marks = *out = tutti_alloc_array(most + 1, sizeof(struct xpu_mark *));
+    if (!marks) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to wait for %zu streams", most);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct xpu_stream *each = table[i]; each; each = each->next) {
+            if (each->xpu != xpu) continue;
+            if (mark_put(each, &marks[*n]) == TUTTI_OK)
+                ++*n;
+            else
+                status = tutti_last_error()->status;
+        }
+    for (const struct xpu_stream *each = leaving; each; each = each->next)
+        if (each->xpu == xpu) xpu_mark_hold(marks[(*n)++] = each->last);
+    return status;
+}
+
+/* No stream goes while marks are put; they are waited for without the lock. */
 enum tutti_status xpu_streams_sync(struct xpu *xpu)
 {
-    enum { MOST = 1024 };
-    void *all[MOST];
+    struct xpu_mark **marks = NULL;
+    const uint64_t deadline_ns = tutti_deadline_ns(SYNC_ALL_NS);
     size_t n = 0;
-    enum tutti_status status = TUTTI_OK;
     pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct xpu_stream *each = table[i]; each && n < MOST; each = each->next)
-            if (each->xpu == xpu) all[n++] = each;
+    enum tutti_status status = marks_put(xpu, &marks, &n);
     pthread_mutex_unlock(&lock);
-    for (size_t i = 0; i < n && status == TUTTI_OK; i++) status = tutti_xpu_stream_sync(&xpu->seen, all[i]);
+    for (size_t i = 0; i < n; i++) {
+        if (mark_wait(&xpu->seen, marks[i], "synchronizing all streams", deadline_ns) < 0)
+            status = tutti_last_error()->status;
+        xpu_mark_drop(marks[i]);
+    }
+    tutti_free((void *)marks);
     return status;
 }
 
@@ -284,7 +344,7 @@ void tutti_xpu_stream_destroy(struct tutti_device *device, void *handle)
     if (stream->own && xpu_mark_take(driver, false, &stream->last) == TUTTI_OK &&
         xpu_enqueue(device, stream, &(struct xpu_work){.signal = stream->last->event, .call = "destroying a stream"}) <
             0) {
-        xpu_mark_drop(stream->last);
+        xpu_mark_return(stream->last);
         stream->own = false; /* of a device that has failed */
         stream->last = NULL;
     }

@@ -156,7 +156,11 @@ enum tutti_status tutti_xpu_host_call(struct tutti_device *device, void *stream,
     TUTTI_TRY(xpu_mark_take(watched.driver, false, &watched.reached));
     enum tutti_status status =
         xpu_enqueue(device, stream, &(struct xpu_work){.signal = watched.reached->event, .call = "calling the host"});
-    if (status == TUTTI_OK) status = give_or_open(device, stream, &watched);
+    if (status < 0) {
+        xpu_mark_return(watched.reached);
+        return status;
+    }
+    status = give_or_open(device, stream, &watched);
     if (status < 0) xpu_mark_drop(watched.reached);
     return status;
 }
