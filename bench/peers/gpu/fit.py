@@ -49,7 +49,7 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
 def meet_ns(device: str, n: int) -> float:
     """Of a meeting, which can not be told apart from what engines take beyond copies: what the library goes by, of this
     device and the nearest number of ranks, else of the first device."""
-    text = next((ROOT / "src" / "backend").rglob("cuda_speed.c")).read_text()
+    text = next((ROOT / "src" / "backend").rglob("gpu_speed.c")).read_text()
     rows = [(name, int(ranks), float(ns)) for name, ranks, ns in ROW.findall(text)]
     alike = [row for row in rows if row[0] == device] or rows[:1]
     return min(alike, key=lambda row: abs(row[1] - n))[2]

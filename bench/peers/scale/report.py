@@ -114,7 +114,7 @@ def tune_part(part: dict) -> list[str]:
     if not part.get("constants"):
         return []
     rows = [[name, f"{value:.1f}"] for name, value in part["constants"].items()]
-    told = f"In {part['file']}: the option gpu_tuning names it, or cuda_speed.c gets a row."
+    told = f"In {part['file']}: the option gpu_tuning names it, or gpu_speed.c gets a row."
     return ["## What the choice of methods rests on", "", *table(["constant", ""], rows), told, ""]
 
 

@@ -149,7 +149,7 @@ static void test_arguments(void **state)
     struct tutti_option wrong = {"gpu", "nothing"};
     struct tutti_context *context = NULL;
     assert_int_equal(tutti_context_create(&wrong, 1, &context), TUTTI_ERR_ARGUMENT);
-    assert_non_null(strstr(tutti_last_error()->text, "auto, host, off or one of: cuda, nccl"));
+    assert_non_null(strstr(tutti_last_error()->text, "auto, host, off or one of: cuda, xpu, nccl"));
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     struct tutti_comm *comm = NULL;
     config.device = -3;
