@@ -203,9 +203,28 @@ static int fails_and_goes_on(void)
     return xpu_streams_sync(xpu_of(device)) == TUTTI_OK && tutti_xpu_event_query(device, event) == TUTTI_OK ? 0 : 7;
 }
 
+/* A list that a queue does not take: its events serve others, more of them than a pool has. */
+static int queue_fails(void)
+{
+    const struct xpu_queue_desc desc = {.structure = XPU_STRUCTURE_QUEUE, .mode = XPU_QUEUE_ASYNCHRONOUS};
+    int (*create)(void *, void *, const struct xpu_queue_desc *, void **) = NULL;
+    struct tutti_device *device;
+    void *event, *stream, *queue, *symbol = dlsym(dlopen(standin, RTLD_NOW), "zeCommandQueueCreate");
+    memcpy(&create, &symbol, sizeof symbol);
+    if (tutti_xpu_open(0, &device) < 0 || tutti_xpu_event_create(device, false, &event) < 0) return 1;
+    if (create(device->context, xpu_driver()->devices[0], &desc, &queue) != 0) return 2;
+    if (tutti_xpu_stream_adopt(device, TUTTI_NATIVE_QUEUE, queue, &stream) < 0) return 3;
+    if (tutti_xpu_event_record(device, event, stream) != TUTTI_ERR_MEMORY) return 4;
+    for (int i = 0; i < 200; i++)
+        if (tutti_xpu_event_record(device, event, stream) < 0 || tutti_xpu_stream_sync(device, stream) < 0) return 5;
+    return xpu_streams_sync(xpu_of(device)) == TUTTI_OK && tutti_xpu_event_query(device, event) == TUTTI_OK ? 0 : 6;
+}
+
 static void test_calls_that_fail(void **state)
 {
     (void)state;
+    assert_int_equal(
+        in_child(queue_fails, standin, "TUTTI_STANDIN_XPU_FAILS", "zeCommandQueueExecuteCommandLists:1:0x70000002"), 0);
     assert_int_equal(in_child(fails_and_goes_on, standin, NULL, NULL), 0);
 }
 

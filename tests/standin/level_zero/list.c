@@ -134,6 +134,13 @@ static int destroy(struct list *list)
     while (*at && *at != list) at = &(*at)->next;
     if (*at) *at = list->next;
     list->ends = true;
+    while (list->first) { /* of one that was not executed */
+        struct command *c = list->first;
+        list->first = c->next;
+        standin_event_leave(c->signal);
+        for (uint32_t i = 0; i < c->n_waits; i++) standin_event_leave(c->waits[i]);
+        tutti_free(c);
+    }
     pthread_cond_broadcast(&standin_changed);
     pthread_mutex_unlock(&standin_lock);
     if (list->immediate) pthread_join(list->thread, NULL);
