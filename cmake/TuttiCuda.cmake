@@ -181,15 +181,12 @@ function(tutti_cuda_program name source)
   set_property(TARGET ${name} PROPERTY TUTTI_PROGRAM ${out})
 endfunction()
 
-# The table as C, rewritten only when it changes; the images stand in it by the assembler's .incbin.
+# The table as C, rewritten only when it changes.
 function(tutti_cuda_table out)
-  set(declarations "")
+  tutti_embed(declarations cuda_image ${ARGN})
   set(rows "")
   foreach(fatbin ${ARGN})
     get_filename_component(stem ${fatbin} NAME_WE)
-    string(APPEND declarations "__asm__(\".pushsection .rodata\\n.balign 64\\n.hidden cuda_image_${stem}\\n\"\n"
-           "        \".global cuda_image_${stem}\\ncuda_image_${stem}:\\n.incbin \\\"${fatbin}\\\"\\n.popsection\");\n"
-           "extern const char cuda_image_${stem}[];\n")
     string(APPEND rows "    {\"${stem}\", cuda_image_${stem}},\n")
   endforeach()
   list(LENGTH ARGN n)

@@ -60,16 +60,12 @@ function(tutti_spirv source image)
   set(${image} ${out}.spv PARENT_SCOPE)
 endfunction()
 
-# The table as C, rewritten only when it changes; the images stand in it by the assembler's .incbin.
+# The table as C, rewritten only when it changes.
 function(tutti_opencl_table out)
-  set(declarations "")
+  tutti_embed(declarations xpu_image ${ARGN})
   set(rows "")
   foreach(image ${ARGN})
     get_filename_component(stem ${image} NAME_WE)
-    string(APPEND declarations "__asm__(\".pushsection .rodata\\n.balign 64\\n.hidden xpu_image_${stem}, xpu_image_end_${stem}\\n\"\n"
-           "        \".global xpu_image_${stem}, xpu_image_end_${stem}\\nxpu_image_${stem}:\\n.incbin \\\"${image}\\\"\\n\"\n"
-           "        \"xpu_image_end_${stem}:\\n.popsection\");\n"
-           "extern const unsigned char xpu_image_${stem}[], xpu_image_end_${stem}[];\n")
     string(APPEND rows "    {\"${stem}\", xpu_image_${stem}, xpu_image_end_${stem}},\n")
   endforeach()
   list(LENGTH ARGN n)

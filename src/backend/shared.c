@@ -51,15 +51,20 @@ const struct tutti_backend_message *tutti_message_next(const struct tutti_backen
     return NULL;
 }
 
-enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, size_t n, uint32_t me,
-                                 struct tutti_own *own)
+enum tutti_status tutti_own_messages(struct tutti_device *device, const struct tutti_backend_message *messages,
+                                     size_t n, uint32_t me, void *stream)
 {
-    const struct tutti_backend_message *s = own->sent = tutti_message_next(messages, n, me, true, &own->at[0]);
-    const struct tutti_backend_message *r = own->received = tutti_message_next(messages, n, me, false, &own->at[1]);
-    if (!s && !r) return TUTTI_AGAIN;
-    if (s && r && s->bytes == r->bytes) return TUTTI_OK;
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me, s ? s->bytes : 0,
-                      r ? r->bytes : 0);
+    size_t sent_at = 0, received_at = 0;
+    for (;;) {
+        const struct tutti_backend_message *s = tutti_message_next(messages, n, me, true, &sent_at);
+        const struct tutti_backend_message *r = tutti_message_next(messages, n, me, false, &received_at);
+        if (!s && !r) return TUTTI_OK;
+        if (!s || !r || s->bytes != r->bytes)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u sends itself %zu bytes and receives %zu", me,
+                              s ? s->bytes : 0, r ? r->bytes : 0);
+        if (device && s->buffer != r->buffer)
+            TUTTI_TRY(device->ops->copy(device, r->buffer, s->buffer, s->bytes, stream));
+    }
 }
 
 /* ---- buffers that libraries do not take ---- */

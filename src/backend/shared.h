@@ -20,15 +20,10 @@ void tutti_shared_free(struct tutti_transport *t, bool addresses, void *memory, 
 /* The next message to a peer (send), or from it, from *at on; NULL: there is none. */
 const struct tutti_backend_message *tutti_message_next(const struct tutti_backend_message *messages, size_t n,
                                                        uint32_t peer, bool send, size_t *at);
-/* What a rank sends to itself: the next pair of a batch. The k-th message that is sent belongs to the k-th that is
- * received. `at` is zeros at first and says where the search goes on. AGAIN: there is none left; ARGUMENT: they are no
- * pair. */
-struct tutti_own {
-    size_t at[2];
-    const struct tutti_backend_message *sent, *received;
-};
-enum tutti_status tutti_own_next(const struct tutti_backend_message *messages, size_t n, uint32_t me,
-                                 struct tutti_own *own);
+/* What a rank sends to itself in a batch, of which the k-th message that is sent belongs to the k-th that is received:
+ * copied on the stream; device NULL: only looks. ARGUMENT: they are no pairs. */
+enum tutti_status tutti_own_messages(struct tutti_device *device, const struct tutti_backend_message *messages,
+                                     size_t n, uint32_t me, void *stream);
 
 /* Bytes of a copy that stands in for a buffer on a device: of reductions whose buffer is not aligned, and of what an
  * all_to_all in place would overwrite before it is sent. 0: it is taken as it is. */

@@ -4,7 +4,8 @@
 
 /* The ground: what every file of the library may use. It uses nothing but the system. Begin here: the error record, the
  * log, clock, memory, hashes, processes, threads. config.h has the options, poller.h is where a thread sleeps,
- * session.h signs frames. Each .c file begins with what it is for. */
+ * session.h signs frames, symbols.h finds functions of libraries that are opened at run time. Each .c file begins with
+ * what it is for. */
 
 #include <tutti/status.h>
 #include <tutti/types.h>

@@ -11,13 +11,6 @@
 
 #include "device/device.h"
 
-/* An allocation, and an identity that no later allocation at the same address has. */
-struct tutti_gpu_block {
-    void *base;
-    size_t bytes;
-    uint64_t id;
-};
-
 struct tutti_gpu_launch {
     void *kernel, *stream;
     uint32_t blocks, threads, shared_bytes;
@@ -33,7 +26,8 @@ struct tutti_gpu_ops {
     void *(*kernel)(struct tutti_device *gpu, const char *name);
     /* args: the kernel's one parameter, a struct of args_bytes, by value. Between `enter` and `leave` of the device. */
     enum tutti_status (*launch)(struct tutti_device *gpu, const struct tutti_gpu_launch *launch, const void *args);
-    /* The identity of the allocation that holds the pointer, 0: the driver knows no such memory. Between `enter` and
+    /* The identity of the allocation that holds the pointer, which no later one at the same address has; 0: the driver
+     * knows no such memory. Between `enter` and
      * `leave`; as fast as the device's `of`. */
     enum tutti_status (*block_id)(const struct tutti_device *gpu, const void *pointer, uint64_t *out);
     /* As the device's `reach` for one allocation of another device, where each is told who reaches it. */

@@ -128,21 +128,12 @@ enum tutti_status nccl_enqueue(struct tutti_backend *backend, const struct tutti
     return item_enter(nccl_of(backend), &item, stream, call->info.timeout_ns);
 }
 
-/* NCCL refuses a message to oneself that is not received in the same group, and copies what is sent, however much room
- * there is. */
-static enum tutti_status own_check(const struct nccl_backend *b, const struct item *item)
-{
-    struct tutti_own own = {.at = {0}};
-    enum tutti_status status;
-    while ((status = tutti_own_next(item->messages, item->n, b->watched.me, &own)) == TUTTI_OK) {
-    }
-    return status == TUTTI_AGAIN ? TUTTI_OK : status;
-}
-
 enum tutti_status nccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
                                 void *stream, uint64_t timeout_ns)
 {
     const struct item item = {.messages = messages, .n = n};
-    TUTTI_TRY(own_check(nccl_of(backend), &item));
+    /* NCCL refuses a message to oneself that is not received in the same group, and copies what is sent, however much
+     * room there is. */
+    TUTTI_TRY(tutti_own_messages(NULL, messages, n, nccl_of(backend)->watched.me, NULL));
     return item_enter(nccl_of(backend), &item, stream, timeout_ns);
 }

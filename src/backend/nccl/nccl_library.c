@@ -3,6 +3,7 @@
 /* Finds NCCL: the one that the process has loaded already (frameworks bring their own), else the system's. */
 
 #include "backend/nccl/nccl.h"
+#include "base/symbols.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -23,22 +24,14 @@ static void *library_open(const char *named)
 /* The name of the first function that is not there; NULL: all are. */
 static const char *calls_find(void *library, struct nccl_library *out)
 {
-    static const struct {
-        const char *symbol;
-        size_t at;
-    } calls[] = {
-#define NCCL_ROW(member, symbol, parameters) {#symbol, offsetof(struct nccl_library, member)},
+    static const struct tutti_symbol calls[] = {
+#define NCCL_ROW(member, symbol, parameters) {#symbol, offsetof(struct nccl_library, member), true},
         NCCL_CALLS(NCCL_ROW)
 #undef NCCL_ROW
-            {"ncclGetErrorString", offsetof(struct nccl_library, error_text)},
-        {"ncclGetLastError", offsetof(struct nccl_library, last_error)},
+            {"ncclGetErrorString", offsetof(struct nccl_library, error_text), true},
+        {"ncclGetLastError", offsetof(struct nccl_library, last_error), true},
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(calls); i++) {
-        void *function = dlsym(library, calls[i].symbol);
-        if (!function) return calls[i].symbol;
-        memcpy((char *)out + calls[i].at, &function, sizeof function);
-    }
-    return NULL;
+    return tutti_symbols_find(library, calls, TUTTI_ARRAY_LEN(calls), out);
 }
 
 /* Under the lock. */

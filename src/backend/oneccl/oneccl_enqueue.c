@@ -82,18 +82,6 @@ static enum tutti_status carry(struct oneccl_device *d)
 
 /* ---- messages ---- */
 
-static enum tutti_status own_copy(struct oneccl_device *d, const struct item *item, void *stream)
-{
-    struct tutti_own own = {.at = {0}};
-    enum tutti_status status;
-    while ((status = tutti_own_next(item->messages, item->n, d->watched.me, &own)) == TUTTI_OK) {
-        const struct tutti_backend_message *s = own.sent, *r = own.received;
-        if (stream && s->buffer != r->buffer)
-            TUTTI_TRY(d->gpu->ops->copy(d->gpu, r->buffer, s->buffer, s->bytes, stream));
-    }
-    return status == TUTTI_AGAIN ? TUTTI_OK : status;
-}
-
 static bool is_carried(const struct oneccl_device *d, const struct tutti_backend_message *m, bool send)
 {
     return m->send == send && m->bytes > 0 && m->peer != d->watched.me;
@@ -104,7 +92,7 @@ static enum tutti_status messages_run(struct oneccl_device *d, const struct item
                                       uint64_t timeout_ns)
 {
     size_t n = 0;
-    TUTTI_TRY(own_copy(d, item, stream));
+    TUTTI_TRY(tutti_own_messages(d->gpu, item->messages, item->n, d->watched.me, stream));
     for (size_t i = 0; i < item->n; i++) n += is_carried(d, &item->messages[i], item->messages[i].send);
     if (n == 0) return TUTTI_OK;
     TUTTI_TRY(carrier_ready(d, timeout_ns));
@@ -236,6 +224,6 @@ enum tutti_status oneccl_messages(struct tutti_backend *backend, const struct tu
                                   void *stream, uint64_t timeout_ns)
 {
     const struct item item = {.messages = messages, .n = n};
-    TUTTI_TRY(own_copy(oneccl_device_of(backend), &item, NULL)); /* whether they are pairs */
+    TUTTI_TRY(tutti_own_messages(NULL, messages, n, oneccl_device_of(backend)->watched.me, NULL));
     return item_enter(oneccl_device_of(backend), &item, stream, timeout_ns);
 }

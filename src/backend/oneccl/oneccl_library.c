@@ -4,6 +4,7 @@
  * their own), in $CCL_ROOT/lib, or the system's. The first call that sets oneCCL up writes a line to stdout, whatever
  * it is told: it is made by a thread with descriptors of its own. */
 #include "backend/oneccl/oneccl.h"
+#include "base/symbols.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -125,11 +126,7 @@ static void *library_open(const struct tutti_config *options, bool devices, char
 /* The name of the first function that is not there and must be; NULL: all are. */
 static const char *calls_find(void *library, struct oneccl_library *out)
 {
-    static const struct {
-        const char *symbol;
-        size_t at;
-        bool needed;
-    } rows[] = {
+    static const struct tutti_symbol rows[] = {
 #define ONECCL_ROW(member, symbol, parameters) {#symbol, offsetof(struct oneccl_library, member), true},
         ONECCL_CALLS(ONECCL_ROW)
 #undef ONECCL_ROW
@@ -138,12 +135,7 @@ static const char *calls_find(void *library, struct oneccl_library *out)
         ONECCL_CALLS_LATER(ONECCL_ROW)
 #undef ONECCL_ROW
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
-        void *function = dlsym(library, rows[i].symbol);
-        if (!function && rows[i].needed) return rows[i].symbol;
-        memcpy((char *)out + rows[i].at, &function, sizeof function);
-    }
-    return NULL;
+    return tutti_symbols_find(library, rows, TUTTI_ARRAY_LEN(rows), out);
 }
 
 /* Whoever comes next chooses anew. */

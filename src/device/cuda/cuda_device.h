@@ -48,8 +48,13 @@ TUTTI_CUDA_TABLE(TUTTI_CUDA_DECLARE)
 TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_GPU_DECLARE)
 #undef TUTTI_CUDA_GPU_DECLARE
 
-/* The allocation that holds the pointer. */
-enum tutti_status tutti_cuda_block(const void *pointer, struct tutti_gpu_block *out);
+/* The allocation that holds the pointer, and its identity. */
+struct tutti_cuda_block {
+    void *base;
+    size_t bytes;
+    uint64_t id;
+};
+enum tutti_status tutti_cuda_block(const void *pointer, struct tutti_cuda_block *out);
 enum tutti_status tutti_cuda_stream_query(struct tutti_device *gpu, void *stream); /* as event_query */
 
 #endif

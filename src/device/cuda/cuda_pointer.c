@@ -28,7 +28,7 @@ bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer)
            !managed;
 }
 
-static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct tutti_gpu_block *out)
+static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct tutti_cuda_block *out)
 {
     uint64_t base = 0;
     unsigned long long id = 0;
@@ -38,11 +38,11 @@ static int block_read(const struct cuda_driver *driver, uint64_t pointer, struct
         (result = driver->pointer_attribute(&bytes, CUDA_POINTER_RANGE_SIZE, pointer)) != CUDA_RESULT_OK ||
         (result = driver->pointer_attribute(&id, CUDA_POINTER_BUFFER_ID, pointer)) != CUDA_RESULT_OK)
         return result;
-    *out = (struct tutti_gpu_block){.base = (void *)(uintptr_t)base, .bytes = bytes, .id = id};
+    *out = (struct tutti_cuda_block){.base = (void *)(uintptr_t)base, .bytes = bytes, .id = id};
     return CUDA_RESULT_OK;
 }
 
-enum tutti_status tutti_cuda_block(const void *pointer, struct tutti_gpu_block *out)
+enum tutti_status tutti_cuda_block(const void *pointer, struct tutti_cuda_block *out)
 {
     const struct cuda_driver *driver = cuda_driver_in_use();
     if (tutti_cuda_of(pointer) < 0 || !driver)

@@ -16,7 +16,7 @@ static enum tutti_status refuse_range(const void *pointer, size_t bytes)
 }
 
 /* The one allocation that holds the range, as the driver sees it. */
-static enum tutti_status block_of(const void *pointer, size_t bytes, struct tutti_gpu_block *out)
+static enum tutti_status block_of(const void *pointer, size_t bytes, struct tutti_cuda_block *out)
 {
     TUTTI_TRY(tutti_cuda_block(pointer, out));
     const size_t offset = (size_t)((uintptr_t)pointer - (uintptr_t)out->base);
@@ -26,7 +26,7 @@ static enum tutti_status block_of(const void *pointer, size_t bytes, struct tutt
 
 enum tutti_status tutti_cuda_holds(struct tutti_device *gpu, const void *pointer, size_t bytes)
 {
-    struct tutti_gpu_block block;
+    struct tutti_cuda_block block;
     struct cuda_pieces pieces;
     uint64_t start;
     if (tutti_cuda_of(pointer) < 0) return refuse_range(pointer, bytes);
@@ -39,7 +39,7 @@ enum tutti_status tutti_cuda_holds(struct tutti_device *gpu, const void *pointer
 static enum tutti_status export_legacy(struct tutti_device *gpu, const void *pointer, size_t bytes,
                                        struct cuda_offer *out, uint64_t *start)
 {
-    struct tutti_gpu_block block;
+    struct tutti_cuda_block block;
     TUTTI_TRY(block_of(pointer, bytes, &block));
     *start = (uint64_t)(uintptr_t)block.base;
     out->kind = CUDA_OFFER_IPC;

@@ -4,6 +4,7 @@
  * in this process may use it, too. Why there is none is kept as a sentence. */
 
 #include "device/cuda/driver.h"
+#include "base/symbols.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -67,26 +68,18 @@ static const char *library_name(void)
     return named && *named ? named : "libcuda.so.1";
 }
 
-/* The functions by name; false: *missing has no such. */
+/* The functions by name; false: it has no *missing. */
 static bool calls_find(void *library, const char **missing)
 {
-    static const struct {
-        const char *symbol;
-        size_t at;
-        bool needed;
-    } calls[] = {
+    static const struct tutti_symbol calls[] = {
 #define ROW_NEEDED(member, symbol, parameters) {#symbol, offsetof(struct cuda_driver, member), true},
 #define ROW_LATER(member, symbol, parameters) {#symbol, offsetof(struct cuda_driver, member), false},
         CUDA_DRIVER_CALLS(ROW_NEEDED, ROW_LATER)
 #undef ROW_NEEDED
 #undef ROW_LATER
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(calls); i++) {
-        void *function = dlsym(library, calls[i].symbol);
-        memcpy((char *)&driver + calls[i].at, &function, sizeof function);
-        *missing = calls[i].symbol;
-        if (!function && calls[i].needed) return false;
-    }
+    *missing = tutti_symbols_find(library, calls, TUTTI_ARRAY_LEN(calls), &driver);
+    if (*missing) return false;
     *missing = "cuStreamGetCaptureInfo";
     return (driver.capture_info || driver.capture_info_edges) && (driver.capture_update || driver.capture_update_edges);
 }

@@ -5,6 +5,7 @@
  * kept as a sentence. */
 
 #include "device/level_zero/driver.h"
+#include "base/symbols.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -82,27 +83,17 @@ static const char *library_name(void)
     return named && *named ? named : "libze_loader.so.1";
 }
 
-/* The functions by name; false: *missing has no such. */
-static bool calls_find(void *library, const char **missing)
+/* The functions by name; the one that is not there, NULL: all are. */
+static const char *calls_find(void *library)
 {
-    static const struct {
-        const char *symbol;
-        size_t at;
-        bool needed;
-    } calls[] = {
+    static const struct tutti_symbol calls[] = {
 #define ROW_NEEDED(member, symbol, parameters) {#symbol, offsetof(struct xpu_driver, member), true},
 #define ROW_LATER(member, symbol, parameters) {#symbol, offsetof(struct xpu_driver, member), false},
         XPU_DRIVER_CALLS(ROW_NEEDED, ROW_LATER)
 #undef ROW_NEEDED
 #undef ROW_LATER
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(calls); i++) {
-        void *function = dlsym(library, calls[i].symbol);
-        memcpy((char *)&driver + calls[i].at, &function, sizeof function);
-        *missing = calls[i].symbol;
-        if (!function && calls[i].needed) return false;
-    }
-    return true;
+    return tutti_symbols_find(library, calls, TUTTI_ARRAY_LEN(calls), &driver);
 }
 
 static bool absent(int result, const char *call)
@@ -168,8 +159,8 @@ static bool context_find(void)
 
 static bool driver_start(void *library)
 {
-    const char *missing;
-    if (!calls_find(library, &missing)) {
+    const char *missing = calls_find(library);
+    if (missing) {
         snprintf(absence, sizeof absence, "%s is no loader of Level Zero 1.3 or later: it has no %s", library_name(),
                  missing);
         return false;

@@ -4,6 +4,7 @@
  * alike in libsycl.so.8 and .so.9; none of its headers is needed. Its objects are passed as pointers; what a function
  * returns by value (a shared_ptr, a vector) is written through a hidden pointer, which comes first. */
 
+#include "base/symbols.h"
 #include "device/level_zero/driver.h"
 
 #include <dlfcn.h>
@@ -42,20 +43,12 @@ static _Atomic bool found;
 
 static bool calls_find(void *library)
 {
-    static const struct {
-        const char *symbol;
-        size_t at;
-    } calls[] = {
-#define ROW(member, symbol, result, parameters) {#symbol, offsetof(__typeof__(sycl), member)},
+    static const struct tutti_symbol calls[] = {
+#define ROW(member, symbol, result, parameters) {#symbol, offsetof(__typeof__(sycl), member), true},
         SYCL_CALLS(ROW)
 #undef ROW
     };
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(calls); i++) {
-        void *function = dlsym(library, calls[i].symbol);
-        if (!function) return false;
-        memcpy((char *)&sycl + calls[i].at, &function, sizeof function);
-    }
-    return true;
+    return !tutti_symbols_find(library, calls, TUTTI_ARRAY_LEN(calls), &sycl);
 }
 
 /* The one that is loaded, whichever its number. */

@@ -3,14 +3,10 @@
 /* Intel GPUs as a device: those that this process has open, once each, with their kernels; and the table of functions.
  */
 
-#include "device/exchange.h"
 #include "device/level_zero/driver.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#define FOLD_GROUP 256
-#define FOLD_GROUPS_A_UNIT 8
 #define GROUPS_MOST 16 /* of queues */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,27 +87,7 @@ void tutti_xpu_close(struct tutti_device *device)
     (void)device; /* it stays for the next: see xpu.h */
 }
 
-/* ---- work ---- */
-
-/* By the kernel that folds contributions of ranks: of two, the left one first. */
-enum tutti_status tutti_xpu_fold(struct tutti_device *device, const struct tutti_fold *f, void *stream)
-{
-    char name[64];
-    const struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
-                               .from = {f->left, f->right},
-                               .out = f->dst,
-                               .bytes = f->n * tutti_dtype_bytes(f->dtype)};
-    const size_t wanted = (x.bytes + 16 * FOLD_GROUP - 1) / (16 * FOLD_GROUP);
-    const size_t most = (size_t)device->n_sms * FOLD_GROUPS_A_UNIT;
-    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
-    const struct tutti_gpu_launch launch = {.kernel = tutti_xpu_kernel(device, name),
-                                            .stream = stream,
-                                            .blocks = (uint32_t)(wanted < most ? wanted : most),
-                                            .threads = FOLD_GROUP,
-                                            .args_bytes = sizeof x};
-    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    return f->n ? tutti_xpu_launch(device, &launch, &x) : TUTTI_OK;
-}
+/* ---- the table ---- */
 
 const struct tutti_device_ops tutti_device_xpu = {.name = "xpu",
                                                   .gpu = &xpu_gpu_ops,

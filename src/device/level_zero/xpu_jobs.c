@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What is enqueued on Intel GPUs beside folds: rows of counts, sparse blocks, packed data. */
+/* What kernels do alone on an Intel GPU: folds, rows of counts, sparse blocks, packed data. */
 
+#include "device/exchange.h"
 #include "device/level_zero/driver.h"
 
 #include <stdio.h>
@@ -15,13 +16,30 @@ static enum tutti_status job_launch(struct tutti_device *device, const char *nam
 {
     launch.kernel = tutti_xpu_kernel(device, name);
     if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    return tutti_xpu_launch(device, &launch, args);
+    return launch.blocks ? tutti_xpu_launch(device, &launch, args) : TUTTI_OK;
 }
 
 static uint32_t blocks_for(const struct tutti_device *device, uint64_t wanted)
 {
     const uint64_t most = (uint64_t)device->n_sms * BLOCKS_A_UNIT;
     return (uint32_t)(wanted == 0 ? 1 : wanted < most ? wanted : most);
+}
+
+/* By the kernel that folds contributions of ranks: of two, the left one first. */
+enum tutti_status tutti_xpu_fold(struct tutti_device *device, const struct tutti_fold *f, void *stream)
+{
+    char name[64];
+    const struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
+                               .from = {f->left, f->right},
+                               .out = f->dst,
+                               .bytes = f->n * tutti_dtype_bytes(f->dtype)};
+    const uint64_t wanted = (x.bytes + 16 * JOB_THREADS - 1) / (16 * JOB_THREADS);
+    const struct tutti_gpu_launch launch = {.stream = stream,
+                                            .blocks = f->n ? blocks_for(device, wanted) : 0,
+                                            .threads = JOB_THREADS,
+                                            .args_bytes = sizeof x};
+    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
+    return job_launch(device, name, launch, &x);
 }
 
 enum tutti_status tutti_xpu_counted_row(struct tutti_device *device, const struct tutti_counted_row *row, void *stream)

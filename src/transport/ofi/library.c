@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* libfabric, opened at run time, once. It stays: its providers have threads of their own. */
 
+#include "base/symbols.h"
 #include "transport/ofi/state.h"
 
 #include <dlfcn.h>
@@ -14,24 +15,21 @@ static void load(void)
 {
     void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!handle) handle = dlopen("libfabric.so.2", RTLD_NOW | RTLD_LOCAL);
-    const struct {
-        const char *name;
-        void *function;
-    } calls[] = {
-        {"fi_getinfo", &library.getinfo}, {"fi_freeinfo", &library.freeinfo}, {"fi_dupinfo", &library.dupinfo},
-        {"fi_fabric", &library.fabric},   {"fi_strerror", &library.strerror}, {"fi_version", &library.version},
-    };
+#define ROW(member)                                                                                                    \
+    {                                                                                                                  \
+        "fi_" #member, offsetof(struct tutti_ofi_library, member), true                                                \
+    }
+    static const struct tutti_symbol calls[] = {ROW(getinfo), ROW(freeinfo), ROW(dupinfo),
+                                                ROW(fabric),  ROW(strerror), ROW(version)};
+#undef ROW
     if (!handle) {
         tutti_append(why, sizeof(why), "%s (apt-get install libfabric1)", dlerror());
         return;
     }
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(calls); i++) {
-        void *symbol = dlsym(handle, calls[i].name);
-        if (!symbol) {
-            tutti_append(why, sizeof(why), "libfabric has no %s", calls[i].name);
-            return;
-        }
-        *(void **)calls[i].function = symbol;
+    const char *missing = tutti_symbols_find(handle, calls, TUTTI_ARRAY_LEN(calls), &library);
+    if (missing) {
+        tutti_append(why, sizeof(why), "libfabric has no %s", missing);
+        return;
     }
     there = true;
 }

@@ -4,8 +4,8 @@
 
 #include "test.h"
 
-#include "device/cuda/driver.h"
 #include "device/cuda/cuda_device.h"
+#include "device/cuda/driver.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -117,7 +117,7 @@ static void test_pointers_are_told_apart(void **state)
     (void)state;
     char *device, *second, on_stack = 0;
     void *pinned, *own = malloc(100);
-    struct tutti_gpu_block block, inner;
+    struct tutti_cuda_block block, inner;
     OK(tutti_cuda_alloc(gpu, BYTES, (void **)&device));
     OK(tutti_cuda_alloc_host(gpu, 4096, &pinned));
     assert_int_equal(tutti_cuda_of(device), 0);

@@ -32,18 +32,6 @@ struct launch {
     unsigned char last[2 * GPU_MAX_RANKS]; /* of a list */
 };
 
-static enum tutti_status copy_own(struct gpu_backend *b, const struct tutti_backend_message *messages, size_t n,
-                                  void *stream)
-{
-    struct tutti_own own = {.at = {0}};
-    enum tutti_status status;
-    while ((status = tutti_own_next(messages, n, b->site.me, &own)) == TUTTI_OK) {
-        const struct tutti_backend_message *s = own.sent, *r = own.received;
-        if (s->buffer != r->buffer) TUTTI_TRY(b->gpu->ops->copy(b->gpu, r->buffer, s->buffer, s->bytes, stream));
-    }
-    return status == TUTTI_AGAIN ? TUTTI_OK : status;
-}
-
 /* ---- rounds ---- */
 
 /* False: there was nothing left. */
@@ -136,7 +124,7 @@ static enum tutti_status enqueue_all(struct gpu_backend *b, struct rest *rest, v
     struct round round;
     uint64_t capture;
     TUTTI_TRY(gpu_order_begin(b, stream, &capture));
-    TUTTI_TRY(copy_own(b, rest->messages, rest->n, stream));
+    TUTTI_TRY(tutti_own_messages(b->gpu, rest->messages, rest->n, b->site.me, stream));
     for (bool more = take_round(b, rest, &round); more;) {
         struct launch launch = {.seq = watch_log_round(gpu_log(b))};
         const bool along = b->messages && goes_along(&launch, &round); /* without that kernel a launch each */
