@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # manual.sh ROOT TUTTI: the manual pages name every public function, every option of the library and every option of
-# the command, and none that does not exist. docs/security.md names only tests that exist.
+# the command, and none that does not exist. docs/security.md names only tests that exist. docs/xpu.md lists what is not
+# proved of Intel GPUs as `tutti info` does, whose list is that of `tutti prove`.
 set -euo pipefail
 root=${1:?usage: manual.sh ROOT TUTTI} tutti=${2:?usage: manual.sh ROOT TUTTI}
 export LC_ALL=C
@@ -28,6 +29,10 @@ same "variable in one of tutti.7 and the list of options" \
     echo "manual: docs/options.md is not what 'tutti info --options' writes"
     n_failed=$((n_failed + 1))
 }
+
+same "point in one of docs/xpu.md and 'tutti info --verbose'" \
+    "$(sed -n '/^| point of `tutti prove xpu`/,/^$/s/^| `\([a-z_]*\)` | \(.*\) |$/\1: \2/p' "$root/docs/xpu.md")" \
+    "$("$tutti" info --verbose | sed -n '/^not_proved_of_xpu$/,/^$/s/^  \([a-z_]*\)  *\(.*\)/\1: \2/p')"
 
 # Each test that docs/security.md names is there: a function of a test, or a fuzz target.
 tests=$(find "$root/src" "$root/tests" "$root/tools" -name '*_test.c' -exec grep -hoE '^static void [a-z0-9_]+\(void \*\*state\)' {} + |

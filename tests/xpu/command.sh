@@ -21,6 +21,9 @@ expect 'all_to_all .* 0 +[0-9.]+ .* 0$' bench all_to_all -b 1K -e 1K --check --t
 expect 'device 0 +stand-in of an Intel GPU.*4 Xe cores, 16.0 GiB; reaches the memory of 1$' "$tutti" info
 TUTTI_STANDIN_XPU_PEERS=0 expect '"device_0":"stand-in.*reaches the memory of no other"' "$tutti" info --json
 TUTTI_STANDIN_XPU_DEVICES=0 expect "Level Zero's loader finds no driver for Intel GPUs" bench all_reduce
+# What is not proved of them: a line without one, a list with one.
+TUTTI_STANDIN_XPU_DEVICES=0 expect 'not proved +[0-9]+ points, which `tutti prove xpu` tries .* --verbose lists them' "$tutti" info
+expect '"not_proved_of_xpu":\{"driver":"the driver opens' "$tutti" info --json
 TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
     expect '"what":"device_0".*out of device memory' "$tutti" info --json
 # A board whose peers' memory is wrong is found out, and calls go through the host.

@@ -48,10 +48,12 @@ static int cluster_tell(bool json, const char *svg)
 
 int tutti_cmd_info(int argc, char **argv)
 {
-    bool config_only = false, options = false, json = false, job = false, cluster = false, met = true, speaks = true;
+    bool config_only = false, verbose = false, options = false, json = false, job = false, cluster = false, met = true,
+         speaks = true;
     const char *svg = NULL;
     const struct tutti_arg args[] = {
         {"config", 0, TUTTI_ARG_FLAG, &config_only, NULL, "only the options, with what each is for"},
+        {"verbose", 'v', TUTTI_ARG_FLAG, &verbose, NULL, "also what is not proved of Intel GPUs, point by point"},
         {"options", 0, TUTTI_ARG_FLAG, &options, NULL, "the list of options as docs/options.md has it"},
         {"job", 0, TUTTI_ARG_FLAG, &job, NULL,
          "also of the job that this is started in: all its ranks meet, rank 0 speaks"},
@@ -91,7 +93,7 @@ int tutti_cmd_info(int argc, char **argv)
     else
         snprintf(info->config_error, sizeof info->config_error, "%s", tutti_last_error()->text);
     if (!config_only) {
-        info_facts_gather(info);
+        info_facts_gather(info, verbose);
         if (job && info->config) met = info_job_gather(info, &speaks);
         info_probes_gather(info);
     }

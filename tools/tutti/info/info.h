@@ -38,10 +38,10 @@ void info_flag(struct info *info, const char *section, const char *name, const c
 void info_lack(struct info *info, const char *what, const char *effect, const char *remedy);
 
 /* ---- gathering ---- */
-void info_facts_gather(struct info *info);
-void info_host_gather(struct info *info); /* the processors, and what this process may use of them */
-void info_cuda_gather(struct info *info); /* NVIDIA's devices */
-void info_xpu_gather(struct info *info);  /* Intel's */
+void info_facts_gather(struct info *info, bool verbose);
+void info_host_gather(struct info *info);              /* the processors, and what this process may use of them */
+void info_cuda_gather(struct info *info);              /* NVIDIA's devices */
+void info_xpu_gather(struct info *info, bool verbose); /* Intel's; verbose: and what is not proved of them */
 void info_oneccl_gather(struct info *info);
 /* Meets the other ranks of the job that this process is started in, and tells what they make of one another; *speaks
  * becomes false on all ranks but one. False when they do not meet. */

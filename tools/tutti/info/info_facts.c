@@ -167,13 +167,13 @@ static void security_gather(struct info *info)
     security_hosts(info, secret, authenticated);
 }
 
-void info_facts_gather(struct info *info)
+void info_facts_gather(struct info *info, bool verbose)
 {
     version_gather(info);
     features_gather(info);
     info_host_gather(info);
     info_cuda_gather(info);
-    info_xpu_gather(info);
+    info_xpu_gather(info, verbose);
     info_oneccl_gather(info);
     memory_gather(info);
     security_gather(info);

@@ -6,6 +6,7 @@
 #include "info.h"
 
 #include "device/device.h"
+#include "tools/tutti/prove/prove_points.h"
 
 #define DEVICES_SHOWN 8
 
@@ -44,7 +45,19 @@ static void device_gather(struct info *info, int32_t ordinal)
                   "install a newer driver: intel-opencl-icd, libze-intel-gpu1");
 }
 
-void info_xpu_gather(struct info *info)
+/* Nobody has had an Intel GPU: the points of `tutti prove`, each by its name where there is one to try it on. */
+static void unproved_gather(struct info *info, bool all)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < prove_n_points; i++) n += prove_point_is_of(&prove_points[i], section);
+    info_text(info, section, "not_proved", NULL, "%u points, which `tutti prove xpu` tries on Intel GPUs%s", n,
+              all ? "" : "; --verbose lists them");
+    for (size_t i = 0; all && i < prove_n_points; i++)
+        if (prove_point_is_of(&prove_points[i], section))
+            info_text(info, "not_proved_of_xpu", prove_points[i].name, NULL, "%s", prove_points[i].what);
+}
+
+void info_xpu_gather(struct info *info, bool verbose)
 {
     const char *absence = tutti_device_xpu.absence(), *built_for = tutti_device_xpu.built_for();
     const int version = tutti_device_xpu.driver_version();
@@ -56,6 +69,7 @@ void info_xpu_gather(struct info *info)
     info_text(info, section, "kernels", NULL, "%s", *built_for ? built_for : "none");
     info_number(info, section, "devices", NULL, n);
     for (uint32_t i = 0; i < n && i < DEVICES_SHOWN; i++) device_gather(info, (int32_t)i);
+    unproved_gather(info, verbose || n > 0);
     if (absence)
         info_lack(info, "Level Zero", "calls take no memory of Intel GPUs",
                   "where there is one, Level Zero's loader (libze1) and Intel's driver (intel-opencl-icd or "

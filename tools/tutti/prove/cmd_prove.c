@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tutti prove KIND: the table of points, and what is said of each. */
+/* tutti prove KIND: tries one point after another, and what is said of each. */
 #include "prove.h"
 
 #include "base/base.h"
@@ -9,67 +9,6 @@
 #include <string.h>
 
 #define POINT_NS (120 * TUTTI_NS_PER_S)
-#define WORDS_MOST 24
-
-/* A point is a function, of one process or two ranks, or what `tutti bench` says to these words. */
-struct point {
-    const char *name, *what;
-    prove_function function;
-    bool has_ranks;
-    const char *way;               /* option gpu: host, or "" for the kind's own back end; NULL: no matter */
-    const char *bench[WORDS_MOST]; /* behind "bench ... --device KIND" */
-};
-
-#define CHECKED "--check", "--calls", "2", "--rounds", "2", "--warmup", "1"
-static const struct point points[] = {
-    {"driver", "the driver opens and tells its devices", prove_driver, false, NULL, {NULL}},
-    {"memory", "memory of the device, of the host, and what a pointer is", prove_memory, false, NULL, {NULL}},
-    {"order", "streams and events keep their order", prove_order, false, NULL, {NULL}},
-    {"words", "streams and the host wait for one another", prove_words, false, NULL, {NULL}},
-    {"kernels", "kernels reduce as CPUs do", prove_folds, false, NULL, {NULL}},
-    {"peers", "devices of one process reach one another", prove_peers, false, NULL, {NULL}},
-    {"host",
-     "collectives between two processes through the host",
-     NULL,
-     true,
-     "host",
-     {"all", "-b", "4", "-e", "64K", "-f", "16", CHECKED}},
-    {"sharing",
-     "collectives by tutti's own kernels, in memory of two processes",
-     NULL,
-     true,
-     "",
-     {"all_reduce,all_gather", "-b", "4", "-e", "64K", "-f", "16", CHECKED}},
-    {"kinds",
-     "all collectives by tutti's own kernels",
-     NULL,
-     true,
-     "",
-     {"all", "-b", "1", "-e", "300K", "-f", "67", CHECKED}},
-    {"types",
-     "all types and operations by tutti's own kernels",
-     NULL,
-     true,
-     "",
-     {"all_reduce", "--types", "all", "--ops", "all", "-b", "1000", "-e", "1000", CHECKED}},
-    {"large",
-     "64 MiB by tutti's own kernels",
-     NULL,
-     true,
-     "",
-     {"all_reduce,all_to_all", "-b", "64M", "-e", "64M", CHECKED}},
-    {"windows",
-     "collectives in windows, straight to where data is to be",
-     NULL,
-     true,
-     "",
-     {"all_gather,broadcast,all_reduce", "--mapped", "-b", "64K", "-e", "4M", "-f", "64", CHECKED}},
-    {"death", "who waits for a peer that dies is told within a second", prove_death, true, NULL, {NULL}},
-    {"absence", "who waits for a peer that does not come is told at the deadline", prove_absence, true, NULL, {NULL}},
-    {"latency", "time of a small call", NULL, true, "", {"all_reduce", "-b", "8", "-e", "8"}},
-    {"bandwidth", "time of a large call", NULL, true, "", {"all_reduce", "-b", "256M", "-e", "256M", "--place", "out"}},
-};
-
 struct request {
     const char *output, *point, *only;
 };
@@ -79,19 +18,12 @@ static const char *const verdicts[N_VERDICTS] = {[WORKS] = "works", [WRONG] = "w
 
 /* ---- a point, in a process of its own ---- */
 
-static const struct point *point_named(const char *name)
-{
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(points); i++)
-        if (strcmp(points[i].name, name) == 0) return &points[i];
-    return NULL;
-}
-
 /* Whoever has something to say prints it; another rank may have been killed meanwhile. */
 static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 {
     struct prove_finding found = {""};
     const char *absence = kind->absence();
-    const struct point *point = point_named(name);
+    const struct prove_point *point = prove_point_named(name);
     if (!point || !point->function) return TUTTI_EXIT_USAGE;
     if (absence) {
         printf("%s: %s\n", verdicts[NOT_HERE], absence);
@@ -106,15 +38,27 @@ static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 
 /* ---- what came of one ---- */
 
-/* The words of the command that tries it; env: of NAME=VALUE. */
-static void words_of(const struct point *point, const char *kind, const char **argv, const char **env, char *option)
+struct command {
+    const char *argv[2 * PROVE_WORDS];
+    const char *env[3]; /* of NAME=VALUE */
+    char way[40], method[40];
+};
+
+/* The words of the command that tries it. */
+static void command_fill(const struct prove_point *point, const char *kind, struct command *out)
 {
     static const char *const job[] = {"tutti", "run", "-n", "2", "--keep-going", "--", "/proc/self/exe"};
     static const char *const bench[] = {"tutti", "bench", "-n", "2", "--device"};
+    const char **argv = out->argv, **env = out->env;
     size_t n = 0;
+    *out = (struct command){.argv = {NULL}};
     if (point->way) {
-        snprintf(option, 40, "TUTTI_GPU=%s", point->way[0] ? point->way : kind);
-        env[0] = option;
+        snprintf(out->way, sizeof out->way, "TUTTI_GPU=%s", point->way[0] ? point->way : kind);
+        *env++ = out->way;
+    }
+    if (point->method) {
+        snprintf(out->method, sizeof out->method, "TUTTI_GPU_METHOD=%s", point->method);
+        *env++ = out->method;
     }
     if (!point->function) {
         for (size_t i = 0; i < TUTTI_ARRAY_LEN(bench); i++) argv[n++] = bench[i];
@@ -141,14 +85,14 @@ static bool verdict_read(const char *output, enum verdict *verdict, const char *
     return found;
 }
 
-static bool checks(const struct point *point)
+static bool checks(const struct prove_point *point)
 {
     for (size_t i = 0; point->bench[i]; i++)
         if (strcmp(point->bench[i], "--check") == 0) return true;
     return false;
 }
 
-static enum verdict judge(const struct point *point, const struct prove_child *child, char *text, size_t capacity)
+static enum verdict judge(const struct prove_point *point, const struct prove_child *child, char *text, size_t capacity)
 {
     enum verdict verdict = WRONG;
     const char *said = NULL;
@@ -171,15 +115,15 @@ static enum verdict judge(const struct point *point, const struct prove_child *c
 
 /* ---- all of them ---- */
 
-static enum verdict prove_one(const struct point *point, const char *kind, FILE *report)
+static enum verdict prove_one(const struct prove_point *point, const char *kind, FILE *report)
 {
-    const char *argv[2 * WORDS_MOST] = {NULL}, *env[2] = {NULL};
-    char option[40], text[1000];
+    char text[1000];
+    struct command command;
     struct prove_child child;
     enum verdict verdict = WRONG;
-    words_of(point, kind, argv, env, option);
+    command_fill(point, kind, &command);
     printf("  %-10s %s ... ", point->name, point->what), fflush(stdout);
-    if (prove_child_run(argv, env, POINT_NS, &child)) {
+    if (prove_child_run(command.argv, command.env, POINT_NS, &child)) {
         verdict = judge(point, &child, text, sizeof text);
     } else {
         child.output = NULL;
@@ -187,8 +131,8 @@ static enum verdict prove_one(const struct point *point, const char *kind, FILE 
     }
     printf("%s: %s\n", verdicts[verdict], text);
     fprintf(report, "## %s: %s\n%s: %s\n", point->name, point->what, verdicts[verdict], text);
-    if (env[0]) fprintf(report, "%s ", env[0]);
-    for (size_t i = 0; argv[i]; i++) fprintf(report, "%s ", argv[i]);
+    for (size_t i = 0; command.env[i]; i++) fprintf(report, "%s ", command.env[i]);
+    for (size_t i = 0; command.argv[i]; i++) fprintf(report, "%s ", command.argv[i]);
     fprintf(report, "\n%s\n", child.output ? child.output : "");
     free(child.output);
     return verdict;
@@ -219,9 +163,11 @@ static int prove_all(const struct tutti_device_ops *kind, const struct request *
         return TUTTI_EXIT_WRONG;
     }
     fprintf(report, "# tutti %s prove %s\n", TUTTI_VERSION_TEXT, kind->name);
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(points); i++)
-        if (!request->only || strcmp(request->only, points[i].name) == 0)
-            n[prove_one(&points[i], kind->name, report)]++;
+    for (size_t i = 0; i < prove_n_points; i++) {
+        const struct prove_point *point = &prove_points[i];
+        if (prove_point_is_of(point, kind->name) && (!request->only || strcmp(request->only, point->name) == 0))
+            n[prove_one(point, kind->name, report)]++;
+    }
     facts(report);
     fclose(report);
     printf("%u points work, %u are wrong, %u could not be tried; all that was said is in %s\n", n[WORKS], n[WRONG],
@@ -253,7 +199,8 @@ int tutti_cmd_prove(int argc, char **argv)
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: cuda or xpu");
     const struct tutti_device_ops *kind = tutti_device_named(argv[argc - 1]);
-    if (request.only && !point_named(request.only)) return tutti_args_fail(&spec, "'%s' is no point", request.only);
+    if (request.only && !prove_point_named(request.only))
+        return tutti_args_fail(&spec, "'%s' is no point", request.only);
     if (!kind || kind->on_host) return tutti_args_fail(&spec, "'%s' is no kind of devices: cuda, xpu", argv[argc - 1]);
     return request.point ? be_a_point(kind, request.point) : prove_all(kind, &request);
 }

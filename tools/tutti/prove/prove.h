@@ -4,20 +4,12 @@
 
 /* tutti prove: what stand-ins can not show of a kind of devices, tried on real ones by whoever has them. Each point is
  * a process, or a job of two ranks, of its own with a deadline, since a driver may crash or hang. Begin with
- * cmd_prove.c, the table of points; prove_device.c: points of one process; prove_calls.c: of ranks; prove_child.c:
- * processes. */
+ * prove_points.c, the table of points, and cmd_prove.c; prove_device.c: points of one process; prove_calls.c: of ranks;
+ * prove_child.c: processes. */
 
 #include "tools/tutti/cmd.h"
 
-#include "device/device.h"
-
-/* What a point found, for people: one line. */
-#define PROVE_TEXT 400
-struct prove_finding {
-    char text[PROVE_TEXT];
-};
-/* OK: it works. UNSUPPORTED: there is nothing here to try it on. Below zero else: wrong, as the record says. */
-typedef enum tutti_status (*prove_function)(const struct tutti_device_ops *kind, struct prove_finding *out);
+#include "prove_points.h"
 
 /* ---- prove_device.c ---- */
 enum tutti_status prove_driver(const struct tutti_device_ops *kind, struct prove_finding *out);
