@@ -193,6 +193,17 @@ StorePtr meet_at_master(const std::string &host, int port, int rank, int size, m
     return own;
 }
 
+/* A file goes with its last store, although other ranks may be opening it: so this process keeps one until it ends. */
+StorePtr file_store(const std::string &path, int rank, int size)
+{
+    static std::mutex lock;
+    static std::map<std::string, StorePtr> all;
+    std::lock_guard<std::mutex> guard(lock);
+    StorePtr &store = all[c10::str(path, " ", rank, "/", size)];
+    if (!store) store = c10::make_intrusive<c10d::FileStore>(path, size);
+    return store;
+}
+
 } // namespace
 
 StorePtr store_of_environment(int rank, int size, milliseconds timeout)
@@ -206,7 +217,7 @@ StorePtr store_of_environment(int rank, int size, milliseconds timeout)
 
     const std::string path = variable_of("TORCHCOMM_STORE_PATH"), host = variable_of("MASTER_ADDR");
     const int64_t port = number_of("MASTER_PORT", -1);
-    if (!path.empty()) return c10::make_intrusive<c10d::FileStore>(path, size);
+    if (!path.empty()) return file_store(path, rank, size);
     if (size == 1) return c10::make_intrusive<c10d::HashStore>();
     TORCH_CHECK(!host.empty() && port >= 0,
                 "tutti: new_comm: there is no store: pass `store`, or set MASTER_ADDR and MASTER_PORT, or "
