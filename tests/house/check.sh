@@ -50,6 +50,12 @@ compiled() { # pattern -> sources that the preset clang compiles
   done
 }
 
+# The kernels for NVIDIA GPUs, which ./dev test leaves out where there is none: compiled without warnings.
+cuda_step() {
+  needs nvcc
+  configure cuda -DTUTTI_CUDA_ARCHITECTURES=90 && cmake --build build-cuda -j "$jobs" --target tutti_command
+}
+
 # The kernels for Arm, run by an emulator; all else is at least compiled.
 arm_step() {
   needs aarch64-linux-gnu-gcc qemu-aarch64
@@ -161,6 +167,7 @@ check() {
   step "Python" python_step
   step "PyTorch backend, clang" shim_clang_step
   step "PyTorch backend, AddressSanitizer" shim_asan_step
+  step "CUDA kernels" cuda_step
   step "Arm kernels" arm_step
   step "fuzzing" fuzz_step 30
   if [ $long = 1 ]; then
