@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 
 struct cursor {
     uint8_t *at;

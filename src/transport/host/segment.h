@@ -35,7 +35,7 @@ void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps
 void *tutti_segment_control(struct tutti_segment *segment, uint64_t *bytes);
 
 /* The table of fixed bytes a rank (bootstrap): each member writes its card once, then reads any. */
-#define TUTTI_CARD_BYTES 576
+#define TUTTI_CARD_BYTES 640
 void *tutti_segment_card(struct tutti_segment *segment, uint32_t member);
 /* Counts this member as arrived; wait returns OK when all n are, TIMEOUT at the deadline (arrived[member] tells who).
  */
