@@ -64,15 +64,24 @@ bool tutti_machine_path(char *out, size_t capacity)
     return tutti_constants_path(named ? host->model : "cpu", (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), out, capacity);
 }
 
-/* The last cache: of the third level, or where there is none of the second. */
-static void cache_ask(struct tutti_machine *machine)
+/* Where it is in the range of the constant. */
+static void kib_set(struct tutti_machine *machine, float *constant, double bytes)
+{
+    const size_t at = (size_t)((char *)constant - (char *)machine);
+    size_t i = 0;
+    while (fields[i].offset != at) i++;
+    if (bytes / 1024 >= (double)fields[i].minimum && bytes / 1024 <= (double)fields[i].maximum)
+        *constant = (float)(bytes / 1024);
+}
+
+/* The last cache is of the third level, or where there is none of the second. */
+static void caches_ask(struct tutti_machine *machine)
 {
     const struct tutti_topo *host;
     const bool l3 = tutti_topo_host(&host) >= 0 && host->l3_bytes > 0;
-    const double kib = (l3 ? (double)host->l3_bytes : (double)sysconf(_SC_LEVEL2_CACHE_SIZE)) / 1024;
-    size_t i = 0;
-    while (strcmp(fields[i].name, "cache_kib") != 0) i++;
-    if (kib >= (double)fields[i].minimum && kib <= (double)fields[i].maximum) machine->cache_kib = (float)kib;
+    const double l2_bytes = (double)sysconf(_SC_LEVEL2_CACHE_SIZE);
+    kib_set(machine, &machine->own_kib, l2_bytes);
+    kib_set(machine, &machine->cache_kib, l3 ? (double)host->l3_bytes : l2_bytes);
 }
 
 enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)
@@ -80,7 +89,7 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
     const char *tuning = config->text[TUTTI_OPT_tuning];
     char path[PATH_MAX];
     *machine = tutti_machine_default;
-    cache_ask(machine);
+    caches_ask(machine);
     if (strcmp(tuning, "off") == 0) return TUTTI_OK;
     if (strcmp(tuning, "auto") != 0) return tutti_constants_read(&table, tuning, machine);
     if (!tutti_machine_path(path, sizeof path) || access(path, F_OK) != 0) return TUTTI_OK;

@@ -21,12 +21,14 @@
     X(far_gbs, 12, 0.01, 1e4, "the same from another socket or cache, where ranks are in several")                     \
     X(give_gbs, 20, 0.01, 1e4, "writing what a peer has read since it was written last")                               \
     X(copy_gbs, 50, 0.01, 1e4, "copying in the own cache")                                                             \
+    X(mid_gbs, 14, 0.01, 1e4, "copying what is in the last cache, not in the own")                                     \
     X(fold_gbs, 35, 0.01, 1e4, "adding float32 to float32 in the own cache")                                           \
     X(memory_gbs, 14, 0.01, 1e4, "copying from memory to memory, past the caches")                                     \
     X(memory_all_gbs, 60, 0.01, 1e6, "the same, all ranks")                                                            \
     X(attach_ns, 1200, 1, 1e7, "a cross-memory copy, apart from its bytes")                                            \
     X(attach_page_ns, 80, 0, 1e6, "each page of 4 KiB of it, where there are no huge ones")                            \
     X(attach_gbs, 30, 0.01, 1e4, "its bytes, in huge pages")                                                           \
+    X(own_kib, 1024, 16, 1e7, "the cache that a CPU has for itself, in KiB")                                           \
     X(cache_kib, 32768, 64, 1e8, "last cache of the ranks that share one, in KiB")
 
 /* What a message costs on the way between two ranks: its latency, what both ends have to do for it, and the rate of its
@@ -51,7 +53,7 @@ struct tutti_machine {
     TUTTI_MACHINE(TUTTI_MACHINE_FIELD)
 #undef TUTTI_MACHINE_FIELD
 };
-_Static_assert(sizeof(struct tutti_machine) <= 84, "it travels in cards");
+_Static_assert(sizeof(struct tutti_machine) <= 92, "it travels in cards");
 extern const struct tutti_machine tutti_machine_default;
 
 /* The rate that each of n ranks gets when all of them are busy. */

@@ -10,7 +10,7 @@
 #include "model/machine.h"
 #include "topo/topo.h"
 
-#define TUTTI_CARD_RECORD_BYTES 488
+#define TUTTI_CARD_RECORD_BYTES 496
 
 struct tutti_card_record {
     int32_t pid;
