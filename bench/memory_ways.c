@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What moving ordinary memory between processes of a host costs, each way alone, in the pattern of a collective: all
  * ranks at once get a block of their neighbour (as in all_gather), or all but rank 0 get one of rank 0 (as in
- * broadcast). Beside a memcpy of the same bytes. docs/memory_ways.md tells what was found.
+ * broadcast). Beside a memcpy of the same bytes. docs/performance.md tells what was found.
  *
  *     cc -std=gnu17 -O3 -march=native bench/memory_ways.c -o memory_ways && ./memory_ways [ranks [largest MiB]] */
 
@@ -74,7 +74,7 @@ static void meet(void)
 
 /* ---- memory: where it lies, and where its bytes are before they are read ---- */
 
-enum pages { SMALL, LARGE, FRESH }; /* 4 KiB; huge; 4 KiB, and the output's are touched for the first time */
+enum pages { SMALL, LARGE, FRESH };  /* 4 KiB; huge; 4 KiB, and the output's are touched for the first time */
 enum source { WARM, WRITTEN, COLD }; /* as the last round left it; written just now by its owner; in no cache */
 static const char *const page_names[] = {"4k", "huge", "fresh"};
 static const char *const source_names[] = {"warm", "written", "cold"};
@@ -116,8 +116,8 @@ static void attach(uint32_t peer, void *here, uint64_t there, size_t bytes, bool
     while (bytes > 0) {
         const struct iovec local = {here, bytes}, remote = {(void *)(uintptr_t)there, bytes};
         const pid_t pid = shared->rank[peer].pid;
-        const ssize_t n = write ? process_vm_writev(pid, &local, 1, &remote, 1, 0)
-                                : process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        const ssize_t n =
+            write ? process_vm_writev(pid, &local, 1, &remote, 1, 0) : process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (n <= 0) perror("cross-memory copy"), _exit(2);
         here = (char *)here + n, there += (uint64_t)n, bytes -= (size_t)n;
     }
@@ -183,10 +183,14 @@ static const struct way {
     size_t chunk;
     bool to_all_only, of_two;
 } ways[] = {
-    {"memcpy", by_memcpy, 0, false, false},          {"pull", by_pull, 0, false, false},
-    {"push", by_push, 0, false, false},              {"halves", by_halves, 0, true, true},
-    {"stage 16k", by_stage, 16 << 10, false, false}, {"stage 64k", by_stage, 64 << 10, false, false},
-    {"stage 256k", by_stage, 256 << 10, false, false}, {"stage 1m", by_stage, CHUNK_MOST, false, false},
+    {"memcpy", by_memcpy, 0, false, false},
+    {"pull", by_pull, 0, false, false},
+    {"push", by_push, 0, false, false},
+    {"halves", by_halves, 0, true, true},
+    {"stage 16k", by_stage, 16 << 10, false, false},
+    {"stage 64k", by_stage, 64 << 10, false, false},
+    {"stage 256k", by_stage, 256 << 10, false, false},
+    {"stage 1m", by_stage, CHUNK_MOST, false, false},
 };
 #define N_WAYS (sizeof ways / sizeof ways[0])
 

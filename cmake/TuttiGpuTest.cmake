@@ -5,7 +5,8 @@
 # slow; on devices tests run one by one and have four minutes each (LONG: TIMEOUT). The target gpu_tests builds them all,
 # without the stand-in, which takes longer than they do. With NCCL it runs once more by that back end (TUTTI_GPU), as
 # NAME.nccl and, by the stand-in of tests/standin/nccl on a machine of four devices, NAME.nccl.standin. SAMPLED programs
-# take a sample of their products on the stand-in (test_is_sampled), and all of them in NAME.standin_long (./dev check --long).
+# take a sample of their products on the stand-in (test_is_sampled), and all of them in NAME.standin_long (./dev check --long);
+# those of TUTTI_STANDIN_LONG, whose sample takes half a minute of a CPU there, run there in the latter alone.
 include(CheckLanguage)
 check_language(CXX)
 if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ AND NOT CMAKE_CROSSCOMPILING) # whose compiler for C++ is the host's
@@ -16,6 +17,8 @@ endif()
 
 add_custom_target(gpu_tests)
 set(TUTTI_GPU_TIMEOUT 240)
+set(TUTTI_STANDIN_LONG cuda.batches cuda.direct cuda.dynamic cuda.kernels cuda.large cuda.lists cuda.messages cuda.relay
+  cuda.replays cuda.share_comm cuda.sizes)
 
 function(tutti_gpu_test name)
   cmake_parse_arguments(GPU "NO_STANDIN;LONG;NCCL;SAMPLED" "TIMEOUT" "ARGS" ${ARGN})
@@ -41,6 +44,9 @@ function(tutti_gpu_test name)
       list(APPEND environment TUTTI_TEST_SAMPLE=1)
     endif()
     set_tests_properties(${name}.standin PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "${environment}")
+    if(name IN_LIST TUTTI_STANDIN_LONG)
+      set_tests_properties(${name}.standin PROPERTIES LABELS long)
+    endif()
   endif()
   if(GPU_NCCL)
     tutti_nccl_test(${name} ${target} ${limit} ${timeout})

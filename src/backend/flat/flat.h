@@ -305,6 +305,9 @@ enum tutti_status flat_options_check(const struct tutti_config *options); /* the
 /* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */
 const struct flat_method *flat_choose(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                       double *cost_ns);
+/* `plain`, or what the posts allow instead of it: the method that is asked for, else the cheapest. */
+const struct flat_method *flat_choose_by_facts(const struct flat_instance *inst, const struct tutti_backend_call *call,
+                                               const struct flat_method *plain, uint64_t facts);
 /* Four classes an octave; the least size of a class. */
 static inline uint32_t flat_size_class(size_t bytes)
 {
@@ -352,8 +355,8 @@ void flat_attach_open(struct flat_instance *inst); /* the own memory is there */
 /* Tries the peer, whose memory is mapped here and at `memory` over there; then tells the others. */
 void flat_attach_try(struct flat_instance *inst, uint32_t peer, uint64_t memory);
 void flat_attach_tell(struct flat_instance *inst);
-/* FLAT_ATTACHABLE if others may copy from and to what they would touch of this rank's buffers; mapped: what else is
- * known of them. */
+/* FLAT_ATTACHABLE if others can copy from and to what they would touch of this rank's buffers, FLAT_HUGE if that lies
+ * in huge pages; mapped: what else is known of them. */
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
 #define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
 /* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then

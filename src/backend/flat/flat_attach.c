@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cross-memory copies: the kernel copies straight between private buffers of two processes. They may be forbidden
  * (Yama, seccomp, namespaces), so each rank tries them with each other when an instance is made and writes its verdict
- * into its area; the ways that use them are taken when all ranks may. A copy pins the pages that it touches over there,
- * which is dear unless they are huge. */
+ * into its area; the ways that use them are taken when all ranks may, and they cost less than others: a copy pins the
+ * pages that it touches over there, one by one unless they are huge. */
 #include "backend/flat/flat.h"
 
 #include <errno.h>
 #include <sys/uio.h>
 
-#define LEAST_BYTES ((size_t)32 << 10) /* of a buffer: below, copies through staging never lose */
+#define LEAST_BYTES ((size_t)4 << 10) /* of a block: below, copies through staging never lose */
 
 /* ---- whether they are allowed ---- */
 
@@ -72,31 +72,29 @@ static bool is_used(const struct flat_instance *inst, enum tutti_kind kind)
     return false;
 }
 
-/* Others read what a rank sends; they write to its output where all get the same. */
+/* What others touch of a rank's buffers. */
+static const struct {
+    bool send, recv;
+} touched[TUTTI_N_KINDS] = {
+    [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE] = {true, true},          [TUTTI_BROADCAST] = {true, true},
+    [TUTTI_ALL_GATHER] = {true, false}, [TUTTI_GATHER] = {false, true},         [TUTTI_SCATTER] = {true, false},
+    [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_REDUCE_SCATTER] = {true, false},
+};
+
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 {
     struct flat_instance *inst = op->inst;
     enum tutti_kind kind = op->call.info.kind;
-    const struct tutti_kind_info *info = tutti_kind_info(kind);
-    bool same = info->send.blocks == TUTTI_ONE_BLOCK && info->recv.blocks == TUTTI_ONE_BLOCK;
-    if (!is_used(inst, kind)) return 0;
-    size_t send = flat_send_bytes(op), recv = same ? flat_recv_bytes(op) : 0;
-    bool named = flat_is_named(inst, &op->call, "attach");
-
-    if ((send > 0 && (mapped & FLAT_SEND_MAPPED)) || (recv > 0 && (mapped & FLAT_RECV_MAPPED))) return 0;
-    if (send + recv == 0 || (!named && send + recv < LEAST_BYTES) || !all_may(inst)) return 0;
-    if (named) return FLAT_ATTACHABLE;
-    return flat_pages_huge(inst, op->send, send) && flat_pages_huge(inst, op->recv, recv) ? FLAT_ATTACHABLE : 0;
+    if (!is_used(inst, kind) || (op->bytes < LEAST_BYTES && !flat_is_named(inst, &op->call, "attach"))) return 0;
+    if (!all_may(inst)) return 0;
+    bool send = touched[kind].send && !(mapped & FLAT_SEND_MAPPED);
+    bool recv = touched[kind].recv && !(mapped & FLAT_RECV_MAPPED);
+    bool huge = flat_pages_huge(inst, op->send, send ? flat_send_bytes(op) : 0) &&
+                flat_pages_huge(inst, op->recv, recv ? flat_recv_bytes(op) : 0);
+    return huge ? FLAT_ATTACHABLE | FLAT_HUGE : FLAT_ATTACHABLE;
 }
 
 /* ---- copies ---- */
-
-/* Where the peer's buffer is over there. */
-static uint64_t address_of(const struct flat_op *op, uint32_t peer, bool send)
-{
-    const struct flat_post *post = flat_post_of(op, peer);
-    return atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
-}
 
 static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t there, size_t bytes,
                                    bool write)
@@ -116,12 +114,32 @@ static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned c
     return TUTTI_RUN_DONE;
 }
 
+/* A buffer that is mapped is not copied by the kernel: the post has an offset in place of an address. */
+static enum tutti_advance copy_mapped(const struct flat_op *op, uint32_t peer, unsigned char *here, size_t at,
+                                      size_t bytes, bool write)
+{
+    unsigned char *there = flat_peer_part(op, peer, !write, at, bytes);
+    if (!there) return flat_lost();
+    memcpy(write ? there : here, write ? here : there, bytes);
+    return TUTTI_RUN_DONE;
+}
+
+static enum tutti_advance copy_part(struct flat_op *op, uint32_t peer, unsigned char *here, size_t at, size_t bytes,
+                                    bool write)
+{
+    const struct flat_post *post = flat_post_of(op, peer);
+    uint64_t facts = atomic_load_explicit(&post->facts, memory_order_relaxed);
+    uint64_t address = atomic_load_explicit(write ? &post->recv : &post->send, memory_order_relaxed);
+    if (facts & (write ? FLAT_RECV_MAPPED : FLAT_SEND_MAPPED)) return copy_mapped(op, peer, here, at, bytes, write);
+    return copy_all(op, peer, here, address + at, bytes, write);
+}
+
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes)
 {
-    return copy_all(op, peer, here, address_of(op, peer, true) + at, bytes, false);
+    return copy_part(op, peer, here, at, bytes, false);
 }
 
 enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes)
 {
-    return copy_all(op, peer, (unsigned char *)(uintptr_t)here, address_of(op, peer, false) + at, bytes, true);
+    return copy_part(op, peer, (unsigned char *)(uintptr_t)here, at, bytes, true);
 }

@@ -143,7 +143,7 @@ double flat_cost_line(const struct flat_instance *inst, const struct tutti_backe
 
 struct bytes {
     double in, fold, out; /* of the busiest rank */
-    double far;           /* time of a byte from memory or to it; 0: all stays in the cache */
+    double far;           /* time of a byte from outside the own cache or to there; 0: all stays in it */
 };
 
 static double blocks_bytes(const struct blocks *blocks, double block, double n)
@@ -161,8 +161,9 @@ static struct bytes bytes_of(const struct flat_instance *inst, const struct tutt
         .fold = blocks_bytes(&flows[kind].fold, block, n),
         .out = blocks_bytes(&flows[kind].out, block, n),
     };
-    double touched = n * (bytes.in + bytes.out);
-    if (touched > (double)m->cache_kib * 1024) bytes.far = 0.5 / tutti_machine_memory(m, n);
+    double touched = bytes.in + bytes.out;
+    if (touched > (double)m->own_kib * 1024) bytes.far = 0.5 / (double)m->mid_gbs;
+    if (n * touched > (double)m->cache_kib * 1024) bytes.far = 0.5 / tutti_machine_memory(m, n);
     return bytes;
 }
 
@@ -178,11 +179,11 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
 {
     const struct tutti_machine *m = &inst->machine;
     const struct bytes bytes = bytes_of(inst, call);
-    double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs;
+    double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs, give = m->give_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
     double ns = CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
-    ns += bytes.in / copy + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
+    ns += bytes.in / give + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
     return ns + (bytes.in + bytes.out) * bytes.far;
 }
 
@@ -197,19 +198,33 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + (far > near ? far : near);
 }
 
-/* What the kernel copies from other ranks' inputs and to their outputs, as shares of a rank's. */
+/* ---- cross-memory copies ---- */
+
+/* What the kernel copies for the busiest rank, in blocks: at all events, for each of the others, and, where each rank
+ * has a share of the block, in shares. */
 static const struct {
-    double in, out;
+    double once, each, share, shares;
 } carried[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {1, 1}, [TUTTI_REDUCE_SCATTER] = {1, 0}, [TUTTI_ALL_GATHER] = {0, 1},
-    [TUTTI_ALL_TO_ALL] = {0, 1}, [TUTTI_BROADCAST] = {0, 1},
+    [TUTTI_ALL_REDUCE] = {0, 0, 0, 2}, [TUTTI_REDUCE] = {0, 0, 1, 1},         [TUTTI_BROADCAST] = {1, 0, 0, 0},
+    [TUTTI_ALL_GATHER] = {0, 1, 0, 0}, [TUTTI_GATHER] = {1, 0, 0, 0},         [TUTTI_SCATTER] = {1, 0, 0, 0},
+    [TUTTI_ALL_TO_ALL] = {0, 1, 0, 0}, [TUTTI_REDUCE_SCATTER] = {0, 1, 0, 0},
 };
 
-/* Bytes from or to each of the others, by calls of a window each. */
-static double carried_ns(const struct flat_instance *inst, double bytes, double others)
+static double carried_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    enum tutti_kind kind = call->info.kind;
+    double n = inst->n, block = block_bytes(inst, call), others = n - 1;
+    if (kind == TUTTI_BROADCAST && inst->n == 2) return block / 2;
+    return block * (carried[kind].once + carried[kind].each * others +
+                    (carried[kind].share + carried[kind].shares * others) / n);
+}
+
+/* Bytes from or to so many of the others, by calls of a window each. */
+static double carried_ns(const struct flat_instance *inst, double bytes, double peers)
 {
     double gbs = tutti_machine_share(inst->machine.attach_gbs, inst->machine.pull_all_gbs, inst->n);
-    return others * (bytes / gbs + whole(bytes / (double)FLAT_WINDOW_BYTES) * (double)inst->machine.attach_ns);
+    double calls = peers * whole(bytes / peers / (double)FLAT_WINDOW_BYTES);
+    return bytes / gbs + calls * (double)inst->machine.attach_ns;
 }
 
 static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
@@ -224,23 +239,31 @@ double flat_cost_attach(const struct flat_instance *inst, const struct tutti_bac
 {
     const struct bytes bytes = bytes_of(inst, call);
     enum tutti_kind kind = call->info.kind;
-    bool one = kind == TUTTI_BROADCAST, folds = flows[kind].fold.once + flows[kind].fold.each > 0;
-    double others = one ? 1 : inst->n - 1.0, of = one ? inst->n == 2 ? 2 : 1 : inst->n;
-    double own = one || folds ? 0 : bytes.out / inst->n;
-    double ns = carried_ns(inst, carried[kind].in * bytes.in / of, others) +
-                carried_ns(inst, carried[kind].out * bytes.out / of, others);
-    ns += bytes.fold / (double)inst->machine.fold_gbs + own / (double)inst->machine.copy_gbs;
-    return ways_ns(inst, call) + ns + (bytes.in + bytes.out + carried[kind].out * bytes.out / of * others) * bytes.far;
+    bool folds = flows[kind].fold.once + flows[kind].fold.each > 0, all = carried[kind].each > 0;
+    double peers = all || folds ? inst->n - 1.0 : 1, moved = carried_bytes(inst, call);
+    double own = all && !folds ? bytes.out / inst->n : 0;
+    double ns = carried_ns(inst, moved, peers) + own / (double)inst->machine.copy_gbs;
+    if (folds) ns += bytes.fold / (double)inst->machine.fold_gbs;
+    return ways_ns(inst, call) + ns + 2 * (moved + own) * bytes.far;
 }
 
 /* As staging, but no rank copies out. */
 double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct bytes bytes = bytes_of(inst, call);
-    double ns = bytes.in / (double)inst->machine.copy_gbs +
+    double ns = bytes.in / (double)inst->machine.give_gbs +
                 spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
-                carried_ns(inst, bytes.out / inst->n, inst->n - 1.0);
+                carried_ns(inst, bytes.out / inst->n * (inst->n - 1.0), inst->n - 1.0);
     return ways_ns(inst, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
+}
+
+double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
+                    const struct tutti_backend_call *call, uint64_t facts)
+{
+    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call);
+    if (!(method->needs & FLAT_ATTACHABLE) || (facts & FLAT_HUGE)) return ns;
+    if (method->cost_ns == flat_cost_attach_staged) moved /= 2; /* results alone */
+    return ns + moved / 4096 * (double)inst->machine.attach_page_ns;
 }
 
 /* ---- scans ---- */

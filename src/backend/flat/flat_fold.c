@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions without staging of inputs. Where buffers are mapped each rank folds its share of all inputs where they
  * lie, in the first cache, and stores what came out to all outputs that want it: pushing beats pulling. Where they are
- * private, but in huge pages, few ranks read what they fold with cross-memory copies, and write results so. Such a copy
+ * private, few ranks read what they fold with cross-memory copies, and write results so. Such a copy
  * costs as much as some KiB, however, so many ranks stage, in rounds, what others fold, and only write results so. In
  * place is no different: of other ranks' buffers a rank touches but its share, which nobody else does. */
 #include "backend/flat/flat_ways.h"
@@ -151,6 +151,17 @@ static bool is_large(const struct flat_op *op)
     return op->bytes >= TUTTI_PAST_CACHE_BYTES / (op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->inst->n : 1);
 }
 
+/* Whether the result of this rank's share belongs to itself, too, and whether to a peer. */
+static bool keeps(const struct flat_op *op)
+{
+    return op->call.info.kind != TUTTI_REDUCE || flat_is_root(op);
+}
+static bool owes(const struct flat_op *op, uint32_t peer)
+{
+    enum tutti_kind kind = op->call.info.kind;
+    return kind == TUTTI_ALL_REDUCE || (kind == TUTTI_REDUCE && peer == flat_root(op));
+}
+
 static unsigned char *own_output(const struct flat_op *op)
 {
     size_t at;
@@ -158,21 +169,23 @@ static unsigned char *own_output(const struct flat_op *op)
     return op->recv + (op->call.info.kind == TUTTI_REDUCE_SCATTER ? 0 : at) + op->offset;
 }
 
-/* What is written to others: a result that goes past the caches is kept in them here. */
+/* What is written to others: a result that goes past the caches, or to others alone, is kept in them here. */
 static unsigned char *sum_of(const struct flat_op *op)
 {
-    return is_large(op) ? copy_of(op, flat_after(op->inst, 1)) : own_output(op);
+    return is_large(op) || !keeps(op) ? copy_of(op, flat_after(op->inst, 1)) : own_output(op);
 }
 
 static void fold_window(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    unsigned char *dst[] = {sum_of(op), own_output(op)};
-    uint32_t first = op->call.info.kind == TUTTI_REDUCE_SCATTER || !is_large(op);
+    unsigned char *dst[] = {sum_of(op), keeps(op) ? own_output(op) : NULL};
+    bool gives = op->call.info.kind != TUTTI_REDUCE_SCATTER && (op->call.info.kind != TUTTI_REDUCE || !keeps(op));
+    uint32_t first = gives && dst[0] != dst[1] ? 0 : 1, n = (keeps(op) ? 2 : 1) - first;
     size_t at, bytes = window_of(op, &at);
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = r == inst->me ? op->send + at : copy_of(op, r);
-    flat_fold_all(op, &(struct flat_folding){dst + first, 2 - first, is_large(op), sources, inst->n, 0}, bytes);
+    bool past = keeps(op) && is_large(op);
+    flat_fold_all(op, &(struct flat_folding){dst + first, n, past, sources, inst->n, 0}, bytes);
 }
 
 static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)
@@ -189,8 +202,8 @@ enum tutti_advance flat_fold_read(struct flat_op *op)
     for (op->offset = 0; op->offset < bytes; op->offset += op->piece) {
         for (op->peer = 1; op->peer < inst->n; op->peer++) FLAT_STEP(read_from(op, flat_after(inst, op->peer)));
         fold_window(op);
-        for (op->peer = 1; op->call.info.kind == TUTTI_ALL_REDUCE && op->peer < inst->n; op->peer++)
-            FLAT_STEP(write_to(op, flat_after(inst, op->peer)));
+        for (op->peer = 1; op->peer < inst->n; op->peer++)
+            if (owes(op, flat_after(inst, op->peer))) FLAT_STEP(write_to(op, flat_after(inst, op->peer)));
         FLAT_PAUSE();
     }
     flat_fence();
@@ -293,11 +306,12 @@ bool flat_fold_mapped_fit(const struct flat_instance *inst, const struct tutti_b
 
 bool flat_fold_read_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    bool few = call->info.kind == TUTTI_REDUCE_SCATTER || inst->n <= READERS_MOST;
+    bool few = call->info.kind != TUTTI_ALL_REDUCE || inst->n <= READERS_MOST;
     return inst->chunk > 0 && !inst->addresses && !call->bind.scale && few;
 }
 
 bool flat_fold_staged_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    return inst->chunk > 0 && !inst->addresses && !flat_fold_read_fit(inst, call);
+    return inst->chunk > 0 && !inst->addresses && call->info.kind == TUTTI_ALL_REDUCE &&
+           !flat_fold_read_fit(inst, call);
 }

@@ -37,7 +37,8 @@ struct flat_post {
 enum flat_fact {
     FLAT_SEND_MAPPED = 1, /* peers can reach the buffer that this rank reads from; also: it has none */
     FLAT_RECV_MAPPED = 2, /* the same of the buffer that it writes to */
-    FLAT_ATTACHABLE = 4,  /* private, but in huge pages: cross-memory copies pay */
+    FLAT_ATTACHABLE = 4,  /* what others touch of them is mapped, or in reach of cross-memory copies, */
+    FLAT_HUGE = 32,       /* and that in huge pages */
     FLAT_APART = 8,       /* send and recv are two buffers, */
     FLAT_SAME = 16,       /* or one */
     FLAT_NUMBER_SHIFT = 8
@@ -99,6 +100,13 @@ struct flat_pages {
     bool huge;
 };
 
+/* The last choice by facts of a kind. */
+struct flat_choice {
+    const struct flat_method *plain, *method;
+    size_t bytes;
+    uint64_t facts;
+};
+
 struct flat_instance {
     struct tutti_backend base; /* first */
     struct tutti_backend_host *host;
@@ -131,6 +139,8 @@ struct flat_instance {
     const struct flat_method *plain[TUTTI_N_KINDS][FLAT_SIZE_CLASSES];
     const struct flat_method *others[TUTTI_N_KINDS][FLAT_OTHERS + 1]; /* those that need something, then NULL */
 
+    struct flat_choice chosen[TUTTI_N_KINDS];
+
     uint64_t number;      /* operations begun */
     uint64_t history;     /* of those in which somebody waits for nobody, and may have been mistaken: see flat_word */
     uint64_t synced;      /* all ranks have completed the operations up to this one */
@@ -148,7 +158,7 @@ struct flat_method {
     const char *name; /* "line", "stage", "mapped", "attach", "alone" */
     enum tutti_kind kind;
     /* What the posts of `who` must say, enum flat_fact, for this method: 0 for one that needs nothing. A method that
-     * needs something is taken instead of the chosen one when all of them say so. */
+     * needs something is taken instead of the chosen one when all of them say so and it costs less. */
     uint32_t needs;
     /* Who is asked, by the methods that need nothing: FLAT_NOBODY if it never goes on in another way. */
     enum flat_who who;

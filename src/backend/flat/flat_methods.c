@@ -76,6 +76,8 @@ const struct flat_method flat_methods[] = {
      flat_fold_read_start, NULL},
     {"attach", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_staged_fit, flat_cost_attach_staged,
      flat_fold_staged, flat_fold_staged_start, NULL},
+    {"attach", TUTTI_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_read_fit, flat_cost_attach, flat_fold_read,
+     flat_fold_read_start, NULL},
     {"attach", TUTTI_REDUCE_SCATTER, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_read_fit, flat_cost_attach, flat_fold_read,
      flat_fold_read_start, NULL},
     {"attach", TUTTI_ALL_GATHER, FLAT_ATTACHABLE, FLAT_NOBODY, flat_attach_fit, flat_cost_attach, flat_move, NULL,
@@ -83,6 +85,8 @@ const struct flat_method flat_methods[] = {
     {"attach", TUTTI_ALL_TO_ALL, FLAT_ATTACHABLE | FLAT_APART, FLAT_NOBODY, flat_attach_fit, flat_cost_attach,
      flat_move, NULL, NULL},
     {"attach", TUTTI_BROADCAST, FLAT_ATTACHABLE, FLAT_NOBODY, flat_attach_fit, flat_cost_attach, flat_move, NULL, NULL},
+    {"attach", TUTTI_GATHER, FLAT_ATTACHABLE, FLAT_NOBODY, flat_attach_fit, flat_cost_attach, flat_move, NULL, NULL},
+    {"attach", TUTTI_SCATTER, FLAT_ATTACHABLE, FLAT_NOBODY, flat_attach_fit, flat_cost_attach, flat_move, NULL, NULL},
 };
 const size_t flat_n_methods = TUTTI_ARRAY_LEN(flat_methods);
 
@@ -139,6 +143,22 @@ const struct flat_method *flat_choose(const struct flat_instance *inst, const st
     return best;
 }
 
+const struct flat_method *flat_choose_by_facts(const struct flat_instance *inst, const struct tutti_backend_call *call,
+                                               const struct flat_method *plain, uint64_t facts)
+{
+    const char *wanted = flat_wanted(inst, call);
+    const struct flat_method *best = plain;
+    double least = -1;
+    for (const struct flat_method *const *m = inst->others[call->info.kind]; *m; m++) {
+        if (((*m)->needs & ~facts) != 0 || !(*m)->fits(inst, call)) continue;
+        if (wanted[0] && strcmp((*m)->name, wanted) == 0) return *m;
+        if (least < 0) least = flat_cost_of(inst, plain, call, facts);
+        double ns = flat_cost_of(inst, *m, call, facts);
+        if (ns < least) best = *m, least = ns;
+    }
+    return best;
+}
+
 /* What own posts would say of this call's buffers, as if all ranks' were alike. */
 static uint64_t facts_of(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
@@ -148,7 +168,8 @@ static uint64_t facts_of(const struct flat_instance *inst, const struct tutti_ba
                                .recv = call->bind.output,
                                .bytes = call->bind.count * tutti_dtype_bytes(call->info.dtype)};
     _Atomic uint64_t send, recv;
-    return flat_facts(&op, &send, &recv);
+    uint64_t facts = flat_facts(&op, &send, &recv);
+    return facts | flat_attach_fact(&op, facts);
 }
 
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,
@@ -157,16 +178,14 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
     const struct flat_instance *inst = (const struct flat_instance *)(const void *)backend;
     const struct flat_method *chosen = flat_choose(inst, call, NULL);
     if (!chosen) return 0; /* what needs something is taken instead of one that needs nothing */
-    uint64_t facts = chosen->who != FLAT_NOBODY ? facts_of(inst, call) : 0;
+    uint64_t facts = facts_of(inst, call);
     size_t n = 0;
 
+    if (chosen->who != FLAT_NOBODY) chosen = flat_choose_by_facts(inst, call, chosen, facts);
     for (size_t i = 0; i < flat_n_methods && n < capacity; i++) {
         const struct flat_method *m = &flat_methods[i];
         if (m->kind != call->info.kind || (m->needs & ~facts) || !m->fits(inst, call)) continue;
-        bool instead = m->needs && !chosen->needs; /* the first one that the posts allow */
-        if (m->needs & FLAT_ATTACHABLE) instead = instead && m->cost_ns(inst, call) < chosen->cost_ns(inst, call);
-        if (instead) chosen = m;
-        out[n++] = (struct tutti_backend_candidate){m->name, m->cost_ns(inst, call), false, 0};
+        out[n++] = (struct tutti_backend_candidate){m->name, flat_cost_of(inst, m, call, facts), false, 0};
     }
     for (size_t i = 0; i < n; i++) out[i].chosen = strcmp(out[i].method, chosen->name) == 0;
     return n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Blocks that are only moved, without staging: straight from the buffer of one rank to that of another. Where a peer's
- * buffer is mapped this rank copies; where it is private, but in huge pages, the kernel does (`attach`). Every way is a
+ * buffer is mapped this rank copies; where it is private the kernel does (`attach`). Every way is a
  * list of parts for each rank: whether it pulls them or pushes them, and from where to where. At the end all meet, or
  * the root waits for all, for nobody may leave while others read or write its buffers. */
 #include "backend/flat/flat_ways.h"
@@ -308,5 +308,5 @@ bool flat_push_fit(const struct flat_instance *inst, const struct tutti_backend_
 /* Nobody knows where the blocks of v forms lie with others, unless they send but one. */
 bool flat_attach_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    return inst->n > 1 && !inst->addresses && !(call->bind.v && call->info.kind == TUTTI_ALL_TO_ALL);
+    return !inst->addresses && flat_move_fit(inst, call) && !(call->bind.v && call->info.kind == TUTTI_ALL_TO_ALL);
 }

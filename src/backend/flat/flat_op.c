@@ -31,22 +31,11 @@ static struct flat_area *own_area(const struct flat_instance *inst)
 
 /* ---- the prologue ---- */
 
-/* Whether cross-memory copies are taken where all ranks' posts allow them, instead of op->method. */
-static bool attach_pays(const struct flat_op *op)
-{
-    const struct flat_instance *inst = op->inst;
-    if (flat_is_named(inst, &op->call, "attach")) return true;
-    for (const struct flat_method *const *m = inst->others[op->call.info.kind]; *m; m++)
-        if (((*m)->needs & FLAT_ATTACHABLE) && (*m)->fits(inst, &op->call))
-            return (*m)->cost_ns(inst, &op->call) < op->method->cost_ns(inst, &op->call);
-    return false;
-}
-
-static uint64_t own_facts(struct flat_op *op)
+static uint64_t own_facts(const struct flat_op *op)
 {
     struct flat_post *post = flat_post_of(op, op->inst->me);
     uint64_t facts = flat_facts(op, &post->send, &post->recv);
-    return (facts & FLAT_ATTACHABLE) && !attach_pays(op) ? facts & ~(uint64_t)FLAT_ATTACHABLE : facts;
+    return facts | flat_attach_fact(op, facts);
 }
 
 /* The number in a post. For all_to_all: the rounds of its longest block; for a v form with a root: the root's rounds,
@@ -85,22 +74,22 @@ static bool compares(const struct flat_op *op)
     return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
 }
 
-/* What the posts allow instead of the chosen method: the one that is asked for, else the first. */
-static const struct flat_method *by_facts(const struct flat_op *op)
+/* The method that the facts allow. Programs repeat their calls, so the last choice is kept. */
+static const struct flat_method *by_facts(struct flat_op *op)
 {
-    const char *wanted = flat_wanted(op->inst, &op->call);
-    const struct flat_method *first = NULL;
+    const struct tutti_bind *bind = &op->call.bind;
+    struct flat_choice *known = &op->inst->chosen[op->call.info.kind];
+    bool plain = !bind->v && !bind->scale && !bind->user && !op->call.method;
     if (op->forced || op->facts == 0) return op->method;
-    for (const struct flat_method *const *m = op->inst->others[op->call.info.kind]; *m; m++) {
-        if (((*m)->needs & ~op->facts) != 0 || !(*m)->fits(op->inst, &op->call)) continue;
-        if (!wanted[0] || strcmp((*m)->name, wanted) == 0) return *m;
-        if (!first) first = *m;
-    }
-    return first ? first : op->method;
+    if (!plain) return flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
+    if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts)
+        *known = (struct flat_choice){op->method, flat_choose_by_facts(op->inst, &op->call, op->method, op->facts),
+                                      op->bytes, op->facts};
+    return known->method;
 }
 
 /* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */
-static bool may_stage_first(const struct flat_op *op)
+static bool may_stage_first(struct flat_op *op)
 {
     bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
     return op->method->first && knows && by_facts(op) == op->method;

@@ -16,7 +16,7 @@ uint64_t flat_facts(const struct flat_op *op, _Atomic uint64_t *send, _Atomic ui
 {
     uint64_t mapped = locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, send) |
                       locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, recv);
-    return mapped | flat_attach_fact(op, mapped) | (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+    return mapped | (op->send == op->recv ? FLAT_SAME : FLAT_APART);
 }
 
 void flat_post_write(struct flat_op *op, uint64_t facts)

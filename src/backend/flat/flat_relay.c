@@ -136,7 +136,7 @@ void flat_relay_start(struct flat_op *op)
     }
     flat_cut(op, v ? SIZE_MAX : op->bytes, op->inst->n - 1);
     if (v) op->n_rounds = root ? flat_rounds_of(op, op->bytes) : 0;
-    if (v && root && (op->facts & FLAT_SEND_MAPPED)) flat_blocks_tell(op);
+    if (v && root && (op->facts & (FLAT_SEND_MAPPED | FLAT_ATTACHABLE))) flat_blocks_tell(op);
 }
 
 void flat_relay_first(struct flat_op *op)

@@ -236,7 +236,7 @@ static void cut_gathered(struct flat_op *op)
     bool root = flat_is_root(op), v = op->call.bind.v;
     flat_cut(op, v ? SIZE_MAX : op->bytes, 1);
     if (v) op->n_rounds = root ? flat_rounds_of(op, op->bytes) : 0;
-    if (v && root && (op->facts & FLAT_RECV_MAPPED)) flat_blocks_tell(op);
+    if (v && root && (op->facts & (FLAT_RECV_MAPPED | FLAT_ATTACHABLE))) flat_blocks_tell(op);
     if (op->bytes < MAPPED_LEAST || op->forced) op->facts &= ~(uint64_t)FLAT_SEND_MAPPED;
 }
 

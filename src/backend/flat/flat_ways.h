@@ -24,7 +24,7 @@ FLAT_WAY(flat_relay)  /* staging: broadcast, scatter; scans as a chain */
 FLAT_WAY(flat_move)   /* straight between buffers: the kinds that move blocks; mapped ones or attached ones */
 FLAT_WAY(flat_move_broadcast)
 FLAT_WAY(flat_push)        /* all_gather to mapped outputs: flat_move with another fit */
-FLAT_WAY(flat_attach)      /* the same with cross-memory copies */
+FLAT_WAY(flat_attach)      /* flat_move with cross-memory copies */
 FLAT_WAY(flat_swap)        /* all_to_all in place */
 FLAT_WAY(flat_fold_mapped) /* reductions straight from and to mapped buffers */
 FLAT_WAY(flat_fold_read)   /* cross-memory copies: few ranks read what they fold, */
@@ -40,5 +40,8 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
 double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call);
+/* Of a method, where the posts say `facts`. */
+double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
+                    const struct tutti_backend_call *call, uint64_t facts);
 
 #endif
