@@ -56,6 +56,12 @@ static double turns_ns(const struct flat_instance *inst, double ways)
     return inst->crowded ? (ways + 1) * a_cpu * (double)inst->machine.yield_ns : 0;
 }
 
+/* Where ranks share CPUs the bytes of one wait for those of another. */
+static double share_of_cpu(const struct flat_instance *inst)
+{
+    return inst->n_cpus && inst->n > inst->n_cpus ? (double)inst->n / inst->n_cpus : 1;
+}
+
 /* ---- lines ---- */
 
 /* What the busiest rank writes and reads, and how many hand-overs follow one another. */
@@ -183,8 +189,9 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
     double ns = CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
-    ns += bytes.in / give + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
-    return ns + (bytes.in + bytes.out) * bytes.far;
+    double moved =
+        bytes.in / give + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
+    return ns + share_of_cpu(inst) * (moved + (bytes.in + bytes.out) * bytes.far);
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
@@ -195,7 +202,8 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
     double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
-    return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + (far > near ? far : near);
+    double moves = share_of_cpu(inst) * (far > near ? far : near);
+    return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + moves;
 }
 
 /* ---- cross-memory copies ---- */
@@ -244,7 +252,8 @@ double flat_cost_attach(const struct flat_instance *inst, const struct tutti_bac
     double own = all && !folds ? bytes.out / inst->n : 0;
     double ns = carried_ns(inst, moved, peers) + own / (double)inst->machine.copy_gbs;
     if (folds) ns += bytes.fold / (double)inst->machine.fold_gbs;
-    return ways_ns(inst, call) + ns + 2 * (moved + own) * bytes.far;
+    double touched = 2 * (moved + own), most = bytes.in + bytes.out;
+    return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (touched < most ? touched : most) * bytes.far);
 }
 
 /* As staging, but no rank copies out. */
@@ -254,7 +263,7 @@ double flat_cost_attach_staged(const struct flat_instance *inst, const struct tu
     double ns = bytes.in / (double)inst->machine.give_gbs +
                 spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
                 carried_ns(inst, bytes.out / inst->n * (inst->n - 1.0), inst->n - 1.0);
-    return ways_ns(inst, call) + ns + (bytes.in + 2 * bytes.out) * bytes.far;
+    return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (bytes.in + 2 * bytes.out) * bytes.far);
 }
 
 double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
@@ -262,8 +271,9 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
 {
     double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call);
     if (!(method->needs & FLAT_ATTACHABLE) || (facts & FLAT_HUGE)) return ns;
-    if (method->cost_ns == flat_cost_attach_staged) moved /= 2; /* results alone */
-    return ns + moved / 4096 * (double)inst->machine.attach_page_ns;
+    if (method->cost_ns == flat_cost_attach_staged) moved /= 2;   /* results alone */
+    if (call->info.kind == TUTTI_BROADCAST) moved *= inst->n - 1; /* who pins the same pages waits for the others */
+    return ns + share_of_cpu(inst) * moved / 4096 * (double)inst->machine.attach_page_ns;
 }
 
 /* ---- scans ---- */
