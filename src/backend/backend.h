@@ -283,7 +283,7 @@ struct tutti_backend_ops {
 
 /* The one list of back ends: X(name). A back end defines `const struct tutti_backend_ops tutti_backend_NAME`. If no
  * back end for devices can be opened, the reason of the first one in the list is told. */
-#define TUTTI_BACKENDS(X) X(flat) X(cuda) X(xpu) X(nccl) X(oneccl) X(oneccl_device)
+#define TUTTI_BACKENDS(X) X(flat) TUTTI_GPUS(X) X(nccl) X(oneccl) X(oneccl_device)
 #define TUTTI_BACKEND_DECLARE(name) extern const struct tutti_backend_ops tutti_backend_##name;
 TUTTI_BACKENDS(TUTTI_BACKEND_DECLARE)
 #undef TUTTI_BACKEND_DECLARE

@@ -3,7 +3,6 @@
 #include "device/device.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #define DEVICE_OPS(name) &tutti_device_##name,
@@ -30,11 +29,7 @@ const struct tutti_device_ops *tutti_device_named(const char *name)
 
 static enum tutti_status no_such_kind(const char *name)
 {
-    char names[100] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < TUTTI_N_DEVICES && at < sizeof names; i++)
-        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "", tutti_devices[i]->name);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%.40s\" is no kind of devices; give one of: %s", name, names);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%.40s\" is no kind of devices; give one of: %s", name, TUTTI_DEVICE_NAMES);
 }
 
 /* The first one stays: memory and streams of two kinds could not be told apart. */

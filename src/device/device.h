@@ -7,8 +7,8 @@
  * (NVIDIA's driver, opened with dlopen) and level_zero/ (Intel's, the same way); one for tests is tests/fake_device.c.
  *
  * To add one: a folder here, with a table `const struct tutti_device_ops tutti_device_NAME`; the word X(NAME) in
- * TUTTI_DEVICES below; a row of the folder in src/rooms.txt. The contract suite (contract_test.c) takes it from the
- * list. Calls on its memory then work through the host; a back end makes them fast (backend/backend.h).
+ * TUTTI_GPUS below; a row of the folder in src/rooms.txt. The contract suite (contract_test.c) takes it from the
+ * list. Calls on its memory then work through the host; what gpu.h asks for makes them fast. docs/gpu.md says more.
  *
  * Handles: streams and events are void pointers of the device's maker (a CUstream, a CUevent). A stream may be made
  *   here or by the caller's framework. NULL is the device's default stream. A device that needs to know more of a
@@ -84,8 +84,22 @@ struct tutti_fold {
 /* A function that "may be NULL" is one that a device can do without: callers ask first. All others are there, if only
  * to return UNSUPPORTED. */
 struct tutti_gpu_ops;
+/* What people are told of such devices. */
+struct tutti_device_about {
+    const char *maker;           /* "NVIDIA" */
+    const char *interface;       /* "CUDA" */
+    const char *get_driver;      /* what is to be installed where there is such a device, */
+    const char *get_open;        /* where one does not open, */
+    const char *get_kernels;     /* and where the library has no kernels for it, */
+    const char *without_kernels; /* which means this for calls on its memory */
+    const char *uuid_prefix;     /* "GPU-", as the maker's tools write it, or "" */
+    /* "for CUDA 12.4"; "compute capability 9.0, 132 SMs". */
+    void (*say_version)(int version, char *out, size_t room);
+    void (*say_units)(const struct tutti_device_facts *facts, char *out, size_t room);
+};
 struct tutti_device_ops {
-    const char *name;                /* "cuda" */
+    const char *name;                       /* "cuda" */
+    const struct tutti_device_about *about; /* NULL: there is nothing to be said (cpu) */
     const struct tutti_gpu_ops *gpu; /* gpu.h: what the back end of GPUs needs besides; NULL: it can not serve it */
     bool on_host;      /* its memory is host memory: calls on it are calls on host memory, and need no device */
     bool handles_move; /* a handle may be another stream by the next call: it is an object of the caller's */
@@ -188,8 +202,12 @@ struct tutti_device_ops {
     void (*graph_destroy)(struct tutti_device *device, void *graph);
 };
 
-/* The one list of devices: X(name). A device defines `const struct tutti_device_ops tutti_device_NAME`. */
-#define TUTTI_DEVICES(X) X(cuda) X(xpu) X(cpu)
+/* The one list of devices: X(name). A device defines `const struct tutti_device_ops tutti_device_NAME`. Those of
+ * TUTTI_GPUS have memory of their own, and are back ends, too: backend/gpu on their `gpu`. */
+#define TUTTI_GPUS(X) X(cuda) X(xpu)
+#define TUTTI_DEVICES(X) TUTTI_GPUS(X) X(cpu)
+#define TUTTI_DEVICE_TEXT(name) ", " #name
+#define TUTTI_DEVICE_NAMES (TUTTI_DEVICES(TUTTI_DEVICE_TEXT) + 2) /* "cuda, xpu, cpu" */
 #define TUTTI_DEVICE_DECLARE(name) extern const struct tutti_device_ops tutti_device_##name;
 TUTTI_DEVICES(TUTTI_DEVICE_DECLARE)
 #undef TUTTI_DEVICE_DECLARE

@@ -18,8 +18,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
   endif()
 endif()
 
-tutti_cuda_kernels(tutti_device ${dir}/cuda/kernels)
-tutti_opencl_kernels(tutti_device ${dir}/level_zero/kernels)
+file(GLOB makers CONFIGURE_DEPENDS ${dir}/*/folder.cmake) # kernels of each maker's GPUs
+foreach(maker ${makers})
+  include(${maker})
+endforeach()
 
 if(TUTTI_BUILD_TESTS)
   # The reference against which kernels and collectives are tested; shares no code with the library.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# usage: command.sh TUTTI, on the stand-in of Level Zero. What `tutti bench` and `tutti info` say of Intel GPUs.
+# usage: command.sh TUTTI SYCL, on the stand-in of Level Zero. What `tutti bench`, `tutti info` and `tutti prove` say of
+# Intel GPUs; SYCL: the stand-in for its library.
 set -u
-tutti=$1
+tutti=$1 sycl=$(dirname "$2")
 failed=0
 
 expect() { # words, command...: an extended regular expression in the command's output
@@ -27,15 +28,29 @@ expect '"not_proved_of_xpu":\{"driver":"the driver opens' "$tutti" info --json
 TUTTI_STANDIN_XPU_FAILS=zeCommandListCreateImmediate:1:0x70000003 \
     expect '"what":"device_0".*out of device memory' "$tutti" info --json
 # A board whose peers' memory is wrong is found out, and calls go through the host.
-TUTTI_LOG=info TUTTI_STANDIN_XPU_WRONG=1 expect 'no xpu: rank .*data is not the same after it was read from the other GPU' \
+TUTTI_LOG=info TUTTI_STANDIN_XPU_WRONG=1 expect 'no xpu: rank .*data is not the same after it was read from the other GPU by a copy' \
+    bench all_reduce -b 1K -e 1K
+TUTTI_LOG=info TUTTI_STANDIN_XPU_WRONG=2 expect 'no xpu: rank .*data is not the same after it was read from the other GPU by a kernel' \
     bench all_reduce -b 1K -e 1K
 TUTTI_STANDIN_XPU_WRONG=1 expect '"out_of_place":.*"wrong":0}' bench all_reduce -b 4K -e 4K --check --json
 
 # What users with the devices run; its points are processes of their own, of which one may fail.
 report=$(mktemp)
-for point in peers death; do
-    expect "^  $point .* works: " "$tutti" prove xpu --only $point --output "$report"
-done
+export LD_LIBRARY_PATH=$sycl
+works() { expect "^  $1 .* works: " "$tutti" prove xpu --only "$1" --output "$report"; }
+finds() { expect "^  $1 .* $2" "$tutti" prove xpu --only "$1" --output "$report"; }
+for point in peers death resident queue handles oneccl; do works $point; done
+TUTTI_STANDIN_XPU_WRONG=2 finds peers 'wrong: device 0 and device 1: what a kernel wrote to the other device is not there'
+TUTTI_STANDIN_XPU_WRONG=3 finds peers 'wrong: device 0 and device 1: what a copy wrote to the other device is not there'
+TUTTI_STANDIN_XPU_WRONG=2 finds handles 'wrong: what a kernel read from memory of the other process'
+TUTTI_STANDIN_XPU_WRONG=3 finds handles 'wrong: what a copy read from memory of the other process'
+TUTTI_STANDIN_XPU_IPC=0 finds handles 'wrong: memory is not offered: zeMemGetIpcHandle'
+TUTTI_STANDIN_XPU_WRONG=3 finds engines 'wrong: wrong values: [1-9]'
+TUTTI_STANDIN_XPU_ROOM=2 finds resident 'wrong: of 4 groups of 512 threads on 4 units 2 ran at once'
+TUTTI_STANDIN_SYCL_HOLDS=1 finds queue "wrong: a copy of tutti's came before what SYCL had put ahead of it"
+TUTTI_STANDIN_SYCL_HOLDS=1 finds oneccl 'wrong: .*: element'
+TUTTI_ONECCL_LIBRARY=/none finds oneccl 'not here: .*there is no oneCCL here'
+LD_LIBRARY_PATH='' finds queue 'not here: no SYCL library is found'
 TUTTI_STANDIN_XPU_WRONG=1 expect 'sharing .* wrong: .*' "$tutti" prove xpu --only sharing --output "$report"
 grep -q 'data is not the same after it was read' "$report" || { echo "FAILED: the report is: $(cat "$report")"; failed=1; }
 TUTTI_STANDIN_XPU_PEERS=0 expect 'peers .* not here: no device reaches another' "$tutti" prove xpu --only peers -o "$report"

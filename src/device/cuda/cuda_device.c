@@ -184,10 +184,33 @@ enum tutti_status tutti_cuda_recode(struct tutti_device *gpu, const struct tutti
     return status;
 }
 
+static void say_version(int version, char *out, size_t room)
+{
+    snprintf(out, room, "for CUDA %d.%d", version / 1000, version % 1000 / 10);
+}
+
+static void say_units(const struct tutti_device_facts *facts, char *out, size_t room)
+{
+    snprintf(out, room, "compute capability %u.%u, %u SMs", facts->capability / 10, facts->capability % 10,
+             facts->n_sms);
+}
+
+static const struct tutti_device_about about = {
+    .maker = "NVIDIA",
+    .interface = "CUDA",
+    .get_driver = "NVIDIA's driver for CUDA 12.0 or later",
+    .get_open = "build with nvcc and -DTUTTI_CUDA_ARCHITECTURES that name the device's compute capability",
+    .get_kernels = "nvcc (the CUDA toolkit, 12.0 or later)",
+    .without_kernels = "memory of NVIDIA GPUs can not be used by this build",
+    .uuid_prefix = "GPU-",
+    .say_version = say_version,
+    .say_units = say_units,
+};
+
 #define TUTTI_CUDA_ROW(function) .function = tutti_cuda_##function,
 static const struct tutti_gpu_ops cuda_gpu_ops = {.tile_threads = GPU_TILE_THREADS,
                                                   TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_ROW)};
 const struct tutti_device_ops tutti_device_cuda = {
-    .name = "cuda", .gpu = &cuda_gpu_ops, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
+    .name = "cuda", .about = &about, .gpu = &cuda_gpu_ops, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
 #undef TUTTI_CUDA_ROW
 };

@@ -5,6 +5,7 @@
 
 #include "device/level_zero/driver.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define GROUPS_MOST 16 /* of queues */
@@ -89,7 +90,30 @@ void tutti_xpu_close(struct tutti_device *device)
 
 /* ---- the table ---- */
 
+static void say_version(int version, char *out, size_t room)
+{
+    snprintf(out, room, "for Level Zero %d.%d", version / 1000, version % 1000);
+}
+
+static void say_units(const struct tutti_device_facts *facts, char *out, size_t room)
+{
+    snprintf(out, room, "PCI device %04x, %u Xe cores", facts->capability, facts->n_sms);
+}
+
+static const struct tutti_device_about about = {
+    .maker = "Intel",
+    .interface = "Level Zero",
+    .get_driver = "Level Zero's loader (libze1) and Intel's driver (intel-opencl-icd or libze-intel-gpu1)",
+    .get_open = "install a newer driver: intel-opencl-icd, libze-intel-gpu1",
+    .get_kernels = "clang-15 and llvm-spirv-15",
+    .without_kernels = "calls on memory of Intel GPUs go through the host",
+    .uuid_prefix = "",
+    .say_version = say_version,
+    .say_units = say_units,
+};
+
 const struct tutti_device_ops tutti_device_xpu = {.name = "xpu",
+                                                  .about = &about,
                                                   .gpu = &xpu_gpu_ops,
                                                   .handles_move = true, /* sycl::queue */
 #define TUTTI_XPU_ROW(function) .function = tutti_xpu_##function,

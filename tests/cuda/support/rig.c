@@ -25,7 +25,8 @@ static const struct tutti_device_ops *ops = &tutti_device_cuda;
 uint64_t rig_begin(void)
 {
     const char *name = getenv("RIG_DEVICE");
-    if (name && strcmp(name, tutti_device_xpu.name) == 0) ops = &tutti_device_xpu;
+    if (name) ops = tutti_device_named(name);
+    if (!ops) fail_msg("RIG_DEVICE is %s, which is no kind of devices", name);
     if (ops->absence() != NULL) {
         printf("skipped: no %s device (%s)\n", ops->name, ops->absence());
         exit(SKIPPED);

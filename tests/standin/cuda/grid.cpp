@@ -54,6 +54,7 @@ struct grid {
     std::vector<cuda_standin_fiber> fibers;
     std::deque<block_state> blocks;
     size_t n_left;
+    size_t n_begun; /* blocks that have had room by now */
 };
 thread_local grid *current_grid;
 
@@ -127,9 +128,9 @@ void run_thread(void *arg)
     go_home();
 }
 
-bool runnable(const cuda_standin_fiber *fiber)
+bool runnable(const grid *all, const cuda_standin_fiber *fiber)
 {
-    return !fiber->over && (!fiber->gate || *fiber->gate != fiber->shut);
+    return fiber->thread.block < all->n_begun && !fiber->over && (!fiber->gate || *fiber->gate != fiber->shut);
 }
 
 /* Lets the thread run until it waits: whether it came to a barrier or its end, rather than to look once more. */
@@ -145,6 +146,7 @@ bool resume(grid *all, cuda_standin_fiber *next)
     cuda_standin_current = nullptr;
     if (next->over) {
         all->n_left--;
+        if (next->block->all.members == 0) all->n_begun++;
         fiber_release(&next->stack);
     }
     return next->over || next->gate;
@@ -154,6 +156,7 @@ void prepare(grid *all, const cuda_standin_launch &launch)
 {
     all->launch = &launch;
     all->n_left = (size_t)launch.blocks * launch.threads;
+    all->n_begun = launch.room;
     all->fibers.resize(all->n_left);
     for (uint32_t b = 0; b < launch.blocks; b++) {
         all->blocks.emplace_back();
@@ -208,7 +211,7 @@ void cuda_standin_run(const cuda_standin_launch &launch)
         bool advanced = false;
         for (size_t i = 0; i < n; i++) {
             cuda_standin_fiber *next = &all.fibers[from + i < n ? from + i : from + i - n];
-            if (!runnable(next)) continue;
+            if (!runnable(&all, next)) continue;
             n_ran++;
             advanced |= resume(&all, next);
         }

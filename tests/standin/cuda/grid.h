@@ -29,6 +29,7 @@ struct cuda_standin_launch {
     const cuda_standin_kernel *kernel;
     uint32_t blocks, threads, shared_bytes;
     const void *parameter;
+    uint32_t room = UINT32_MAX; /* blocks that run at once; the next one begins when one is over */
 };
 void cuda_standin_run(const cuda_standin_launch &launch);
 /* One more round of looking in vain: lets other threads run, soon for longer. */

@@ -3,8 +3,11 @@
  *   TUTTI_STANDIN_XPU_DEVICES=2   how many devices (0: zeInit finds no driver)
  *   TUTTI_STANDIN_XPU_PEERS=0     none reaches the memory of another
  *   TUTTI_STANDIN_XPU_WRONG=1     memory that comes from another process is not what is there
+ *   TUTTI_STANDIN_XPU_WRONG=2     nor is, for kernels, memory of other devices and processes
+ *   TUTTI_STANDIN_XPU_WRONG=3     more than a page that is copied to or from another device or process has a wrong byte
  *   TUTTI_STANDIN_XPU_DOUBLES=0   none has float64
  *   TUTTI_STANDIN_XPU_IPC=0       memory has no handles
+ *   TUTTI_STANDIN_XPU_ROOM=2      so many groups of a launch run at once
  *   TUTTI_STANDIN_XPU_FAILS=zeMemAllocDevice:3:0x70000003   that call of the function, which counts from 1, has that
  * result */
 #include "standin.h"

@@ -31,8 +31,8 @@ size_t standin_kernel_bytes(size_t index)
     return kernels()[index]->parameter_bytes;
 }
 
-void standin_kernel_run(size_t index, uint32_t groups, uint32_t group_size, const void *argument)
+void standin_kernel_run(size_t index, uint32_t groups, uint32_t group_size, const void *argument, uint32_t room)
 {
-    cuda_standin_run({kernels()[index], groups, group_size, 0, argument});
+    cuda_standin_run({kernels()[index], groups, group_size, 0, argument, room});
 }
 }

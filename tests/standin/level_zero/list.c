@@ -28,6 +28,7 @@ struct list {
     struct command *first, **end;
     uint64_t n_enqueued, n_over;
     bool immediate, closed, executed, ends;
+    void *device;
     pthread_t thread;
 };
 static struct list *running; /* under the lock */
@@ -46,19 +47,36 @@ static struct command *next_of(struct list *list)
     return found;
 }
 
-static void carry_out(const struct command *c)
+/* As some boards do: TUTTI_STANDIN_XPU_WRONG in driver.c. */
+static void copy(const struct command *c)
+{
+    memmove(c->dst, c->src, c->bytes);
+    if (c->bytes > 4096 && standin_setting("TUTTI_STANDIN_XPU_WRONG", 0) == 3 && standin_is_between(c->dst, c->src))
+        *(unsigned char *)c->dst ^= 1;
+}
+
+static void launch(const struct command *c, const struct list *list)
+{
+    const bool blind = standin_setting("TUTTI_STANDIN_XPU_WRONG", 0) == 2;
+    if (blind) standin_hide(list->device);
+    standin_kernel_run(c->launch.index, c->launch.groups, c->launch.group_size, c->launch.argument,
+                       (uint32_t)standin_setting("TUTTI_STANDIN_XPU_ROOM", UINT32_MAX));
+    if (blind) standin_show(list->device);
+}
+
+static void carry_out(const struct command *c, const struct list *list)
 {
     switch (c->kind) {
     case BARRIER:
         break;
     case COPY:
-        memmove(c->dst, c->src, c->bytes);
+        copy(c);
         break;
     case FILL:
         for (size_t i = 0; i < c->bytes; i++) ((unsigned char *)c->dst)[i] = c->pattern[i % c->pattern_bytes];
         break;
     case KERNEL:
-        standin_kernel_run(c->launch.index, c->launch.groups, c->launch.group_size, c->launch.argument);
+        launch(c, list);
         break;
     case CALL:
         c->function(c->arg);
@@ -67,7 +85,7 @@ static void carry_out(const struct command *c)
 }
 
 /* Under the lock, which it gives back meanwhile. */
-static void command_run(struct command *c)
+static void command_run(struct command *c, const struct list *list)
 {
     for (uint32_t i = 0; i < c->n_waits; i++) {
         struct standin_event *event = c->waits[i];
@@ -75,7 +93,7 @@ static void command_run(struct command *c)
     }
     const uint64_t start = tutti_now_ns();
     pthread_mutex_unlock(&standin_lock);
-    carry_out(c);
+    carry_out(c, list);
     pthread_mutex_lock(&standin_lock);
     for (uint32_t i = 0; i < c->n_waits; i++) standin_event_leave(c->waits[i]);
     standin_event_leave(c->signal);
@@ -91,7 +109,7 @@ static void *serve(void *arg)
         while (!list->first && !list->ends) pthread_cond_wait(&standin_changed, &standin_lock);
         struct command *next = next_of(list);
         if (!next) break;
-        command_run(next);
+        command_run(next, list);
         list->n_over++;
         pthread_cond_broadcast(&standin_changed);
     }
@@ -109,12 +127,12 @@ void standin_drain(void)
 
 /* ---- life ---- */
 
-static int make(bool threaded, void **out)
+static int make(bool threaded, void *device, void **out)
 {
     struct list *list = tutti_alloc(sizeof *list);
     if (!list) return XPU_RESULT_OUT_OF_HOST_MEMORY;
     list->end = &list->first;
-    list->immediate = threaded;
+    list->immediate = threaded, list->device = device;
     if (threaded && pthread_create(&list->thread, NULL, serve, list) != 0) {
         tutti_free(list);
         return XPU_RESULT_OUT_OF_HOST_MEMORY;
@@ -158,7 +176,7 @@ API int zeCommandListCreateImmediate(void *context, void *device, const struct x
 {
     STANDIN_MAY_FAIL();
     if (!context || !standin_is_device(device) || !is_queue_desc(desc)) return XPU_RESULT_INVALID_ARGUMENT;
-    return make(true, list);
+    return make(true, device, list);
 }
 
 API int zeCommandListCreate(void *context, void *device, const struct xpu_list_desc *desc, void **list)
@@ -166,7 +184,7 @@ API int zeCommandListCreate(void *context, void *device, const struct xpu_list_d
     STANDIN_MAY_FAIL();
     if (!context || !standin_is_device(device) || desc->structure != XPU_STRUCTURE_LIST || desc->group != 0)
         return XPU_RESULT_INVALID_ARGUMENT;
-    return make(false, list);
+    return make(false, device, list);
 }
 
 API int zeCommandListDestroy(void *list)
@@ -193,7 +211,7 @@ API int zeCommandListReset(void *handle)
 API int zeCommandQueueCreate(void *context, void *device, const struct xpu_queue_desc *desc, void **queue)
 {
     if (!context || !standin_is_device(device) || !is_queue_desc(desc)) return XPU_RESULT_INVALID_ARGUMENT;
-    return make(true, queue);
+    return make(true, device, queue);
 }
 
 API int zeCommandQueueDestroy(void *queue)

@@ -106,6 +106,39 @@ static void spoil(char *at, size_t bytes)
     if (mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED) standin_fatal("mremap");
 }
 
+static bool is_foreign(const struct allocation *a, const void *device)
+{
+    return a->type == DEVICE && (a->imported || a->device != device);
+}
+
+void standin_hide(const void *device)
+{
+    pthread_mutex_lock(&standin_lock);
+    for (struct allocation *a = all; a; a = a->next)
+        if (is_foreign(a, device)) spoil(a->at, a->bytes);
+    pthread_mutex_unlock(&standin_lock);
+}
+
+void standin_show(const void *device)
+{
+    pthread_mutex_lock(&standin_lock);
+    for (struct allocation *a = all; a; a = a->next)
+        if (is_foreign(a, device) &&
+            mmap(a->at, a->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->file, 0) == MAP_FAILED)
+            standin_fatal("memory that was hidden is gone");
+    pthread_mutex_unlock(&standin_lock);
+}
+
+bool standin_is_between(const void *dst, const void *src)
+{
+    pthread_mutex_lock(&standin_lock);
+    const struct allocation *to = find(dst), *from = find(src);
+    const bool is = to && from && to->type == DEVICE && from->type == DEVICE &&
+                    (to->device != from->device || to->imported != from->imported);
+    pthread_mutex_unlock(&standin_lock);
+    return is;
+}
+
 API int zeMemFree(void *context, void *pointer)
 {
     (void)context;
@@ -195,7 +228,8 @@ API int zeMemOpenIpcHandle(void *context, void *device, struct xpu_ipc_handle ha
         (struct allocation){
             .bytes = (size_t)file.st_size, .type = DEVICE, .file = own, .device = device, .imported = true},
         out);
-    if (result == XPU_RESULT_OK && standin_setting("TUTTI_STANDIN_XPU_WRONG", 0)) spoil(*out, (size_t)file.st_size);
+    if (result == XPU_RESULT_OK && standin_setting("TUTTI_STANDIN_XPU_WRONG", 0) == 1)
+        spoil(*out, (size_t)file.st_size);
     return result;
 }
 

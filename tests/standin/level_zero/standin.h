@@ -48,6 +48,14 @@ void standin_event_leave(struct standin_event *event); /* NULL is fine */
 /* Under the lock: until what is enqueued by now, on any list, is over. */
 void standin_drain(void);
 
+/* ---- memory.c ---- */
+/* Whether one is of a device, and the other of another device or process. */
+bool standin_is_between(const void *dst, const void *src);
+/* Kernels of the device find something else in memory of other devices and processes, and what they write there is
+ * lost; until it is shown again. */
+void standin_hide(const void *device);
+void standin_show(const void *device);
+
 /* ---- module.c ---- */
 struct standin_launch {
     size_t index;
@@ -61,7 +69,8 @@ bool standin_kernel_capture(const void *kernel, struct standin_launch *out);
 size_t standin_n_kernels(void);
 const char *standin_kernel_name(size_t index);
 size_t standin_kernel_bytes(size_t index); /* of its argument */
-void standin_kernel_run(size_t index, uint32_t groups, uint32_t group_size, const void *argument);
+/* room: how many groups run at once */
+void standin_kernel_run(size_t index, uint32_t groups, uint32_t group_size, const void *argument, uint32_t room);
 struct standin_kernel { /* made of a module */
     size_t index;
     uint32_t group_size;

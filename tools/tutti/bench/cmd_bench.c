@@ -110,7 +110,7 @@ static int understand(const struct tutti_args *spec, struct request *r)
     if (!s->in_place_only && !s->out_of_place_only && strcmp(r->only, "both") != 0)
         return tutti_args_fail(spec, "--place is '%s'; give in, out or both", r->only);
     const struct tutti_device_ops *kind = tutti_device_named(r->device);
-    if (!kind) return tutti_args_fail(spec, "--device is '%s'; give cpu, cuda or xpu", r->device);
+    if (!kind) return tutti_args_fail(spec, "--device is '%s'; give one of: %s", r->device, TUTTI_DEVICE_NAMES);
     s->device = kind->on_host ? NULL : kind->name, s->eager = r->mode && strcmp(r->mode, "eager") == 0;
     if (r->mode && !s->eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);

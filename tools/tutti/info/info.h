@@ -3,7 +3,7 @@
 #define TUTTI_TOOLS_INFO_H
 
 /* `tutti info` says what this machine and this build are. It may use most rooms of the library, for it looks into them.
- * Begin with cmd_info.c. Facts are gathered in sections (info_facts.c, info_host.c, info_cuda.c, info_xpu.c,
+ * Begin with cmd_info.c. Facts are gathered in sections (info_facts.c, info_host.c, info_gpu.c, info_nccl.c,
  * info_oneccl.c, info_job.c, info_probe.c), then written as a page or as JSON (info_show.c). */
 
 #include "base/config.h"
@@ -39,9 +39,10 @@ void info_lack(struct info *info, const char *what, const char *effect, const ch
 
 /* ---- gathering ---- */
 void info_facts_gather(struct info *info, bool verbose);
-void info_host_gather(struct info *info);              /* the processors, and what this process may use of them */
-void info_cuda_gather(struct info *info);              /* NVIDIA's devices */
-void info_xpu_gather(struct info *info, bool verbose); /* Intel's; verbose: and what is not proved of them */
+void info_host_gather(struct info *info); /* the processors, and what this process may use of them */
+/* GPUs of all makers; verbose: and what is not proved of them. */
+void info_gpus_gather(struct info *info, bool verbose);
+void info_nccl_gather(struct info *info);
 void info_oneccl_gather(struct info *info);
 /* Meets the other ranks of the job that this process is started in, and tells what they make of one another; *speaks
  * becomes false on all ranks but one. False when they do not meet. */

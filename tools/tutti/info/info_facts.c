@@ -172,8 +172,8 @@ void info_facts_gather(struct info *info, bool verbose)
     version_gather(info);
     features_gather(info);
     info_host_gather(info);
-    info_cuda_gather(info);
-    info_xpu_gather(info, verbose);
+    info_gpus_gather(info, verbose);
+    info_nccl_gather(info);
     info_oneccl_gather(info);
     memory_gather(info);
     security_gather(info);

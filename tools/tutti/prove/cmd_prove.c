@@ -22,9 +22,10 @@ static const char *const verdicts[N_VERDICTS] = {[WORKS] = "works", [WRONG] = "w
 static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 {
     struct prove_finding found = {""};
-    const char *absence = kind->absence();
     const struct prove_point *point = prove_point_named(name);
     if (!point || !point->function) return TUTTI_EXIT_USAGE;
+    const bool there = !point->has_sycl || prove_sycl_load();
+    const char *absence = there ? kind->absence() : tutti_last_error()->text;
     if (absence) {
         printf("%s: %s\n", verdicts[NOT_HERE], absence);
         return TUTTI_EXIT_OK;
@@ -92,6 +93,13 @@ static bool checks(const struct prove_point *point)
     return false;
 }
 
+/* Of the output of a bench: its sum of values that are wrong, else its last line. */
+static const char *complaint_of(const char *output, const char *last)
+{
+    const char *wrong = strstr(output, "wrong values: ");
+    return wrong && strncmp(wrong, "wrong values: 0", 15) != 0 ? wrong : last && last[0] ? last : "it said nothing";
+}
+
 static enum verdict judge(const struct prove_point *point, const struct prove_child *child, char *text, size_t capacity)
 {
     enum verdict verdict = WRONG;
@@ -108,7 +116,7 @@ static enum verdict judge(const struct prove_point *point, const struct prove_ch
     else if (!point->function && child->status == 0)
         verdict = WORKS, snprintf(text, capacity, "%s", checks(point) ? "every value is right" : last ? last : "");
     else
-        snprintf(text, capacity, "%s", last && last[0] ? last : "it said nothing");
+        said = complaint_of(child->output, last), snprintf(text, capacity, "%.*s", (int)strcspn(said, "\n"), said);
     free(copy);
     return verdict;
 }
@@ -188,7 +196,7 @@ int tutti_cmd_prove(int argc, char **argv)
     const struct tutti_args spec = {
         .command = "tutti prove",
         .usage = "KIND [options]",
-        .about = "Tries on this machine what can not be proved without its devices (KIND: cuda or xpu), each point in\n"
+        .about = "Tries on this machine what can not be proved without its devices (KIND: cuda, xpu), each point in\n"
                  "processes of its own, in some minutes, and says of each: works, wrong, or not here. Please send the\n"
                  "report in, above all where something is wrong.",
         .args = args,
@@ -197,10 +205,12 @@ int tutti_cmd_prove(int argc, char **argv)
     int n = 0;
     const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
-    if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: cuda or xpu");
+    if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: %s", TUTTI_DEVICE_NAMES);
     const struct tutti_device_ops *kind = tutti_device_named(argv[argc - 1]);
     if (request.only && !prove_point_named(request.only))
         return tutti_args_fail(&spec, "'%s' is no point", request.only);
-    if (!kind || kind->on_host) return tutti_args_fail(&spec, "'%s' is no kind of devices: cuda, xpu", argv[argc - 1]);
+    if (!kind || kind->on_host)
+        return tutti_args_fail(&spec, "'%s' is no kind of devices with memory of its own (%s)", argv[argc - 1],
+                               TUTTI_DEVICE_NAMES);
     return request.point ? be_a_point(kind, request.point) : prove_all(kind, &request);
 }

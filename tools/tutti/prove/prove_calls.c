@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Points of two ranks: what becomes of a call on device memory whose peer dies, or does not come. */
+/* Points of two ranks: what becomes of a call on device memory whose peer dies, or does not come; and calls by oneCCL.
+ */
 #include "prove.h"
 
 #include "base/base.h"
@@ -96,4 +97,87 @@ enum tutti_status prove_absence(const struct tutti_device_ops *kind, struct prov
     uint64_t after_ns = 0;
     const enum tutti_status found = lonely(kind, false, &after_ns);
     return judge(found, TUTTI_ERR_TIMEOUT, after_ns, DEADLINE_NS + SOON_NS, out);
+}
+
+/* ---- by oneCCL, on a queue of SYCL's ---- */
+
+static enum tutti_status reduce_on(struct side *side)
+{
+    return tutti_all_reduce(side->buffer, side->buffer, N, TUTTI_INT32, TUTTI_SUM, side->comm, &side->options, NULL);
+}
+static int32_t reduced(int32_t i)
+{
+    return 2 * i + 1;
+}
+static enum tutti_status broadcast_on(struct side *side)
+{
+    return tutti_broadcast(side->buffer, N, TUTTI_INT32, 1, side->comm, &side->options, NULL);
+}
+static int32_t broadcasted(int32_t i)
+{
+    return i + 1;
+}
+static enum tutti_status gather_on(struct side *side)
+{
+    return tutti_all_gather((int32_t *)side->buffer + N / 2 * (size_t)tutti_comm_rank(side->comm), side->buffer, N / 2,
+                            TUTTI_INT32, side->comm, &side->options, NULL);
+}
+static int32_t gathered(int32_t i)
+{
+    return i + (i >= (int32_t)N / 2);
+}
+
+static const struct oneccl_call {
+    const char *name;
+    enum tutti_status (*call)(struct side *side);
+    int32_t (*expected)(int32_t i);
+} oneccl_calls[] = {
+    {"all_reduce", reduce_on, reduced}, {"broadcast", broadcast_on, broadcasted}, {"all_gather", gather_on, gathered}};
+
+/* Rank r has i + r; what SYCL copies before and behind the call has to be in its order. */
+static enum tutti_status oneccl_call(struct side *side, struct prove_queue *queue, int32_t *host,
+                                     const struct oneccl_call *call)
+{
+    for (int32_t i = 0; i < (int32_t)N; i++) host[i] = i + tutti_comm_rank(side->comm), host[N + (size_t)i] = -1;
+    prove_queue_copy(queue, side->buffer, host, N * sizeof *host);
+    TUTTI_TRY(call->call(side));
+    prove_queue_copy(queue, host + N, side->buffer, N * sizeof *host);
+    prove_queue_wait(queue);
+    TUTTI_TRY(tutti_comm_flush(side->comm, 10 * TUTTI_NS_PER_S));
+    for (int32_t i = 0; i < (int32_t)N; i++)
+        if (host[N + (size_t)i] != call->expected(i))
+            return tutti_fail(TUTTI_ERR_INTERNAL, "%s by oneCCL on a queue of SYCL's: element %d is %d, not %d",
+                              call->name, (int)i, (int)host[N + (size_t)i], (int)call->expected(i));
+    return TUTTI_OK;
+}
+
+static enum tutti_status oneccl_all(const struct tutti_device_ops *kind, struct side *side)
+{
+    struct prove_queue queue;
+    struct prove_bed bed;
+    TUTTI_TRY(prove_bed_open(kind, tutti_comm_rank(side->comm) % (int32_t)kind->count(), &bed));
+    enum tutti_status status = prove_queue_open(bed.device, &queue);
+    side->options.stream = &queue, side->options.algorithm = "oneccl";
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(oneccl_calls) && status >= 0; i++)
+        status = oneccl_call(side, &queue, (int32_t *)(void *)bed.host, &oneccl_calls[i]);
+    if (status >= 0) prove_bed_close(&bed);
+    return status;
+}
+
+/* Where a call has failed the queue may never come to its end: nothing is given back then. */
+enum tutti_status prove_oneccl(const struct tutti_device_ops *kind, struct prove_finding *out)
+{
+    struct side side = {.options = TUTTI_CALL_OPTIONS_INIT};
+    TUTTI_TRY(side_fill(kind, &side));
+    tutti_accelerator_stream_destroy(side.acc, side.options.stream);
+    tutti_comm_set_timeout(side.comm, 30 * TUTTI_NS_PER_S);
+    const enum tutti_status status = oneccl_all(kind, &side);
+    if (status < 0)
+        return strstr(tutti_last_error()->text, "there is no oneCCL here") ? status : prove_is_wrong("by oneCCL");
+    if (tutti_comm_rank(side.comm) == 0)
+        snprintf(out->text, sizeof out->text,
+                 "all_reduce, broadcast and all_gather on a queue of SYCL's, in its order");
+    side.options.stream = NULL;
+    side_close(&side);
+    return TUTTI_OK;
 }

@@ -21,7 +21,7 @@ struct prove_point {
     const char *name, *what;
     const char *kind; /* of which devices alone; NULL: of all */
     prove_function function;
-    bool has_ranks;
+    bool has_ranks, has_sycl;       /* two of them; a SYCL library is in the process, before there is a device */
     const char *way;                /* option gpu: host, or "" for the kind's own back end; NULL: no matter */
     const char *method;             /* option gpu_method; NULL: no matter */
     const char *bench[PROVE_WORDS]; /* behind "bench ... --device KIND" */

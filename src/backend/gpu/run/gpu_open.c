@@ -126,6 +126,8 @@ static const struct tutti_backend_ops *ops_for(const struct tutti_device *device
 
 static enum tutti_status gpu_open(const struct tutti_backend_config *config, void *out_card, struct tutti_backend **out)
 {
+    if (!config->device->ops->gpu)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there are no kernels for %s", config->device->ops->name);
     pthread_once(&process_once, process_draw);
     struct gpu_backend *b = tutti_alloc(sizeof(*b));
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
@@ -357,27 +359,43 @@ static void gpu_kernels_alarm(struct tutti_backend *backend, struct tutti_device
 }
 
 /* A maker's GPUs: the same back end, whose name is the device's. */
-#define GPU_BACKEND(maker, says)                                                                                       \
-    {                                                                                                                  \
-        .name = #maker, .help = says, .check = gpu_options_check, .device = &tutti_device_##maker,                     \
-        .card_bytes = sizeof(struct gpu_card), .open = gpu_open, .connect = gpu_connect, .connected = gpu_connected,   \
-        .close = gpu_close, .score = gpu_score, .enqueue = gpu_enqueue, .messages = gpu_messages,                      \
-        .counts_on_device = true, .batch = gpu_batch, .window_add = gpu_window_add,                                    \
-        .window_remove = gpu_window_remove, .words_take = gpu_words_take, .words_give = gpu_words_give,                \
-        .access = gpu_access, .await = gpu_await, .read_word = gpu_read_word, .alarm = gpu_kernels_alarm,              \
-        .busy = gpu_busy, .stop = stop, .last_event = gpu_last_event, .memory_used = gpu_scratch_used,                 \
-        .describe = gpu_describe, .candidates = gpu_ways, .failed = gpu_failed,                                        \
-    }
-
-const struct tutti_backend_ops tutti_backend_cuda =
-    GPU_BACKEND(cuda, "NVIDIA GPUs of one host that reach one another, by tutti's own kernels");
-const struct tutti_backend_ops tutti_backend_xpu =
-    GPU_BACKEND(xpu, "Intel GPUs of one host that reach one another, by tutti's own kernels");
-
-static const struct tutti_backend_ops *const makers[] = {&tutti_backend_cuda, &tutti_backend_xpu};
+#define GPU_BACKEND(maker)                                                                                             \
+    const struct tutti_backend_ops tutti_backend_##maker = {                                                           \
+        .name = #maker,                                                                                                \
+        .help = "GPUs of one host that reach one another, by tutti's own kernels",                                     \
+        .check = gpu_options_check,                                                                                    \
+        .device = &tutti_device_##maker,                                                                               \
+        .card_bytes = sizeof(struct gpu_card),                                                                         \
+        .open = gpu_open,                                                                                              \
+        .connect = gpu_connect,                                                                                        \
+        .connected = gpu_connected,                                                                                    \
+        .close = gpu_close,                                                                                            \
+        .score = gpu_score,                                                                                            \
+        .enqueue = gpu_enqueue,                                                                                        \
+        .messages = gpu_messages,                                                                                      \
+        .counts_on_device = true,                                                                                      \
+        .batch = gpu_batch,                                                                                            \
+        .window_add = gpu_window_add,                                                                                  \
+        .window_remove = gpu_window_remove,                                                                            \
+        .words_take = gpu_words_take,                                                                                  \
+        .words_give = gpu_words_give,                                                                                  \
+        .access = gpu_access,                                                                                          \
+        .await = gpu_await,                                                                                            \
+        .read_word = gpu_read_word,                                                                                    \
+        .alarm = gpu_kernels_alarm,                                                                                    \
+        .busy = gpu_busy,                                                                                              \
+        .stop = stop,                                                                                                  \
+        .last_event = gpu_last_event,                                                                                  \
+        .memory_used = gpu_scratch_used,                                                                               \
+        .describe = gpu_describe,                                                                                      \
+        .candidates = gpu_ways,                                                                                        \
+        .failed = gpu_failed};
+TUTTI_GPUS(GPU_BACKEND)
 
 static const struct tutti_backend_ops *ops_for(const struct tutti_device *device)
 {
+#define GPU_MAKER(maker) &tutti_backend_##maker,
+    static const struct tutti_backend_ops *const makers[] = {TUTTI_GPUS(GPU_MAKER)};
     size_t i = 0;
     while (makers[i]->device != device->ops && i + 1 < TUTTI_ARRAY_LEN(makers)) i++;
     return makers[i];

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* meet: all ranks have come this far in their streams' order. A thread a peer: it says so to the peer, then waits for
  * the peer to say it. What the stream wrote before is visible to who acquires that; so it is to what comes after the
- * peers' meetings, copy engines included. A rank is at most one meeting ahead. */
+ * peers' meetings, copy engines included. A rank is at most one meeting ahead.
+ * roll_call: all blocks of a launch have come this far, at the same time. */
 #include "wait.clh"
+
+#include "device/roll_call.h"
 
 XPU_DEVICE bool meet_all(__local const struct gpu_call *call, __local struct votes *votes)
 {
@@ -29,4 +32,19 @@ XPU_KERNEL(meet, struct gpu_meeting, parameter, 32)
     XPU_SHARE(x, parameter);
     wait_clear(&votes);
     if (!has_stopped(&x.call)) meet_all(&x.call, &votes);
+}
+
+/* All threads stay, since a block needs the room of all. */
+XPU_KERNEL(roll_call, struct gpu_roll_call, x, GPU_TILE_THREADS)
+{
+    if (xpu_thread() == 0) {
+        uint64_t n = xpu_add_u64((uint64_t)x.here, 1) + 1;
+        for (uint64_t look = 1; n < xpu_blocks() && look < x.looks; look++) {
+            if (look % XPU_SPINS == 0 && xpu_host_load_u32((uint64_t)x.stop)) break;
+            xpu_spin();
+            n = xpu_load_u64((uint64_t)x.here);
+        }
+        xpu_store_u64((uint64_t)x.seen + xpu_block() * sizeof(uint64_t), n);
+    }
+    xpu_sync_all();
 }

@@ -71,7 +71,7 @@ function(tutti_opencl_table out)
   list(LENGTH ARGN n)
   set(path ${PROJECT_BINARY_DIR}/opencl/xpu_images.c)
   file(CONFIGURE OUTPUT ${path} @ONLY CONTENT "/* SPDX-License-Identifier: BSD-3-Clause */\n
-/* What the compilers made of the kernels. Written by cmake/TuttiOpenCl.cmake. */\n
+/* What the compilers made of the kernels. Written by device/level_zero/folder.cmake. */\n
 #include \"device/level_zero/driver.h\"\n
 @declarations@
 const struct xpu_image xpu_images[] = {
@@ -83,3 +83,5 @@ const char xpu_images_for[] = \"@IMAGES_FOR@\";
   set_source_files_properties(${path} PROPERTIES OBJECT_DEPENDS "${ARGN}")
   set(${out} ${path} PARENT_SCOPE)
 endfunction()
+
+tutti_opencl_kernels(tutti_device ${CMAKE_CURRENT_LIST_DIR}/kernels)
