@@ -363,6 +363,13 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
  * again from the start. */
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);
 enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes);
+/* What the kernel refuses in the middle, the peer does (flat_ask.c): the same for that copy, by its help. */
+enum tutti_advance flat_ask(struct flat_op *op, uint32_t peer, unsigned char *here, size_t at, size_t bytes,
+                            bool write);
+/* Answers what peers ask of this rank in this operation. False: one of them has not taken an answer yet. */
+bool flat_serve(struct flat_op *op);
+/* FLAT_MEET, and the wait of a root, where peers may ask. */
+#define FLAT_SERVE_UNTIL(condition) FLAT_WAIT((condition) || (flat_serve(op), false))
 /* The page map of this process, below 0 if there is none. */
 int flat_pages_open(struct tutti_backend_host *host);
 bool flat_pages_huge(struct flat_instance *inst, const void *buffer, size_t bytes);

@@ -96,13 +96,22 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 
 /* ---- copies ---- */
 
-static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t there, size_t bytes,
-                                   bool write)
+static bool is_refused(int error)
 {
+    return error == EPERM || error == EACCES || error == ENOSYS;
+}
+
+/* From `at` on in a buffer of the peer, which is at `address` over there. */
+static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t address, size_t at,
+                                   size_t bytes, bool write)
+{
+    bool asking = op->inst->asks || op->inst->asked > 0;
     while (bytes > 0) {
-        ssize_t n = copy(op->inst->pids[peer], here, there, bytes, write);
+        ssize_t n = asking ? -1 : copy(op->inst->pids[peer], here, address + at, bytes, write);
         if (n > 0) {
-            here += n, there += (uint64_t)n, bytes -= (size_t)n;
+            here += n, at += (size_t)n, bytes -= (size_t)n;
+        } else if (asking || (n < 0 && is_refused(errno))) {
+            return flat_ask(op, peer, here, at, bytes, write);
         } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->inst->areas[peer]->done, op->number)) {
             return TUTTI_RUN_BLOCKED; /* it is dead, which the engine will learn */
         } else if (n == 0 || errno != EINTR) {
@@ -131,7 +140,7 @@ static enum tutti_advance copy_part(struct flat_op *op, uint32_t peer, unsigned 
     uint64_t facts = atomic_load_explicit(&post->facts, memory_order_relaxed);
     uint64_t address = atomic_load_explicit(write ? &post->recv : &post->send, memory_order_relaxed);
     if (facts & (write ? FLAT_RECV_MAPPED : FLAT_SEND_MAPPED)) return copy_mapped(op, peer, here, at, bytes, write);
-    return copy_all(op, peer, here, address + at, bytes, write);
+    return copy_all(op, peer, here, address, at, bytes, write);
 }
 
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes)

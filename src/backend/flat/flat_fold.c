@@ -122,7 +122,7 @@ enum tutti_advance flat_fold_mapped(struct flat_op *op)
 
 void flat_fold_read_start(struct flat_op *op)
 {
-    size_t room = 2 * FLAT_SLOTS * op->inst->chunk / (op->inst->n - 1);
+    size_t room = (2 * FLAT_SLOTS - 2) * op->inst->chunk / (op->inst->n - 1); /* the rest is for asks */
     op->piece = (room < FLAT_WINDOW_BYTES ? room : FLAT_WINDOW_BYTES) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
 }
 
@@ -207,7 +207,7 @@ enum tutti_advance flat_fold_read(struct flat_op *op)
         FLAT_PAUSE();
     }
     flat_fence();
-    FLAT_MEET(op);
+    FLAT_SERVE_UNTIL(flat_meet(op) == TUTTI_RUN_DONE);
     FLAT_END;
 }
 
@@ -278,12 +278,12 @@ enum tutti_advance flat_fold_staged(struct flat_op *op)
     op->offset = 0;
     for (op->round = 0; op->round <= op->n_rounds; op->round++) {
         if (op->round < op->n_rounds) {
-            FLAT_WAIT(flat_round_room(op, op->round));
+            FLAT_SERVE_UNTIL(flat_round_room(op, op->round));
             stage(op, op->round);
         }
         if (op->round == 0) continue;
         for (op->peer = 1; op->peer < inst->n; op->peer++)
-            FLAT_WAIT(flat_staged(op, flat_after(inst, op->peer), op->round));
+            FLAT_SERVE_UNTIL(flat_staged(op, flat_after(inst, op->peer), op->round));
         if (op->round >= 2) flat_read_by_all(op->inst, inst->rounds + op->round - 2);
         fold_round(op, op->round - 1);
         if (due(op, &at) == 0) continue;
@@ -292,7 +292,7 @@ enum tutti_advance flat_fold_staged(struct flat_op *op)
         FLAT_PAUSE();
     }
     flat_has_read(op, op->n_rounds);
-    FLAT_MEET(op);
+    FLAT_SERVE_UNTIL(flat_meet(op) == TUTTI_RUN_DONE);
     FLAT_END;
 }
 

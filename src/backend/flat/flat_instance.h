@@ -68,6 +68,14 @@ struct flat_attach {
     _Atomic uint32_t verdict;
 };
 
+/* What a rank asks of a peer whose memory the kernel does not let it reach any more; see flat_ask.c. */
+struct flat_ask {
+    _Atomic uint64_t operation, peer, at, bytes;
+    _Atomic uint32_t writes; /* bytes are in this rank's staging memory, for the peer; else it wants some */
+    _Atomic uint64_t taken;  /* asks whose answer it has taken */
+    _Atomic uint64_t number; /* of asks; written last */
+};
+
 struct flat_area {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t done; /* operations that this rank has completed, */
     _Atomic uint64_t done_seq;                        /* and the last one's number in the communicator */
@@ -80,6 +88,8 @@ struct flat_area {
     _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
     struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
     struct flat_attach attach;
+    struct flat_ask ask;
+    _Atomic uint64_t answered[FLAT_MAX_RANKS]; /* the number of each rank's last ask that this one has answered */
     /* At inst->staging: FLAT_SLOTS chunks of input, as many of results, each inst->chunk bytes. */
 };
 
@@ -125,6 +135,9 @@ struct flat_instance {
     bool attach;                  /* cross-memory copies are allowed, as far as is known, */
     bool attach_all;              /* and between all ranks */
     bool addresses;               /* one address space */
+    bool asks;                    /* an ask is open, */
+    size_t asked;                 /* of a copy of which so many bytes are done */
+    uint32_t served;              /* 1 + the rank whose ask was answered last */
     char forced[16];              /* name of a method, "": chosen */
     struct tutti_machine machine; /* pull_gbs: of peers as far away as they are on average */
     int32_t *pids;                /* by slot, for cross-memory copies */

@@ -174,9 +174,9 @@ enum tutti_advance flat_move(struct flat_op *op)
     flat_fence();
     if (op->n_rounds > 0) flat_has_read(op, op->n_rounds);
     if (!rooted || (op->call.info.kind == TUTTI_BROADCAST && is_shared(op)))
-        FLAT_MEET(op);
+        FLAT_SERVE_UNTIL(flat_meet(op) == TUTTI_RUN_DONE);
     else if (flat_is_root(op))
-        FLAT_WAIT(flat_left(op));
+        FLAT_SERVE_UNTIL(flat_left(op));
     FLAT_END;
 }
 
