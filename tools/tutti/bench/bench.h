@@ -60,6 +60,7 @@ struct bench_settings {
     double factor;
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
+    const char *pages; /* of private memory on hosts: "4k" or "huge"; NULL: as malloc gives them */
     const char *plot, *algorithm;
     const char *wire_name; /* quantised calls; NULL: they are not */
     enum tutti_wire wire;

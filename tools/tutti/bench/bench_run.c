@@ -6,8 +6,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define PAGE 4096
+#define HUGE_PAGE ((size_t)2 << 20)
 #define BESIDE 512 /* buffers begin at multiples of it, as allocators place them */
 #define BLANK 0x3c /* inputs that nobody checks: small numbers in every type */
 
@@ -82,11 +84,21 @@ void bench_run_close(struct bench_run *run)
 
 /* ---- buffers ---- */
 
+/* Whole huge pages, so that the advice is for this buffer alone. */
+static void *private_open(const char *pages, size_t bytes)
+{
+    if (!pages) return aligned_alloc(PAGE, bytes);
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *memory = aligned_alloc(HUGE_PAGE, bytes);
+    if (memory) (void)madvise(memory, bytes, strcmp(pages, "huge") == 0 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    return memory;
+}
+
 static enum tutti_status memory_open(struct bench_run *run, size_t bytes, void **out)
 {
     if (run->settings->device) return run->device->ops->alloc(run->device, bytes, out);
     if (run->settings->mapped) return tutti_mem_alloc(run->comm, bytes, out);
-    *out = aligned_alloc(PAGE, bytes);
+    *out = private_open(run->settings->pages, bytes);
     return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu bytes", bytes);
 }
 

@@ -86,6 +86,19 @@ static int understand_wire(const struct tutti_args *spec, struct bench_settings 
     return TUTTI_EXIT_OK;
 }
 
+/* "mapped" is the flag of that name. */
+static int understand_pages(const struct tutti_args *spec, struct bench_settings *s)
+{
+    if (!s->pages) return TUTTI_EXIT_OK;
+    const bool mapped = strcmp(s->pages, "mapped") == 0;
+    if (!mapped && strcmp(s->pages, "4k") != 0 && strcmp(s->pages, "huge") != 0)
+        return tutti_args_fail(spec, "--pages is '%s'; give 4k, huge or mapped", s->pages);
+    if (s->device) return tutti_args_fail(spec, "--pages does not go with --device");
+    if (s->mapped && !mapped) return tutti_args_fail(spec, "--mapped and --pages %s are two kinds of memory", s->pages);
+    if (mapped) s->mapped = true, s->pages = NULL;
+    return TUTTI_EXIT_OK;
+}
+
 static int understand(const struct tutti_args *spec, struct request *r)
 {
     size_t op[MAX_NAMES] = {0}, dtype[MAX_NAMES] = {0}, reduction[MAX_NAMES] = {0};
@@ -124,7 +137,8 @@ static int understand(const struct tutti_args *spec, struct request *r)
         return tutti_args_fail(spec, "one-sided calls go without --device, --explain, --plot and --fresh");
     if (s->device && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device");
     if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
-    return understand_wire(spec, s);
+    const int status = understand_pages(spec, s);
+    return status != TUTTI_EXIT_OK ? status : understand_wire(spec, s);
 }
 
 struct results {
@@ -303,9 +317,9 @@ int tutti_cmd_bench(int argc, char **argv)
         {"wire", 0, TUTTI_ARG_TEXT, &r.settings.wire_name, "NAME",
          "quantised all_reduce, reduce_scatter: bfloat16, float8_e4m3, float8_e5m2 or int8"},
         {"seed", 0, TUTTI_ARG_U32, &r.settings.seed, "N", "with wire: stochastic rounding by this seed"},
-        {"check", 0, TUTTI_ARG_FLAG, &r.settings.check, NULL,
-         "compare every result; exit status 1 if a value is wrong"},
+        {"check", 0, TUTTI_ARG_FLAG, &r.settings.check, NULL, "compare results; exit status 1 if one is wrong"},
         {"fresh", 0, TUTTI_ARG_FLAG, &r.settings.fresh, NULL, "rewrite the inputs before each call"},
+        {"pages", 0, TUTTI_ARG_TEXT, &r.settings.pages, "WHICH", "4k or huge, private; or mapped (default: malloc's)"},
         {"mapped", 0, TUTTI_ARG_FLAG, &r.settings.mapped, NULL,
          "memory from tutti_mem_alloc (zero copy); on devices: windows"},
         {"explain", 0, TUTTI_ARG_FLAG, &r.settings.explain, NULL,

@@ -14,8 +14,10 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUNDS 9
+#define ROUNDS_LEAST 3
+#define ROUNDS_MOST 9
 #define NAP_NS (300 * TUTTI_NS_PER_MS) /* between rounds: what disturbs one is over */
+#define ENOUGH_NS (7 * TUTTI_NS_PER_S) /* no further round, where a machine is so slow or so busy */
 #define MAX_RANKS 256
 
 struct request {
@@ -23,15 +25,15 @@ struct request {
     bool dry_run;
 };
 
-/* values[round] of one constant; spread: how far the middle half of them is apart. */
+/* values[round] of one constant; spread: how far all but the least and the greatest of them are apart. */
 struct found {
-    double values[ROUNDS], median, spread;
+    double values[ROUNDS_MOST], median, spread;
 };
 
-static void found_sum_up(struct found *found)
+static void found_sum_up(struct found *found, size_t rounds)
 {
-    found->median = tutti_median(found->values, ROUNDS);
-    found->spread = found->median > 0 ? (found->values[ROUNDS - 2] - found->values[1]) / found->median : 0;
+    found->median = tutti_median(found->values, rounds);
+    found->spread = found->median > 0 ? (found->values[rounds - 2] - found->values[1]) / found->median : 0;
 }
 
 static float *constant(struct tutti_machine *machine, const char *name, const struct tutti_constant **info)
@@ -51,29 +53,48 @@ static void machine_set(struct tutti_machine *machine, const char *name, double 
 }
 
 /* Rows need one another, in the order of the table, so each round uses the values that it found itself. */
-static enum tutti_status measure(struct tune *tune, bool crowded, struct tutti_machine *machine, struct found *found)
+static enum tutti_status round_measure(struct tune *tune, bool crowded, size_t round,
+                                       const struct tutti_machine *machine, struct found *found)
 {
-    for (size_t round = 0; round < ROUNDS; round++) {
-        struct tutti_machine known = *machine;
-        if (round > 0) tutti_sleep_ns(NAP_NS);
-        for (size_t i = 0; i < tune_n_rows; i++) {
-            double *value = &found[i].values[round];
-            if (crowded && tune_rows[i].spins) continue;
-            TUTTI_TRY(tune_measure(tune, &tune_rows[i], &known, value));
-            machine_set(&known, tune_rows[i].name, *value);
-        }
-    }
+    struct tutti_machine known = *machine;
     for (size_t i = 0; i < tune_n_rows; i++) {
-        found_sum_up(&found[i]);
-        machine_set(machine, tune_rows[i].name, found[i].median);
+        double *value = &found[i].values[round];
+        if (crowded && tune_rows[i].spins) continue;
+        TUTTI_TRY(tune_measure(tune, &tune_rows[i], &known, value));
+        machine_set(&known, tune_rows[i].name, *value);
     }
     return TUTTI_OK;
 }
 
-static void show(const struct tutti_machine *machine, const struct found *found, uint32_t n)
+/* Rank 0's clock decides for all. */
+static enum tutti_status another_round(struct tune *tune, uint64_t until, uint8_t *out)
+{
+    *out = tutti_now_ns() < until;
+    return tutti_broadcast(out, 1, TUTTI_UINT8, 0, tune->comm, NULL, NULL);
+}
+
+static enum tutti_status measure(struct tune *tune, struct tutti_machine *machine, struct found *found, size_t *rounds)
+{
+    const uint64_t until = tutti_deadline_ns(ENOUGH_NS);
+    const bool crowded = tune_is_crowded(tune);
+    size_t n = 0;
+    for (uint8_t more = true; n < ROUNDS_MOST && more; n++) {
+        if (n > 0) tutti_sleep_ns(NAP_NS);
+        TUTTI_TRY(round_measure(tune, crowded, n, machine, found));
+        if (n + 1 >= ROUNDS_LEAST) TUTTI_TRY(another_round(tune, until, &more));
+    }
+    for (size_t i = 0; i < tune_n_rows; i++) {
+        found_sum_up(&found[i], n);
+        machine_set(machine, tune_rows[i].name, found[i].median);
+    }
+    *rounds = n;
+    return TUTTI_OK;
+}
+
+static void show(const struct tutti_machine *machine, const struct found *found, size_t rounds, uint32_t n)
 {
     struct tutti_machine copy = *machine;
-    printf("# %u ranks, median of %d rounds; spread: of all but the highest and the lowest round\n", n, ROUNDS);
+    printf("# %u ranks, median of %zu rounds; spread: of all but the highest and the lowest round\n", n, rounds);
     printf("# %-15s %12s %7s  %s\n", "constant", "value", "spread", "what it is");
     for (size_t i = 0; i < tutti_machine_n(); i++) {
         const struct tutti_constant *info = tutti_machine_info(i);
@@ -121,11 +142,12 @@ static enum tutti_status measure_and_keep(const struct request *request, struct 
 {
     struct tutti_machine machine;
     struct tune tune;
+    size_t rounds;
     TUTTI_TRY(machine_begin(&machine));
     TUTTI_TRY(tune_open(comm, machine.cache_kib, &tune));
-    enum tutti_status status = measure(&tune, tune_is_crowded(&tune), &machine, found);
+    enum tutti_status status = measure(&tune, &machine, found, &rounds);
     if (status >= 0 && tune.rank == 0) {
-        show(&machine, found, tune.n);
+        show(&machine, found, rounds, tune.n);
         status = keep(request, &machine, tune.n);
     }
     tune_close(&tune);
@@ -165,9 +187,10 @@ int tutti_cmd_tune(int argc, char **argv)
         .command = "tutti tune",
         .usage = "[options]",
         .no_positional = true,
-        .about = "Measures this host, in less than a minute: latencies, bandwidths, what a call and a wake-up cost.\n"
-                 "The library predicts from these constants which algorithm is the fastest for each call. Best on a\n"
-                 "machine that does nothing else meanwhile.",
+        .about =
+            "Measures this host, in less than ten seconds: latencies, bandwidths, what a call and a wake-up cost.\n"
+            "The library predicts from these constants which algorithm is the fastest for each call. Best on a\n"
+            "machine that does nothing else meanwhile.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };

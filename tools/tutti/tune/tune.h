@@ -13,7 +13,7 @@
 #include <tutti/tutti.h>
 
 struct tune_fact {
-    uint64_t address; /* of a */
+    uint64_t address, small; /* of a and small[0] */
     int32_t pid, cpu;
 };
 
@@ -26,14 +26,17 @@ struct tune {
     unsigned char **peers;             /* those of all ranks */
     unsigned char *a, *b, *sum;        /* private, far_bytes each, huge pages where the kernel gives some */
     size_t far_bytes;                  /* together past any cache */
+    unsigned char *small[2];           /* private, TUNE_SMALL_BYTES each, in pages of 4 KiB */
     struct tune_fact *facts;           /* of all ranks */
     uint64_t n_meetings;               /* that this rank took part in */
     uint32_t n_together;               /* ranks of the row that is measured: the first so many */
     const struct tutti_machine *known; /* constants of earlier rows */
     tutti_reduce_kernel add;           /* what is measured folds with it, */
-    size_t attached;                   /* or copies so many bytes from the other's memory */
+    size_t copied;                     /* or copies so many bytes, */
+    bool of_small;                     /* of memory in pages of 4 KiB */
 };
 #define TUNE_SHARED_BYTES ((size_t)1 << 20)
+#define TUNE_SMALL_BYTES ((size_t)256 << 10)
 
 enum tune_who { TUNE_ONE, TUNE_PAIR, TUNE_ALL }; /* rank 0; ranks 0 and 1; all ranks */
 enum tune_sum { TUNE_MEAN, TUNE_TOTAL };         /* of what these ranks found */

@@ -18,7 +18,8 @@
 #define BLOCK_BYTES ((size_t)32 << 10)   /* what is folded, as back ends do: three of them in the second level */
 #define RING_BYTES ((size_t)512 << 10)
 #define PULL_BYTES ((size_t)256 << 10)
-#define ATTACH_BYTES ((size_t)1 << 20)
+#define ATTACH_BYTES TUNE_SMALL_BYTES /* in the own cache, with what they are copied to */
+#define PAGE_BYTES 4096
 
 /* A rank's part of the window: lines to wait for, then what others pull. */
 struct shared {
@@ -181,6 +182,24 @@ static double pull(struct tune *tune)
     return pull_from(tune, 1);
 }
 
+/* As staging does, again and again: each rank writes its data, which the next one then reads. */
+static double give(struct tune *tune)
+{
+    unsigned char *own = shared_of(tune, tune->rank)->data;
+    double best = 0;
+    for (size_t batch = 0; batch < BATCHES; batch++) {
+        memset(tune->a, (int)batch, PULL_BYTES);
+        if (!meet(tune)) return 0;
+        const uint64_t start = tutti_now_ns();
+        memcpy(own, tune->a, PULL_BYTES);
+        const double ns = (double)(tutti_now_ns() - start);
+        if (batch == 1 || (batch > 1 && ns < best)) best = ns; /* nobody had read it before the first one */
+        if (!meet(tune)) return 0;
+        memcpy(tune->b, shared_of(tune, (tune->rank + 1) % tune->n_together)->data, PULL_BYTES);
+    }
+    return PULL_BYTES / best;
+}
+
 /* Whether both are known, and in different groups of the widest sort of which the host has several. */
 static bool are_apart(const struct tutti_topo *host, int32_t one, int32_t other)
 {
@@ -200,15 +219,30 @@ static double far(struct tune *tune)
     return pull_from(tune, distance);
 }
 
-static bool copy_near(struct tune *tune)
+static bool copy_once(struct tune *tune)
 {
-    memcpy(tune->b, tune->a, NEAR_BYTES);
+    memcpy(tune->b, tune->a, tune->copied);
     return true;
+}
+
+static double copy_gbs(struct tune *tune, size_t bytes, uint32_t batches, uint32_t copies)
+{
+    tune->copied = bytes;
+    return meet(tune) ? (double)bytes / best_ns(tune, copy_once, batches, copies) : 0;
 }
 
 static double copy(struct tune *tune)
 {
-    return meet(tune) ? NEAR_BYTES / best_ns(tune, copy_near, BATCHES, 20) : 0;
+    return copy_gbs(tune, NEAR_BYTES, BATCHES, 20);
+}
+
+/* What is copied is twice the own cache, and as much what it is copied to. */
+static double copy_mid(struct tune *tune)
+{
+    const struct tutti_machine *m = tune->known;
+    const size_t bytes = (size_t)((double)m->own_kib * 2 * 1024);
+    const bool fits = bytes <= tune->far_bytes && (double)m->own_kib * 4 * tune->n <= (double)m->cache_kib;
+    return fits ? copy_gbs(tune, bytes, 5, 2) : 0;
 }
 
 static bool fold_block(struct tune *tune)
@@ -239,27 +273,37 @@ static double memory(struct tune *tune)
 /* From the other's private memory. False: the kernel forbids it. */
 static bool attach_copy(struct tune *tune)
 {
-    const uint32_t peer = 1 - tune->rank;
-    const size_t bytes = tune->attached;
-    struct iovec here = {tune->b, bytes}, there = {(void *)(uintptr_t)tune->facts[peer].address, bytes};
-    return process_vm_readv(tune->facts[peer].pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
+    const struct tune_fact *peer = &tune->facts[1 - tune->rank];
+    const size_t bytes = tune->copied;
+    const struct iovec here = {tune->of_small ? tune->small[1] : tune->b, bytes};
+    const struct iovec there = {(void *)(uintptr_t)(tune->of_small ? peer->small : peer->address), bytes};
+    return process_vm_readv(peer->pid, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
-static double attach_copy_ns(struct tune *tune, size_t bytes, uint32_t copies)
+static double attach_copy_ns(struct tune *tune, size_t bytes, bool of_small, uint32_t copies)
 {
-    tune->attached = bytes;
+    tune->copied = bytes, tune->of_small = of_small;
     return meet(tune) ? best_ns(tune, attach_copy, BATCHES, copies) : 0;
 }
 
 static double attach_call(struct tune *tune)
 {
-    return attach_copy_ns(tune, 8, 200);
+    return attach_copy_ns(tune, 8, false, 200);
 }
 
 static double attach(struct tune *tune)
 {
-    double ns = attach_copy_ns(tune, ATTACH_BYTES, 4);
+    double ns = attach_copy_ns(tune, ATTACH_BYTES, false, 4);
     return ns > (double)tune->known->attach_ns ? ATTACH_BYTES / (ns - (double)tune->known->attach_ns) : 0;
+}
+
+/* What the same bytes take longer. Where there are no huge pages, attach_gbs tells of small ones. */
+static double attach_page(struct tune *tune)
+{
+    const struct tutti_machine *m = tune->known;
+    const double ns = attach_copy_ns(tune, ATTACH_BYTES, true, 2);
+    const double more = ns - (double)m->attach_ns - ATTACH_BYTES / (double)m->attach_gbs;
+    return ns <= 0 ? 0 : more > 0.01 ? more / (ATTACH_BYTES / PAGE_BYTES) : 0.01;
 }
 
 /* What a row's function needs of others stands above it. */
@@ -273,12 +317,15 @@ const struct tune_row tune_rows[] = {
     {"pull_gbs", TUNE_PAIR, TUNE_MEAN, true, pull},
     {"pull_all_gbs", TUNE_ALL, TUNE_TOTAL, true, pull},
     {"far_gbs", TUNE_ALL, TUNE_MEAN, true, far},
+    {"give_gbs", TUNE_PAIR, TUNE_MEAN, true, give},
     {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
+    {"mid_gbs", TUNE_ALL, TUNE_MEAN, false, copy_mid},
     {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
     {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
     {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
     {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},
     {"attach_gbs", TUNE_PAIR, TUNE_MEAN, false, attach},
+    {"attach_page_ns", TUNE_PAIR, TUNE_MEAN, false, attach_page},
 };
 const size_t tune_n_rows = TUTTI_ARRAY_LEN(tune_rows);
 

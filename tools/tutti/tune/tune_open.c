@@ -33,6 +33,15 @@ static unsigned char *buffer_open(size_t bytes, int filling)
     return buffer;
 }
 
+static unsigned char *small_open(int filling)
+{
+    unsigned char *buffer = aligned_alloc(HUGE, HUGE);
+    if (!buffer) return NULL;
+    (void)madvise(buffer, HUGE, MADV_NOHUGEPAGE);
+    memset(buffer, filling, TUNE_SMALL_BYTES);
+    return buffer;
+}
+
 static enum tutti_status memory_open(struct tune *tune, float cache_kib)
 {
     void *own = NULL;
@@ -40,9 +49,10 @@ static enum tutti_status memory_open(struct tune *tune, float cache_kib)
     tune->a = buffer_open(tune->far_bytes, 1);
     tune->b = buffer_open(tune->far_bytes, 2);
     tune->sum = buffer_open(HUGE, 3);
+    for (int i = 0; i < 2; i++) tune->small[i] = small_open(4 + i);
     tune->peers = calloc(tune->n, sizeof *tune->peers);
     tune->facts = calloc(tune->n, sizeof *tune->facts);
-    if (!tune->a || !tune->b || !tune->sum || !tune->peers || !tune->facts)
+    if (!tune->a || !tune->b || !tune->sum || !tune->small[0] || !tune->small[1] || !tune->peers || !tune->facts)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory to measure %zu MiB with", tune->far_bytes >> 20);
     TUTTI_TRY(tutti_mem_alloc(tune->comm, TUNE_SHARED_BYTES, &own));
     tune->own = own;
@@ -57,7 +67,7 @@ static enum tutti_status memory_open(struct tune *tune, float cache_kib)
 
 static enum tutti_status facts_gather(struct tune *tune)
 {
-    const struct tune_fact own = {(uintptr_t)tune->a, getpid(), sched_getcpu()};
+    const struct tune_fact own = {(uintptr_t)tune->a, (uintptr_t)tune->small[0], getpid(), sched_getcpu()};
     return tutti_all_gather(&own, tune->facts, sizeof own, TUTTI_UINT8, tune->comm, NULL, NULL);
 }
 
@@ -92,6 +102,7 @@ void tune_close(struct tune *tune)
     free(tune->a);
     free(tune->b);
     free(tune->sum);
+    for (int i = 0; i < 2; i++) free(tune->small[i]);
     free(tune->peers);
     free(tune->facts);
 }
