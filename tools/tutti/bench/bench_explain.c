@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `tutti bench --explain`: every way in which a call could go, predicted and measured, and whether the one that is
  * chosen is as good as the best. The ways take turns, in short rounds, and the best round of each counts: what else a
- * shared machine does only ever makes a round longer, and when it changes its speed, it does so for all ways. */
+ * shared machine does only ever makes a round longer, and when it changes its speed, it does so for all ways. A call
+ * that names its way takes longer to begin. So the chosen way is measured by calls that name none, as users make them,
+ * and by calls that name it, too; the difference is taken off the other ways of its back end. */
 
 #include "bench.h"
 
@@ -80,20 +82,57 @@ static enum tutti_status trials_run(struct bench_run *run, struct trial *trials,
     return TUTTI_OK;
 }
 
+static size_t chosen_of(const struct bench_cell *cell)
+{
+    size_t i = 0;
+    while (i < cell->n_ways && !cell->ways[i].chosen) i++;
+    return i;
+}
+
+/* "flat:line" and "flat:stage" */
+static bool are_alike(const struct bench_way *a, const struct bench_way *b)
+{
+    const size_t n = strcspn(a->name, ":");
+    return a->name[n] && strncmp(a->name, b->name, n + 1) == 0;
+}
+
+static size_t trials_make(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell,
+                          struct trial *trials)
+{
+    const size_t chosen = chosen_of(cell);
+    size_t n = 0;
+    for (; n < cell->n_ways; n++) {
+        const char *name = n == chosen && !run->settings->device ? NULL : cell->ways[n].name;
+        trials[n] = (struct trial){.way = &cell->ways[n], .series = bench_series(run, &cell->c, b, 0, name)};
+    }
+    if (chosen == cell->n_ways || run->settings->device) return n;
+    trials[n] = (struct trial){.way = &cell->ways[chosen],
+                               .series = bench_series(run, &cell->c, b, 0, cell->ways[chosen].name)};
+    return n + 1;
+}
+
+static void times_take(struct bench_cell *cell, const struct trial *trials, size_t n)
+{
+    const size_t chosen = chosen_of(cell);
+    const double naming = n > cell->n_ways ? trials[n - 1].best_us - trials[chosen].best_us : 0;
+    for (size_t i = 0; i < cell->n_ways; i++) {
+        struct bench_way *way = &cell->ways[i];
+        const bool named = n > cell->n_ways && i != chosen && are_alike(&cell->ways[chosen], way);
+        way->measured_us = trials[i].best_us;
+        if (named && naming > 0 && naming < way->measured_us) way->measured_us -= naming;
+    }
+}
+
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_buffers *b, struct bench_cell *cell)
 {
-    struct trial trials[TUTTI_ARRAY_LEN(cell->ways)];
+    struct trial trials[TUTTI_ARRAY_LEN(cell->ways) + 1];
     TUTTI_TRY(ways_find(run, &cell->c, b, cell));
     if (!run->settings->device) bench_fill(&cell->c, b->send, bench_send_elements(&cell->c), cell->c.rank, 0);
     cell->probe_before_ns = bench_probe_ns(run);
-    for (size_t i = 0; i < cell->n_ways; i++)
-        trials[i] =
-            (struct trial){.way = &cell->ways[i], .series = bench_series(run, &cell->c, b, 0, cell->ways[i].name)};
-    const enum tutti_status status = trials_run(run, trials, cell->n_ways);
-    for (size_t i = 0; i < cell->n_ways; i++) {
-        cell->ways[i].measured_us = trials[i].best_us;
-        bench_series_end(&trials[i].series);
-    }
+    const size_t n = trials_make(run, b, cell, trials);
+    const enum tutti_status status = trials_run(run, trials, n);
+    times_take(cell, trials, n);
+    for (size_t i = 0; i < n; i++) bench_series_end(&trials[i].series);
     cell->probe_after_ns = bench_probe_ns(run);
     if (status >= 0) bench_ways_compare(cell);
     return status;
