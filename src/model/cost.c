@@ -14,11 +14,20 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Times of a byte: into a ring, out of it, folded as it comes out, folded afterwards. Long calls also bring it from
- * memory or back. */
+/* Times of a byte: into a ring, out of it, folded as it comes out, folded afterwards. Longer calls also bring it into
+ * the own cache, long ones from memory or back. */
 struct rates {
     double in, out, early, late;
 };
+
+/* What the busiest rank touches: what it sends and receives, and the rings that this goes through. Between half of the
+ * own cache and one and a half times it, more and more of it is elsewhere when its turn comes. */
+static double share_away(const struct tutti_facts *facts, const struct tutti_load *load)
+{
+    double p = facts->shape.size, on_a_cpu = facts->crowded && facts->n_cpus ? larger(p / facts->n_cpus, 1) : 1;
+    double away = 2 * on_a_cpu * (load->sent + load->received) / ((double)facts->machine.own_kib * 1024) - 0.5;
+    return away < 0 ? 0 : away > 1 ? 1 : away;
+}
 
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
 {
@@ -28,14 +37,18 @@ static struct rates rates_of(const struct tutti_facts *facts, const struct tutti
     double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
     /* What comes by a socket is copied out of the kernel before it is folded. */
     struct rates rates = {half_way, out, facts->link == TUTTI_LINK_NET ? out + fold : larger(out, fold), fold};
+    double copy = share_away(facts, load) * larger(1 / (double)m->mid_gbs - 1 / (double)m->copy_gbs, 0);
+    double in = copy, fold_more = 1.5 * copy; /* a copy reads a byte and writes one, a fold reads two */
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
     if (2 * load->all_bytes > (double)m->cache_kib * 1024) {
-        double half = 0.5 / tutti_machine_memory(m, p); /* a copy reads a byte and writes one; */
-        rates.in += half;
-        rates.out += 2 * half; /* here, what is overwritten is read as well */
-        rates.early += 2 * half;
-        rates.late += 2 * half;
+        double half = 0.5 / tutti_machine_memory(m, p);
+        in = larger(in, half), copy = larger(copy, 2 * half); /* here, what is overwritten is read as well */
+        fold_more = larger(fold_more, 2 * half);
     }
+    rates.in += in;
+    rates.out += copy;
+    rates.early += fold_more;
+    rates.late += fold_more;
     return rates;
 }
 

@@ -74,14 +74,19 @@ static void kib_set(struct tutti_machine *machine, float *constant, double bytes
         *constant = (float)(bytes / 1024);
 }
 
-/* The last cache is of the third level, or where there is none of the second. */
+/* The last cache is of the third level, or where there is none of the second. A guest that has few CPUs is told of all
+ * of its host's cache, most of which others use. */
+#define CACHE_MOST_A_CPU ((double)(32 << 20))
 static void caches_ask(struct tutti_machine *machine)
 {
     const struct tutti_topo *host;
     const bool l3 = tutti_topo_host(&host) >= 0 && host->l3_bytes > 0;
     const double l2_bytes = (double)sysconf(_SC_LEVEL2_CACHE_SIZE);
     kib_set(machine, &machine->own_kib, l2_bytes);
-    kib_set(machine, &machine->cache_kib, l3 ? (double)host->l3_bytes : l2_bytes);
+    double last_bytes = l3 ? (double)host->l3_bytes : l2_bytes;
+    if (l3 && last_bytes > CACHE_MOST_A_CPU * host->n_cpus / host->n_l3)
+        last_bytes = CACHE_MOST_A_CPU * host->n_cpus / host->n_l3;
+    kib_set(machine, &machine->cache_kib, last_bytes);
 }
 
 enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)
