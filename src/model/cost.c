@@ -8,6 +8,8 @@
 
 #define EAGER_BYTES 65536 /* where the facts do not say (tests) */
 #define SLICE_BYTES 131072
+#define PAGE_BYTES 4096.0
+#define PAGES_KNOWN 2048 /* that a CPU finds without looking them up */
 
 static double larger(double a, double b)
 {
@@ -20,13 +22,14 @@ struct rates {
     double in, out, early, late;
 };
 
-/* What the busiest rank touches: what it sends and receives, and the rings that this goes through. Between half of the
- * own cache and one and a half times it, more and more of it is elsewhere when its turn comes. */
-static double share_away(const struct tutti_facts *facts, const struct tutti_load *load)
+/* What a byte takes longer because it is not in the own cache. The busiest rank touches what it sends and receives:
+ * from three quarters of that cache on more and more of it is elsewhere when its turn comes. */
+static double away_ns(const struct tutti_facts *facts, double touched)
 {
-    double p = facts->shape.size, on_a_cpu = facts->crowded && facts->n_cpus ? larger(p / facts->n_cpus, 1) : 1;
-    double away = 2 * on_a_cpu * (load->sent + load->received) / ((double)facts->machine.own_kib * 1024) - 0.5;
-    return away < 0 ? 0 : away > 1 ? 1 : away;
+    const struct tutti_machine *m = &facts->machine;
+    double share = touched / ((double)m->own_kib * 1024) - 0.75;
+    share = share < 0 ? 0 : share > 1 ? 1 : share;
+    return share * larger(1 / (double)m->mid_gbs - 1 / (double)m->copy_gbs, 0);
 }
 
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
@@ -37,7 +40,8 @@ static struct rates rates_of(const struct tutti_facts *facts, const struct tutti
     double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
     /* What comes by a socket is copied out of the kernel before it is folded. */
     struct rates rates = {half_way, out, facts->link == TUTTI_LINK_NET ? out + fold : larger(out, fold), fold};
-    double copy = share_away(facts, load) * larger(1 / (double)m->mid_gbs - 1 / (double)m->copy_gbs, 0);
+    double on_a_cpu = facts->crowded && facts->n_cpus ? larger(p / facts->n_cpus, 1) : 1;
+    double touched = on_a_cpu * (load->sent + load->received), copy = away_ns(facts, touched);
     double in = copy, fold_more = 1.5 * copy; /* a copy reads a byte and writes one, a fold reads two */
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
     if (2 * load->all_bytes > (double)m->cache_kib * 1024) {
@@ -45,10 +49,12 @@ static struct rates rates_of(const struct tutti_facts *facts, const struct tutti
         in = larger(in, half), copy = larger(copy, 2 * half); /* here, what is overwritten is read as well */
         fold_more = larger(fold_more, 2 * half);
     }
-    rates.in += in;
-    rates.out += copy;
-    rates.early += fold_more;
-    rates.late += fold_more;
+    /* Memory is taken to be in small pages: a packet goes from one, or to one, a fold is of two. */
+    double walk = touched > PAGES_KNOWN * PAGE_BYTES ? (double)m->walk_ns / PAGE_BYTES : 0;
+    rates.in += in + walk;
+    rates.out += copy + walk;
+    rates.early += fold_more + 2 * walk;
+    rates.late += fold_more + 2 * walk;
     return rates;
 }
 

@@ -23,7 +23,7 @@ explain() { # file, bytes
 }
 
 constants='line_ns wake_ns yield_ns call_ns message_ns ring_gbs pull_gbs pull_all_gbs far_gbs copy_gbs fold_gbs memory_gbs memory_all_gbs
-give_gbs mid_gbs own_kib attach_ns attach_page_ns attach_gbs cache_kib'
+give_gbs mid_gbs walk_ns own_kib attach_ns attach_page_ns attach_gbs cache_kib'
 
 # What is measured is printed, and written where the library looks.
 output=$("$tutti" tune) || fail "tune ended with $?"

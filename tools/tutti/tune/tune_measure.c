@@ -8,6 +8,7 @@
 #include "device/cpu/copy.h"
 #include "topo/topo.h"
 
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -18,8 +19,9 @@
 #define BLOCK_BYTES ((size_t)32 << 10)   /* what is folded, as back ends do: three of them in the second level */
 #define RING_BYTES ((size_t)512 << 10)
 #define PULL_BYTES ((size_t)256 << 10)
-#define ATTACH_BYTES TUNE_SMALL_BYTES /* in the own cache, with what they are copied to */
+#define ATTACH_BYTES ((size_t)256 << 10) /* in the own cache, with what they are copied to */
 #define PAGE_BYTES 4096
+#define LEAST_NS 0.01 /* of what was measured, and takes no time: 0 says that it was not */
 
 /* A rank's part of the window: lines to wait for, then what others pull. */
 struct shared {
@@ -221,13 +223,13 @@ static double far(struct tune *tune)
 
 static bool copy_once(struct tune *tune)
 {
-    memcpy(tune->b, tune->a, tune->copied);
+    memcpy(tune->of_small ? tune->small[1] : tune->b, tune->of_small ? tune->small[0] : tune->a, tune->copied);
     return true;
 }
 
 static double copy_gbs(struct tune *tune, size_t bytes, uint32_t batches, uint32_t copies)
 {
-    tune->copied = bytes;
+    tune->copied = bytes, tune->of_small = false;
     return meet(tune) ? (double)bytes / best_ns(tune, copy_once, batches, copies) : 0;
 }
 
@@ -258,6 +260,19 @@ static double fold(struct tune *tune)
 }
 
 /* ---- bytes in memory ---- */
+
+/* What pages cost that a CPU has to look up, since it remembers less of them: as many as two of these buffers have. */
+static double walk(struct tune *tune)
+{
+    double ns[2];
+    tune->copied = TUNE_SMALL_BYTES;
+    for (int small = 0; small < 2; small++) {
+        tune->of_small = small;
+        if (!meet(tune)) return 0;
+        ns[small] = best_ns(tune, copy_once, 5, 1);
+    }
+    return fmax((ns[1] - ns[0]) / (2 * TUNE_SMALL_BYTES / PAGE_BYTES), LEAST_NS);
+}
 
 static bool copy_far(struct tune *tune)
 {
@@ -303,7 +318,7 @@ static double attach_page(struct tune *tune)
     const struct tutti_machine *m = tune->known;
     const double ns = attach_copy_ns(tune, ATTACH_BYTES, true, 2);
     const double more = ns - (double)m->attach_ns - ATTACH_BYTES / (double)m->attach_gbs;
-    return ns <= 0 ? 0 : more > 0.01 ? more / (ATTACH_BYTES / PAGE_BYTES) : 0.01;
+    return ns > 0 ? fmax(more / (ATTACH_BYTES / PAGE_BYTES), LEAST_NS) : 0;
 }
 
 /* What a row's function needs of others stands above it. */
@@ -321,6 +336,7 @@ const struct tune_row tune_rows[] = {
     {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
     {"mid_gbs", TUNE_ALL, TUNE_MEAN, false, copy_mid},
     {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
+    {"walk_ns", TUNE_PAIR, TUNE_MEAN, false, walk},
     {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
     {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
     {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},

@@ -35,9 +35,9 @@ static unsigned char *buffer_open(size_t bytes, int filling)
 
 static unsigned char *small_open(int filling)
 {
-    unsigned char *buffer = aligned_alloc(HUGE, HUGE);
+    unsigned char *buffer = aligned_alloc(HUGE, TUNE_SMALL_BYTES);
     if (!buffer) return NULL;
-    (void)madvise(buffer, HUGE, MADV_NOHUGEPAGE);
+    (void)madvise(buffer, TUNE_SMALL_BYTES, MADV_NOHUGEPAGE);
     memset(buffer, filling, TUNE_SMALL_BYTES);
     return buffer;
 }
