@@ -135,7 +135,7 @@ static void planted(void **state)
     for (int flaw = FLAW_NONE; flaw < N_FLAWS; flaw++) {
         steps_flaw = (enum steps_flaw)flaw;
         bool seen = found((struct rig_config){.n = 3}, (struct mark_mix){.named = true}) ||
-                    found((struct rig_config){.n = 4}, (struct mark_mix){.rooted = true, .small = flaw == FLAW_ROOM});
+                    found((struct rig_config){.n = 4}, (struct mark_mix){.rooted = true, .small = flaw == FLAW_ROOM, .ahead = flaw == FLAW_ROOM});
         steps_flaw = FLAW_NONE;
         if (seen != (flaw != FLAW_NONE)) fail_msg("flaw %d %s", flaw, seen ? "is none" : "was not found");
     }

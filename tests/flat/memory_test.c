@@ -298,11 +298,12 @@ static void call_meanwhile(struct rank *rank)
     if (refuses)
         RANK_CHECK(rank, pthread_create(&thread, NULL, refuse, (void *)(uintptr_t)(rank_random(rank) % 3000)) == 0);
     options.algorithm = "flat:attach";
-    for (size_t i = 0; i < 25 * TUTTI_ARRAY_LEN(kinds) && !rank->failure[0]; i++) {
+    for (size_t i = 0; i < 26 * TUTTI_ARRAY_LEN(kinds) && !rank->failure[0]; i++) {
         const struct call call = {rank, send, recv, (int32_t)(i / 3) % rank->n, &options};
+        const bool last = i == 25 * TUTTI_ARRAY_LEN(kinds); /* by then it was refused */
+        if (last && refuses) RANK_CHECK(rank, pthread_join(thread, &failed) == 0 && !failed);
         check(&call, &kinds[i % TUTTI_ARRAY_LEN(kinds)], "refused in the middle");
     }
-    if (refuses) RANK_CHECK(rank, pthread_join(thread, &failed) == 0 && !failed);
     const bool alone = mask == 1u << rank->index; /* nobody else can have told it to give up */
     if (alone) RANK_CHECK(rank, !((struct flat_instance *)rank->comm->backend)->attach);
 }

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define FLAT_MAX_RANKS 256
-#define FLAT_DEPTH 8
-#define FLAT_LINES 16 /* of a slot: the operation's word, then data */
+#define FLAT_DEPTH 32
+#define FLAT_LINES 17 /* of a slot: the operation's word, then data */
 #define FLAT_LINE_BYTES 64
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)
 #define FLAT_LEVELS 4 /* of a butterfly over lines or flags */

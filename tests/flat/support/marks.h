@@ -41,6 +41,7 @@ struct mark_mix {
     size_t words_most; /* of the larger side */
     bool small;        /* blocks of some lines at most */
     bool rooted;       /* only kinds with a root */
+    bool ahead;        /* only broadcasts of rank 0, which never waits but for room */
     bool named;        /* half of them by a method that is named, of those in flat's table */
 };
 void mark_draw(uint64_t *random, const struct mark_mix *mix, struct mark_plan *out);

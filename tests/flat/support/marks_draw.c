@@ -71,10 +71,11 @@ static const struct flat_method *draw_method(uint64_t *random, enum tutti_kind k
 
 void mark_draw(uint64_t *random, const struct mark_mix *mix, struct mark_plan *out)
 {
-    enum tutti_kind kind = draw_kind(random, mix->rooted);
+    enum tutti_kind kind = mix->ahead ? TUTTI_BROADCAST : draw_kind(random, mix->rooted);
     const struct flat_method *m = draw_method(random, kind);
     mark_suit(random, m, mix->n, draw_count(random, mix), out);
     if (!mix->named || below(random, 2)) out->algorithm[0] = '\0';
+    if (mix->ahead) out->root = 0;
     while (mark_words(kind, mix->n, out->count) > mix->words_most) out->count /= 2;
     out->v = mark_has_v(kind) && below(random, 6) == 0;
     out->scaled = tutti_kind_info(kind)->reduces && below(random, 8) == 0;
