@@ -43,8 +43,10 @@ for point in peers death resident queue handles oneccl; do works $point; done
 TUTTI_STANDIN_XPU_WRONG=2 finds peers 'wrong: device 0 and device 1: what a kernel wrote to the other device is not there'
 TUTTI_STANDIN_XPU_WRONG=3 finds peers 'wrong: device 0 and device 1: what a copy wrote to the other device is not there'
 TUTTI_STANDIN_XPU_WRONG=2 finds handles 'wrong: what a kernel read from memory of the other process'
-TUTTI_STANDIN_XPU_WRONG=3 finds handles 'wrong: what a copy read from memory of the other process'
 TUTTI_STANDIN_XPU_IPC=0 finds handles 'wrong: memory is not offered: zeMemGetIpcHandle'
+TUTTI_STANDIN_XPU_BARRIERS=0 finds order 'wrong: copies did not come in their order'
+TUTTI_STANDIN_XPU_WRONG=4 finds kernels 'wrong: sum of .* is not what CPUs compute'
+TUTTI_STANDIN_XPU_WRONG=4 finds kinds 'wrong: tutti bench: .*can not reach the GPU of rank'
 TUTTI_STANDIN_XPU_WRONG=3 finds engines 'wrong: wrong values: [1-9]'
 TUTTI_STANDIN_XPU_ROOM=2 finds resident 'wrong: of 4 groups of 512 threads on 4 units 2 ran at once'
 TUTTI_STANDIN_SYCL_HOLDS=1 finds queue "wrong: a copy of tutti's came before what SYCL had put ahead of it"

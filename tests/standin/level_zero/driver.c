@@ -5,6 +5,8 @@
  *   TUTTI_STANDIN_XPU_WRONG=1     memory that comes from another process is not what is there
  *   TUTTI_STANDIN_XPU_WRONG=2     nor is, for kernels, memory of other devices and processes
  *   TUTTI_STANDIN_XPU_WRONG=3     more than a page that is copied to or from another device or process has a wrong byte
+ *   TUTTI_STANDIN_XPU_WRONG=4     kernels do nothing
+ *   TUTTI_STANDIN_XPU_BARRIERS=0  do not keep commands of a list in order
  *   TUTTI_STANDIN_XPU_DOUBLES=0   none has float64
  *   TUTTI_STANDIN_XPU_IPC=0       memory has no handles
  *   TUTTI_STANDIN_XPU_ROOM=2      so many groups of a launch run at once

@@ -69,7 +69,8 @@ struct prove_child {
 /* Runs this command with other words (NULL at the end), and variables NAME=VALUE (NULL at the end); false: the record
  * says why it could not be started. */
 bool prove_child_run(const char *const *argv, const char *const *env, uint64_t timeout_ns, struct prove_child *out);
-/* The last line that is not empty and does not begin with #; "" if there is none. It ends the output there. */
+/* The last line that is not empty, no comment (#), and not of who runs the ranks; "" if there is none. It ends the
+ * output there. */
 char *prove_last_line(char *output);
 
 #endif
