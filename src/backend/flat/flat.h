@@ -338,6 +338,15 @@ static inline bool flat_is_named(const struct flat_instance *inst, const struct 
     return wanted[0] && strcmp(wanted, name) == 0;
 }
 
+/* A leaf of a small gather stages and goes on, whatever the root's buffer is: to wait for its post costs more than any
+ * way that it allows saves. */
+#define FLAT_EAGER_BYTES ((size_t)32 << 10)
+static inline bool flat_is_eager(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    return call->info.kind == TUTTI_GATHER && !call->bind.v && flat_block_bytes(inst, call) < FLAT_EAGER_BYTES &&
+           !flat_wanted(inst, call)[0];
+}
+
 /* ---- tiny calls (flat_tiny.c) ---- */
 enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_tiny *tiny);
 size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind);

@@ -181,7 +181,8 @@ size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_b
     uint64_t facts = facts_of(inst, call);
     size_t n = 0;
 
-    if (chosen->who != FLAT_NOBODY) chosen = flat_choose_by_facts(inst, call, chosen, facts);
+    if (chosen->who != FLAT_NOBODY && !flat_is_eager(inst, call))
+        chosen = flat_choose_by_facts(inst, call, chosen, facts);
     for (size_t i = 0; i < flat_n_methods && n < capacity; i++) {
         const struct flat_method *m = &flat_methods[i];
         if (m->kind != call->info.kind || (m->needs & ~facts) || !m->fits(inst, call)) continue;

@@ -114,9 +114,10 @@ static void hear(struct flat_op *op, uint32_t peer)
 static enum tutti_advance prologue(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
+    const enum flat_who who = flat_is_eager(inst, &op->call) ? FLAT_NOBODY : op->method->who;
     FLAT_BEGIN(op->begin_at)
     FLAT_WAIT(flat_room(op));
-    op->facts = op->method->who == FLAT_NOBODY ? 0 : own_facts(op);
+    op->facts = who == FLAT_NOBODY ? 0 : own_facts(op);
     if (op->method->start) op->method->start(op);
     if (may_stage_first(op)) {
         FLAT_WAIT(flat_round_room(op, 0));
@@ -125,7 +126,7 @@ static enum tutti_advance prologue(struct flat_op *op)
     }
     op->told = told_of(op);
     flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
-    if (op->method->who == FLAT_ALL) {
+    if (who == FLAT_ALL) {
         flat_posts_ahead(op);
         for (op->peer = 0; op->peer < inst->n; op->peer++) {
             if (op->peer == inst->me) continue;
@@ -135,13 +136,13 @@ static enum tutti_advance prologue(struct flat_op *op)
         /* Who has begun this operation is done with those before. */
         flat_read_by_all(op->inst, inst->rounds);
         if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
-    } else if (op->method->who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
+    } else if (who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
         op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
         op->told = 0;
         hear(op, (uint32_t)op->call.info.root);
     }
-    if (op->method->who != FLAT_NOBODY) take_way(op, by_facts(op));
+    if (who != FLAT_NOBODY) take_way(op, by_facts(op));
     for (op->peer = 1; compares(op) && op->peer < inst->n; op->peer++) {
         FLAT_WAIT(flat_posted(op, flat_after(inst, op->peer)));
         if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
