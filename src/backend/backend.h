@@ -205,9 +205,9 @@ struct tutti_backend_ops {
     /* The opening is over: either all members have connected, or nobody goes on and close follows. What was kept for
      * the opening can go. NULL: nothing was. */
     void (*connected)(struct tutti_backend *backend);
-    /* No call is in flight on the host. Waits for what is enqueued on a device, until `deadline_ns`, then stops it. It
-     * is called whether this member connected or not. Peers may have connected, and may still read what this member
-     * leaves; so that stays. */
+    /* No call is in flight on the host. Waits for what is enqueued on a device, and for what members do together, until
+     * `deadline_ns` at most, then stops it. It is called whether this member connected or not. Peers may have connected,
+     * and may still read what this member leaves; so that stays. */
     void (*close)(struct tutti_backend *backend, uint64_t deadline_ns);
 
     /* ---- choosing ---- */

@@ -227,6 +227,30 @@ static void go_on(struct rank *rank)
     RANK_CHECK(rank, !(serves && oneccl_is_lost()));
 }
 
+/* The other member does not come to the end before this one has left, by its own deadline and not by a longer one. */
+static void ends_alone(struct rank *rank)
+{
+    struct tutti_comm *pair = NULL, *whole = rank->comm;
+    uint64_t words[WORDS];
+    RANK_CHECK_OK(rank, tutti_comm_split(whole, 0, rank->index, &pair));
+    rank->comm = pair;
+    const enum tutti_status status = sum_by(rank, "oneccl", 0, words);
+    rank->comm = whole;
+    RANK_CHECK_OK(rank, status);
+    tutti_comm_set_timeout(pair, 20 * TUTTI_NS_PER_MS);
+    if (rank->index == 1) RANK_CHECK_OK(rank, tutti_barrier(whole, NULL, NULL));
+    const uint64_t begun = tutti_now_ns();
+    tutti_comm_destroy(pair);
+    RANK_CHECK(rank, tutti_now_ns() - begun < 700 * TUTTI_NS_PER_MS);
+    if (rank->index == 0) RANK_CHECK_OK(rank, tutti_barrier(whole, NULL, NULL));
+}
+
+static void end_has_a_deadline(void **state)
+{
+    (void)state;
+    assert_int_equal(run("flat,oneccl", 2, ends_alone, NULL, 0), 0);
+}
+
 static void goes_wrong(struct rank *rank)
 {
     const struct wrong *w = rank->arg;
@@ -366,6 +390,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(split),
         cmocka_unit_test(sentences),
         cmocka_unit_test(killed),
+        cmocka_unit_test(end_has_a_deadline),
         cmocka_unit_test(left_alone),
         cmocka_unit_test(stdout_is_the_users),
         cmocka_unit_test(two_of_one_process), /* last: on several hosts this process has oneCCL then, and forks no more

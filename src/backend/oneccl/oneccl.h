@@ -124,9 +124,10 @@ enum tutti_status oneccl_carrier_start(struct oneccl_carrier **out, const struct
 /* Memory for a job, kept for the next one. MEMORY. The carrier rests. */
 enum tutti_status oneccl_carrier_room(struct oneccl_carrier *carrier, size_t bytes);
 void oneccl_carrier_ask(struct oneccl_carrier *carrier);
-/* Ends it, within two seconds: the communicator is destroyed if all is well, and it rests; else not. A thread that is
- * within oneCCL is left there, with what it works on. */
-void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well);
+/* Ends it, within two seconds and by the deadline: the communicator is destroyed if all is well, and it rests; else not,
+ * and nothing waits. A thread that is within oneCCL is left there, with what it works on. */
+void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well, uint64_t deadline_ns);
+uint64_t oneccl_sooner(uint64_t timeout_ns, uint64_t deadline_ns); /* the deadline that comes first */
 /* One was left within oneCCL: this process has no oneCCL any more. */
 #define ONECCL_IS_LOST "a call of this process was left behind within oneCCL, which serves it no more"
 bool oneccl_is_lost(void);
@@ -198,7 +199,7 @@ struct oneccl_end {
     uint32_t n, me;
     _Atomic uint32_t *ended; /* that all map; the highest bit: one did not wait for all */
 };
-bool oneccl_all_end(const struct oneccl_end *end);
+bool oneccl_all_end(const struct oneccl_end *end, uint64_t deadline_ns);
 void oneccl_end_early(const struct oneccl_end *end); /* this member does not wait, so nobody does */
 
 /* ---- oneccl_op.c ---- */

@@ -194,9 +194,15 @@ static void leave(struct oneccl_carrier *c)
     tutti_log(TUTTI_LOG_INFO, "a thread is left within oneCCL, %s", frozen >= 0 ? "stopped" : "where it may spin");
 }
 
-void oneccl_carrier_end(struct oneccl_carrier *c, bool well)
+uint64_t oneccl_sooner(uint64_t timeout_ns, uint64_t deadline_ns)
 {
-    const uint64_t until = tutti_deadline_ns(ENDING_NS);
+    const uint64_t own = tutti_deadline_ns(timeout_ns);
+    return own < deadline_ns ? own : deadline_ns;
+}
+
+void oneccl_carrier_end(struct oneccl_carrier *c, bool well, uint64_t deadline_ns)
+{
+    const uint64_t until = oneccl_sooner(ENDING_NS, deadline_ns);
     const pthread_t thread = c->thread;
     uint32_t state = ONECCL_RESTS;
     if (!atomic_compare_exchange_strong(&c->state, &state, well ? ONECCL_ENDS : ONECCL_QUITS)) {

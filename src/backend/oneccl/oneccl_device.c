@@ -144,13 +144,13 @@ static void device_close(struct tutti_backend *backend, uint64_t deadline_ns)
     if (!over) left_behind(d);
     watch_remove(w);
     atomic_store(&watch_own_log(w)->closed, 1);
-    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    const uint64_t until = oneccl_sooner(FAREWELL_NS, deadline_ns);
     while (over && d->carrier && !watch_peers_done(w) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
     if (d->carrier || !over) {
         const struct oneccl_end end = {w->control, w->members, w->n, w->me, &oneccl_log_of(d, 0)->ended};
         if (!over) oneccl_end_early(&end);
-        const bool together = over && oneccl_all_end(&end);
-        if (d->carrier) oneccl_carrier_end(d->carrier, together);
+        const bool together = over && oneccl_all_end(&end, deadline_ns);
+        if (d->carrier) oneccl_carrier_end(d->carrier, together, deadline_ns);
     }
     discard(d);
 }

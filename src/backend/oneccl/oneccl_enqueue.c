@@ -72,7 +72,7 @@ static enum tutti_status carry(struct oneccl_device *d)
         d->carrier = NULL;
         oneccl_lose();
         tutti_xpu_leave(d->gpu); /* who knows what it has enqueued */
-        oneccl_carrier_end(c, false);
+        oneccl_carrier_end(c, false, 0);
     }
     TUTTI_TRY(watch_state(&d->watched));
     if (c->result != ONECCL_OK) return oneccl_carrier_refused(c);

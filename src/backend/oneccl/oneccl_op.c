@@ -224,7 +224,7 @@ static void op_cancel(struct tutti_runner *runner)
 {
     struct oneccl_backend *inst = op_of(runner)->inst;
     inst->lost = true;
-    if (inst->carrier) oneccl_carrier_end(inst->carrier, false);
+    if (inst->carrier) oneccl_carrier_end(inst->carrier, false, 0);
     inst->carrier = NULL;
 }
 

@@ -199,9 +199,9 @@ static bool all_live(const struct oneccl_end *end)
     return true;
 }
 
-bool oneccl_all_end(const struct oneccl_end *end)
+bool oneccl_all_end(const struct oneccl_end *end, uint64_t deadline_ns)
 {
-    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
+    const uint64_t until = oneccl_sooner(FAREWELL_NS, deadline_ns);
     uint32_t ended = atomic_load(end->ended);
     while (!(ended & GIVEN_UP) && !atomic_compare_exchange_weak(end->ended, &ended, ended + 1)) {
     }
@@ -219,22 +219,20 @@ void oneccl_end_early(const struct oneccl_end *end)
 
 /* oneCCL destroys a communicator together: rank 0 waits for the others, and these end their process where rank 0's is
  * gone. So all do it at once, or nobody does: then it stays until the process ends, as it does between hosts. */
-static bool may_destroy(struct oneccl_backend *b)
+static bool may_destroy(struct oneccl_backend *b, uint64_t deadline_ns)
 {
     if (!b->boards) return false;
     const struct oneccl_end end = {b->control, b->members, b->n, b->me, &b->boards->ended};
-    if (!b->lost) return oneccl_all_end(&end);
+    if (!b->lost) return oneccl_all_end(&end, deadline_ns);
     oneccl_end_early(&end);
     return false;
 }
 
-/* The deadline is for what is enqueued on devices; waits here have their own. */
 static void oneccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
 {
     struct oneccl_backend *b = oneccl_of(backend);
-    (void)deadline_ns;
-    const bool together = (b->carrier || b->lost) && may_destroy(b);
-    if (b->carrier) oneccl_carrier_end(b->carrier, together);
+    const bool together = (b->carrier || b->lost) && may_destroy(b, deadline_ns);
+    if (b->carrier) oneccl_carrier_end(b->carrier, together, deadline_ns);
     boards_leave(b);
     discard(b);
 }

@@ -197,7 +197,7 @@ static void test_who_is_left_is_stopped(void **state)
     while (!atomic_load(&is_within)) usleep(1000);
     const int frozen = oneccl_freeze(carrier);
     oneccl_thaw(frozen);
-    oneccl_carrier_end(carrier, true);
+    oneccl_carrier_end(carrier, true, TUTTI_NEVER);
     assert_true(oneccl_is_lost());
     if (frozen < 0) skip(); /* this kernel has no userfaultfd for it */
     usleep(1000);

@@ -105,7 +105,7 @@ static void close_all(struct tutti_comm *comm, uint64_t deadline_ns)
     if (comm->team) tutti_team_destroy(comm->team);
     comm->team = NULL;
     tutti_comm_free_device(comm);
-    tutti_comm_close_backend(comm);
+    tutti_comm_close_backend(comm, deadline_ns);
 }
 
 void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error)

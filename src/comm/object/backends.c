@@ -225,17 +225,17 @@ enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm)
     return set_lanes(comm, &gathering);
 }
 
-static void close_one(struct tutti_comm *comm, struct tutti_backend **backend)
+static void close_one(struct tutti_comm *comm, struct tutti_backend **backend, uint64_t deadline_ns)
 {
     if (!*backend) return;
     atomic_fetch_sub(&comm->family->staging_used, (*backend)->ops->memory_used(*backend));
-    (*backend)->ops->close(*backend, 0);
+    (*backend)->ops->close(*backend, deadline_ns);
     *backend = NULL;
 }
 
-void tutti_comm_close_backend(struct tutti_comm *comm)
+void tutti_comm_close_backend(struct tutti_comm *comm, uint64_t deadline_ns)
 {
-    close_one(comm, &comm->library);
-    close_one(comm, &comm->backend);
-    while (comm->lanes.n > 0) close_one(comm, &comm->lane_backends[--comm->lanes.n]);
+    close_one(comm, &comm->library, deadline_ns);
+    close_one(comm, &comm->backend, deadline_ns);
+    while (comm->lanes.n > 0) close_one(comm, &comm->lane_backends[--comm->lanes.n], deadline_ns);
 }

@@ -179,7 +179,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
 /* Collective, after all members have their teams: the back end that all can open, if there is one, and those that all
  * of a group can open, for the calls of hierarchical schedules (backends.c). */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
-void tutti_comm_close_backend(struct tutti_comm *comm);
+void tutti_comm_close_backend(struct tutti_comm *comm, uint64_t deadline_ns);
 
 /* Whoever starts a collective takes the turn, so numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
