@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -53,6 +54,15 @@ void rank_fail(struct rank *rank, const char *file, int line, const char *format
     va_start(args, format);
     vsnprintf(rank->failure + at, RANK_TEXT - (size_t)at, format, args);
     va_end(args);
+}
+
+void rank_late(const struct rank *rank, const char *what, uint64_t ns)
+{
+    const char *path = getenv("TUTTI_TEST_LATE");
+    const int fd = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) return;
+    dprintf(fd, "%s | %d | %llu\n", what, (int)rank->index, (unsigned long long)(ns / 1000)); /* one write */
+    close(fd);
 }
 
 uint64_t rank_random(struct rank *rank)
@@ -104,11 +114,13 @@ static enum tutti_status rank_context(const struct ranks_config *config, int32_t
     const char *network = getenv("RANKS_NETWORK") ? getenv("RANKS_NETWORK") : "tcp";
     char host[32] = "";
     if (a_host > 1) snprintf(host, sizeof(host), "host%d", (int)rank / a_host);
-    struct tutti_option options[MAX_OPTIONS + OWN] = {
-        {"transport", a_host == 1 ? network : a_host > 1 ? "auto" : config->forked ? "shm" : "self"},
-        {"host", host},
-        {"trust_network", a_host ? "1" : "0"},
-        {"network", network}};
+    struct tutti_option options[MAX_OPTIONS + OWN] = {{"transport", a_host == 1      ? network
+                                                                    : a_host > 1     ? "auto"
+                                                                    : config->forked ? "shm"
+                                                                                     : "self"},
+                                                      {"host", host},
+                                                      {"trust_network", a_host ? "1" : "0"},
+                                                      {"network", network}};
     size_t n = config->n_options < MAX_OPTIONS ? config->n_options : MAX_OPTIONS;
     if (n) memcpy(options + OWN, config->options, n * sizeof(options[0]));
     return tutti_context_create(options, n + OWN, out);

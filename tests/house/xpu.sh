@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # `./dev check --xpu`: what can be proved of Intel's libraries without a GPU; read by ./dev, whose functions it uses. It
-# gets what it needs from PyPI and Debian, by name, into build/xpu, 450 MB; nothing is installed on the machine.
+# gets what it needs from PyPI and Debian, by name, into build/xpu, 1 GB; nothing is installed on the machine.
 oneccl_version=2022.2.0
 opencl_packages="intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0 tbb==2023.2.0"
+sycl_packages="dpctl dpnp intel-opencl-rt"
 
 xpu_pip() { build/xpu/python/bin/python -m pip --disable-pip-version-check --retries 1 "$@" >>build/xpu/pip.log 2>&1; }
 
@@ -82,10 +83,41 @@ level_zero_step() {
   build release -DTUTTI_TEST_LEVEL_ZERO="$PWD/build/xpu/level_zero" && run_ctest release -R '^xpu\.(intel|driver)'
 }
 
+# dpctl and dpnp, with SYCL and its device of the CPU, for the Python that has PyTorch.
+sycl_get() {
+  local to=$PWD/build/xpu/sycl
+  [ ! -f $to/complete ] || return 0
+  .venv/bin/python -m venv $to >>build/xpu/pip.log 2>&1 || return 1
+  $to/bin/python -m pip --disable-pip-version-check --retries 1 install $sycl_packages >>build/xpu/pip.log 2>&1 || return 1
+  mkdir -p $to/icd
+  echo "$to/lib/libintelocl.so" >"$to/icd/cpu.icd"
+  touch $to/complete
+}
+
+sycl_step() {
+  mkdir -p build/xpu
+  needs_torch
+  sycl_get || { say "dpctl and dpnp are not to be had here; see build/xpu/pip.log"; exit 77; }
+  local to=$PWD/build/xpu/sycl
+  build release -DTUTTI_TORCH_PYTHON="$PWD/.venv/bin/python" || return 1
+  OCL_ICD_VENDORS=$to/icd LD_LIBRARY_PATH=$to/lib PYTHONPATH=$(echo $to/lib/python3.*/site-packages) TUTTI_TEST_SYCL=1 \
+    TUTTI_BUILD=$PWD/build OMP_NUM_THREADS=1 .venv/bin/python tests/torch/usm_test.py
+}
+
+xpu_torch_step() {
+  needs_torch
+  [ -n "${TUTTI_XCCL_TESTS:-}" ] ||
+    say "without XCCL's own tests: set TUTTI_XCCL_TESTS to a checkout of github.com/intel/torch-xpu-ops"
+  build release -DTUTTI_TORCH_PYTHON="$PWD/.venv/bin/python" && run_ctest release -R '^torch\.(xpu|xpu_pytorch|xccl)\.standin$'
+}
+
 check_xpu() {
+  mkdir -p build/xpu
   step "oneCCL on host memory" oneccl_step
   step "SPIR-V by Intel's OpenCL for CPUs" opencl_step
   step "Intel's driver of Level Zero, without hardware" level_zero_step
+  step "arrays of dpctl and dpnp, by SYCL on the CPU" sycl_step
+  step "PyTorch's and XCCL's tests on a played device \"xpu\"" xpu_torch_step
   say "check --xpu:"
   steps_tell
 }

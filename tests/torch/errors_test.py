@@ -6,6 +6,7 @@ timeout is long, and the process makes another one."""
 
 from __future__ import annotations
 
+import os
 import time
 import unittest
 from contextlib import contextmanager
@@ -174,6 +175,24 @@ def wrong_arguments(rank: int, n: int, store: dist.Store) -> None:
         dist.all_reduce(torch.ones(2))
 
 
+def not_a_number(rank: int, n: int, store: dist.Store) -> None:
+    """Looked for where the variable asks, or the program; found before anything starts: the group goes on."""
+    os.environ["TORCH_XCCL_NAN_CHECK"] = "1"
+    dist.init_process_group("tutti", store=store, rank=rank, world_size=n, timeout=LONG)
+    for dtype in (torch.float32, torch.bfloat16, torch.complex64, torch.float8_e5m2):
+        wrong = torch.tensor([1.0, float("nan")]).to(dtype)
+        with ranks.raises(RuntimeError, "all_gather_into_tensor: input 0 of sizes", "has a NaN"):
+            dist.all_gather_into_tensor(torch.empty(2 * n, dtype=dtype), wrong)
+    with ranks.raises(RuntimeError, "all_reduce: input 0", "NaN"):
+        dist.all_reduce_coalesced([torch.tensor(float("nan")), torch.ones(2)])
+    dist.all_reduce(torch.ones(2, dtype=torch.int32))
+    ranks.backend_of()._set_enable_nan_check(False)
+    tensor = torch.tensor([1.0, float("nan")])
+    dist.all_reduce(tensor)
+    assert tensor[0] == n and tensor[1].isnan()
+    dist.destroy_process_group()
+
+
 def used_after_the_end(rank: int, n: int, store: dist.Store) -> None:
     """A backend that somebody still holds."""
     dist.init_process_group("tutti", store=store, rank=rank, world_size=n, timeout=LONG)
@@ -225,8 +244,8 @@ def add(function: Any) -> None:
     setattr(Errors, f"test_{function.__name__}", test)
 
 
-for case in (mismatches, timeouts, waits_with_a_time, aborts, leaves, futures, wrong_arguments, used_after_the_end,
-             missing_at_the_start):
+for case in (mismatches, timeouts, waits_with_a_time, aborts, leaves, futures, wrong_arguments, not_a_number,
+             used_after_the_end, missing_at_the_start):
     add(case)
 
 if __name__ == "__main__":

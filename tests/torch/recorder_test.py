@@ -61,6 +61,21 @@ def mismatched(rank: int, size: int) -> str:
     raise AssertionError("the ranks called with different sizes, and nobody said so")
 
 
+def asked(rank: int, size: int) -> dict:
+    """While the process goes on, by a word to its pipe; twice."""
+    os.environ["TORCH_FR_DEBUG_INFO_PIPE_FILE"] = os.environ["TORCH_FR_DUMP_TEMP_FILE"]
+    path = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(rank)
+    for n in (1, 2):
+        dist.all_reduce(torch.ones(4))
+        with open(path + ".pipe", "w") as pipe:
+            pipe.write("1\n")
+        ranks.settle(True, lambda: os.path.exists(path))
+        with open(path, "rb") as file:
+            assert len(pickle.load(file)["entries"]) == n
+        os.remove(path)
+    return pickle.loads(tutti_torch._C.flight_recorder(include_collectives=False))
+
+
 def late(rank: int, size: int) -> str:
     """Rank 1 never comes to the second call."""
     group = dist.new_group(timeout=timedelta(seconds=2))
@@ -121,14 +136,24 @@ class FlightRecorder(unittest.TestCase):
             for entry in entries:
                 self.assertLessEqual(entry["time_created_ns"], entry["time_discovered_started_ns"])
                 self.assertLessEqual(entry["time_discovered_started_ns"], entry["time_discovered_completed_ns"])
+            self.assertEqual(entries[-2]["op_id"], entries[-3]["op_id"])  # it stands for the two before it
+            message = entries[2]
+            self.assertEqual((message["input_sizes"], message["output_sizes"]), ([[7]], [[7]]))
             (group,) = trace["pg_config"].values()
             self.assertEqual(group["ranks"], "[0, 1]")
+            (state,) = trace["pg_status"].values()
+            self.assertEqual(set(state.values()), {3})
         self.assertEqual(os.listdir(FOLDER), [], "a healthy run writes nothing")
 
     def test_the_last_calls_are_kept(self) -> None:
         for dump in ranks.run(overflowing, 2):
             entries = pickle.loads(dump)["entries"]
             self.assertEqual([entry["input_sizes"] for entry in entries], [[[n + 1]] for n in range(36, 100)])
+
+    def test_written_when_asked(self) -> None:
+        for trace in ranks.run(asked, 2):
+            self.assertNotIn("entries", trace)
+            self.assertEqual([state["last_completed_collective"] for state in trace["pg_status"].values()], [2])
 
     def test_mismatch_is_dumped_and_understood(self) -> None:
         for sentence in ranks.run(mismatched, 2):

@@ -32,6 +32,7 @@ PATH = "TUTTI_TORCHCOMMS_TESTS"
 HERE = os.path.dirname(os.path.abspath(__file__))
 PAGE = os.path.normpath(os.path.join(HERE, "../../docs/compatibility.md"))
 MARK = "<!-- Written by tests/torch/torchcomms_suite.py. -->"
+NEXT = "<!-- Of tests/torch/xccl_suite.py. -->"  # what follows on the page is not ours
 SIZE = 4
 # Files of tests, from the folder above `tests`, and on how many ranks they run.
 SETS = (
@@ -375,9 +376,10 @@ def page(results: dict) -> str:
 def write_page(text: str) -> None:
     """Puts it behind what compare.py wrote."""
     with open(PAGE) as file:
-        kept = file.read().split(MARK)[0].rstrip("\n")
+        before, _, old = file.read().partition(MARK)
+    _, mark, after = old.partition(NEXT)
     with open(PAGE, "w") as file:
-        file.write(f"{kept}\n\n{text}")
+        file.write(before.rstrip("\n") + f"\n\n{text}" + (f"\n{mark}{after}" if mark else ""))
 
 
 # ---- the command ----

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 120
-"""tutti_torch.usm: arrays in SYCL's memory as tensors. Where dpctl is installed they are dpctl's, on its queue of the
-CPU, else objects with the same interface; what is refused is shown by those."""
+"""tutti_torch.usm: arrays in SYCL's memory as tensors. Where dpctl and dpnp are installed they are theirs, on a queue
+of the CPU, else objects with the same interface; what is refused is shown by those."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import types
 import unittest
 import weakref
@@ -21,8 +22,11 @@ from tutti_torch import usm
 try:
     import dpctl
     import dpctl.memory
+    import dpnp
 except ImportError:
-    dpctl = None
+    if "TUTTI_TEST_SYCL" in os.environ:  # it is what is to be tried
+        raise
+    dpctl = dpnp = None
 
 
 class Array:
@@ -61,6 +65,16 @@ def reduced(rank: int, n: int) -> None:
     again = usm.as_tensor(array)  # the same memory
     assert torch.equal(again, torch.arange(200.0).view(10, 20) * (n * (n + 1) // 2)), again
     assert torch.equal(rows, torch.full((4, 3), n - 1.0, dtype=torch.float64)), rows
+
+
+@ranks.on(2)
+def of_dpnp(rank: int, n: int) -> None:
+    """As the manual shows it."""
+    if dpnp is None:
+        return
+    x = dpnp.arange(1000, dtype="f4", device="cpu") * (rank + 1)
+    dist.all_reduce(usm.as_tensor(x))
+    assert (dpnp.asnumpy(x) == dpnp.asnumpy(dpnp.arange(1000, dtype="f4")) * (n * (n + 1) // 2)).all(), x
 
 
 class Arrays(unittest.TestCase):

@@ -15,6 +15,7 @@ import tempfile
 import time
 import types
 import unittest
+from typing import Callable
 
 import lifts
 
@@ -113,7 +114,7 @@ def first_line(text: str) -> str:
     return (said or lines or [""])[-1][:200]
 
 
-def run(case: type, names: list, log: str) -> dict:
+def run(case: Callable, names: list, log: str, Record: type = Record) -> dict:
     """Runs the tests; what they and their ranks print goes to the log, what became of them to standard output."""
     console = os.fdopen(os.dup(1), "w")
     with open(log, "ab") as sink:

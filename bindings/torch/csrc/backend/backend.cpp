@@ -134,6 +134,7 @@ uint64_t Backend::note(const Call &call, uint64_t number, bool begun)
 #endif
         for (uint64_t r = 0; ranks.size() < size_t(size_); r++) ranks.push_back(r);
         recorded_ = Recorder::get().add_group(*group_, getGroupDesc(), std::move(ranks), rank_);
+        serve_dump_pipe(recorded_->ranks.at(size_t(rank_)));
     }
     const bool region = coalescing_ > 0, p2p = call.is_p2p();
     if (p2p && !region) p2p_seq_++;
@@ -244,6 +245,7 @@ void Backend::leave_nothing(DeviceComm &device, const Call &call)
 
 Backend::WorkPtr Backend::submit(Call call)
 {
+    if (C10_UNLIKELY(numbers_checked())) check_numbers(call);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(call, guard);
     return submit_to(device, guard, std::move(call));
@@ -311,6 +313,8 @@ Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::v
 {
     TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
     if (calls.size() == 1) return submit(std::move(calls[0]));
+    if (C10_UNLIKELY(numbers_checked()))
+        for (const Call &call : calls) check_numbers(call);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(calls[0], guard);
     for (Call &call : calls) {

@@ -126,6 +126,16 @@ class Backend : public c10d::Backend
         timed_.store(true, std::memory_order_relaxed);
     }
 
+    /* Whether calls whose input has a NaN are refused; as the variables say, unless somebody says. */
+    void check_numbers_from_now_on(bool wanted)
+    {
+        numbers_checked_.store(wanted, std::memory_order_relaxed);
+    }
+    bool numbers_checked() const
+    {
+        return numbers_checked_.load(std::memory_order_relaxed);
+    }
+
     /* ---- memory that all ranks of the host can map (memory.cpp) ---- */
     std::shared_ptr<c10::Allocator> getMemAllocator();
     /* Memory of that CUDA device comes from this group (device_memory.hpp). Collective, if it is the first that the
@@ -239,7 +249,8 @@ class Backend : public c10d::Backend
     std::optional<c10::Device> own_device_; /* settled before the first call, as the next one */
     bool mixed_ = false;                    /* ranks are on devices of several types */
 
-    std::atomic<bool> timed_{false};      /* Work::getDuration answers */
+    std::atomic<bool> timed_{false}; /* Work::getDuration answers */
+    std::atomic<bool> numbers_checked_{numbers_are_to_be_checked()};
     Worker worker_{"tutti-worker", true}; /* starts calls whose inputs a device has yet to compute */
 
     std::mutex pending_mutex_;

@@ -55,6 +55,7 @@ static void define_backend(py::module_ &module)
         /* PyTorch's own backends have these; its base class binds neither. */
         .def_property_readonly("options", &Backend::own_options)
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"), Release())
+        .def("_set_enable_nan_check", &Backend::check_numbers_from_now_on, py::arg("enable"))
         .def("_n_splits", &Backend::n_splits, py::arg("ranks"), Release())
         /* Whether nothing is in flight any more within the time; what is then, is aborted. */
         .def("_flush_within", &Backend::flush_within, py::arg("time"), py::arg("why_not_longer"), Release())
@@ -134,12 +135,12 @@ static std::pair<std::string, uint64_t> option(const std::string &name)
 }
 
 /* The last calls of this process: the pickle that torchfrtrace reads. */
-static py::bytes flight_recorder(bool only_active)
+static py::bytes flight_recorder(bool only_active, bool include_collectives)
 {
     std::string bytes;
     {
         py::gil_scoped_release release;
-        bytes = tutti_torch::Recorder::get().dump(only_active);
+        bytes = tutti_torch::Recorder::get().dump(only_active, include_collectives);
     }
     return py::bytes(bytes);
 }
@@ -165,7 +166,8 @@ PYBIND11_MODULE(_C, module)
     module.def("option", &option, py::arg("name"));
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());
-    module.def("flight_recorder", &flight_recorder, py::arg("only_active") = false);
+    module.def("flight_recorder", &flight_recorder, py::arg("only_active") = false,
+               py::arg("include_collectives") = true);
     module.def("device_memory_functions", &device_memory_functions);
     py::module_ comms = module.def_submodule("comms", "torchcomms' API");
     tutti_torch::define_comms(comms);

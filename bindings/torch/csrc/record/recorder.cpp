@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The flight recorder's ring, and its pickle. */
+/* The flight recorder's ring, and its pickle; dump.cpp writes it to files. */
 
 #include "record/recorder.hpp"
 
 #include "record/json.hpp"
 
-#include <c10/util/Logging.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <pthread.h>
 
 namespace tutti_torch
 {
@@ -34,19 +33,6 @@ Dict new_dict()
 List new_list()
 {
     return List(c10::AnyType::get());
-}
-
-const char *variable(std::initializer_list<const char *> names, const char *otherwise)
-{
-    for (const char *name : names)
-        if (const char *value = std::getenv(name)) return value;
-    return otherwise;
-}
-
-bool flag(std::initializer_list<const char *> names, bool otherwise)
-{
-    std::string value = variable(names, otherwise ? "1" : "0");
-    return value == "1" || value == "true" || value == "True" || value == "y" || value == "Y";
 }
 
 int64_t wall_ns()
@@ -89,6 +75,13 @@ std::string traced_name(c10d::OpType type, const char *name, int rank, int peer)
     return c10::str("nccl:", name);
 }
 
+/* It is not one of its group's calls: it stands for those of the region before it. */
+bool ends_region(const RecordedCall &call)
+{
+    return call.type == c10d::OpType::COALESCED &&
+           (std::strcmp(call.name, "coalesced") == 0 || std::strcmp(call.name, "batch_op_issue") == 0);
+}
+
 /* Of a call without tensors, too, there is one, empty: fr_trace looks at the first. */
 List sizes_list(const RecordedTensors &tensors)
 {
@@ -115,6 +108,19 @@ c10::IValue time_or_none(int64_t ns)
 }
 
 } // namespace
+
+const char *variable(std::initializer_list<const char *> names, const char *otherwise)
+{
+    for (const char *name : names)
+        if (const char *value = std::getenv(name)) return value;
+    return otherwise;
+}
+
+bool flag(std::initializer_list<const char *> names, bool otherwise)
+{
+    std::string value = variable(names, otherwise ? "1" : "0");
+    return value == "1" || value == "true" || value == "True" || value == "y" || value == "Y";
+}
 
 RecordedTensors recorded(const Tensors &tensors)
 {
@@ -165,6 +171,8 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, const Cal
 {
     if (!enabled()) return 0;
     RecordedCall noted{call.type, call.name, call.peer, recorded(call.inputs), recorded(call.outputs)};
+    if (call.is_p2p()) /* one tensor, on both sides, as PyTorch's recorder has it */
+        (noted.inputs.empty() ? noted.inputs : noted.outputs) = noted.inputs.empty() ? noted.outputs : noted.inputs;
     return record(group, std::move(noted), seq, p2p_seq, timeout, begun);
 }
 
@@ -173,8 +181,11 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, RecordedC
 {
     if (!enabled()) return 0;
     std::shared_ptr<torch::CapturedTraceback> frames;
-    if (with_frames_ || with_cpp_frames_)
+    std::array<char, 16> thread{};
+    if (with_frames_ || with_cpp_frames_) {
         frames = torch::CapturedTraceback::gather(with_frames_, false, with_cpp_frames_);
+        pthread_getname_np(pthread_self(), thread.data(), thread.size());
+    }
     std::lock_guard<std::mutex> guard(mutex_);
     uint64_t id = ++n_recorded_;
     if (ring_.size() < std::min<uint64_t>(id, capacity_)) ring_.emplace_back();
@@ -185,11 +196,17 @@ uint64_t Recorder::record(const std::shared_ptr<RecordedGroup> &group, RecordedC
     entry.seq = seq;
     entry.p2p_seq = p2p_seq;
     entry.retired = false;
+    entry.number = group->n_calls += ends_region(entry.call) ? 0 : 1;
     entry.created_ns = wall_ns();
-    entry.started_ns = begun ? entry.created_ns : 0;
-    entry.completed_ns = 0;
+    entry.started_ns = entry.completed_ns = 0;
+    entry.reach(group->last_called);
+    if (begun) entry.begin(entry.created_ns);
     entry.timeout_ms = timeout.count();
     entry.frames = std::move(frames);
+    if (entry.frames) {
+        entry.thread_id = std::to_string(pthread_self());
+        entry.thread_name = thread.data();
+    }
     return id;
 }
 
@@ -208,7 +225,7 @@ template <typename Change> void Recorder::change(uint64_t id, Change f)
 
 void Recorder::started(uint64_t id)
 {
-    change(id, [](Entry &entry) { entry.started_ns = wall_ns(); });
+    change(id, [](Entry &entry) { entry.begin(wall_ns()); });
 }
 
 void Recorder::completed(uint64_t id)
@@ -242,7 +259,7 @@ c10::IValue Recorder::describe(const Entry &e) const
     dict.insert("process_group", c10::ivalue::Tuple::create({e.group->name, e.group->desc}));
     dict.insert("collective_seq_id", int64_t(e.seq));
     dict.insert("p2p_seq_id", int64_t(e.p2p_seq));
-    dict.insert("op_id", int64_t(e.id));
+    dict.insert("op_id", e.number);
     dict.insert("profiling_name", traced_name(e.call.type, e.call.name, e.group->rank, e.call.peer));
     dict.insert("time_created_ns", e.created_ns);
     if (e.completed_ns) dict.insert("duration_ms", double(e.completed_ns - e.started_ns) * 1e-6);
@@ -256,6 +273,10 @@ c10::IValue Recorder::describe(const Entry &e) const
     dict.insert("retired", e.retired);
     dict.insert("timeout_ms", e.timeout_ms);
     dict.insert("is_p2p", c10d::isP2POp(e.call.type));
+    if (e.frames) {
+        dict.insert("thread_id", e.thread_id);
+        dict.insert("thread_name", e.thread_name);
+    }
     return dict;
 }
 
@@ -320,6 +341,21 @@ c10::IValue Recorder::groups()
     return dict;
 }
 
+/* How far each is, though its calls may have been overwritten. */
+c10::IValue Recorder::states()
+{
+    std::lock_guard<std::mutex> guard(mutex_);
+    Dict dict = new_dict();
+    for (const auto &group : groups_) {
+        Dict state = new_dict();
+        state.insert("last_enqueued_collective", group->last_called);
+        state.insert("last_started_collective", group->last_begun);
+        state.insert("last_completed_collective", group->last_complete);
+        dict.insert(group->name, state);
+    }
+    return dict;
+}
+
 void Recorder::add_source(std::function<bool()> look)
 {
     std::lock_guard<std::mutex> guard(sources_mutex_);
@@ -338,7 +374,7 @@ uint64_t Recorder::size()
     return n_recorded_ - n_forgotten_;
 }
 
-c10::IValue Recorder::trace(bool only_active)
+c10::IValue Recorder::trace(bool only_active, bool with_calls)
 {
     {
         std::lock_guard<std::mutex> guard(sources_mutex_);
@@ -348,52 +384,26 @@ c10::IValue Recorder::trace(bool only_active)
     Dict dict = new_dict();
     dict.insert("version", format_version);
     dict.insert("pg_config", groups());
-    dict.insert("pg_status", new_dict());
+    dict.insert("pg_status", states());
     dict.insert("comm_lib_version", c10::str("tutti ", tutti_version_text()));
-    dict.insert("entries", entries(only_active));
+    if (with_calls) dict.insert("entries", entries(only_active));
     return dict;
 }
 
 std::string Recorder::dump_json(bool only_active)
 {
-    return json_of(trace(only_active));
+    return json_of(trace(only_active, true));
 }
 
-std::string Recorder::dump(bool only_active)
+std::string Recorder::dump(bool only_active, bool with_calls)
 {
     std::string bytes;
     torch::jit::Pickler pickler([&](const char *data, size_t size) { bytes.append(data, size); }, nullptr, nullptr,
                                 nullptr, nullptr, false);
     pickler.protocol();
-    pickler.pushIValue(trace(only_active));
+    pickler.pushIValue(trace(only_active, with_calls));
     pickler.stop();
     return bytes;
-}
-
-/* A folder of the user's own: names in /tmp can be anybody's. */
-static std::string default_prefix()
-{
-    const char *home = std::getenv("HOME");
-    std::filesystem::path folder = home ? std::filesystem::path(home) / ".cache" / "torch" : "/tmp";
-    std::error_code ignored; /* seen when the file can not be opened */
-    std::filesystem::create_directories(folder, ignored);
-    return folder / "tutti_trace_rank_";
-}
-
-void Recorder::dump_on_error(RecordedGroup &group)
-{
-    if (!enabled() || !flag({"TORCH_NCCL_DUMP_ON_TIMEOUT"}, true) || group.dumped.exchange(true)) return;
-    const char *given = variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}, nullptr);
-    std::string path = c10::str(given ? given : default_prefix(), group.ranks.at(size_t(group.rank)));
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    std::string bytes = dump(flag({"TORCH_INCLUDE_ONLY_ACTIVE"}, false));
-    file.write(bytes.data(), std::streamsize(bytes.size()));
-    file.close();
-    if (file) {
-        LOG(WARNING) << "tutti: the last calls of this rank are in " << path << ", to be read with torchfrtrace";
-    } else {
-        LOG(WARNING) << "tutti: the last calls of this rank can not be written to " << path;
-    }
 }
 
 } // namespace tutti_torch

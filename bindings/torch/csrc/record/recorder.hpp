@@ -11,16 +11,19 @@
  * One recorder has the calls of all process groups (get); others are made by who wants his own. Variables of that one,
  * as PyTorch's: TORCH_FR_BUFFER_SIZE (calls kept; 0: off), TORCH_FR_DUMP_TEMP_FILE (a file a rank: this and the rank),
  * TORCH_INCLUDE_STACK_TRACE=1 (where in Python each call was made: costs some microseconds a call), TORCH_FR_CPP_STACK,
- * TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors). */
+ * TORCH_INCLUDE_ONLY_ACTIVE, TORCH_NCCL_DUMP_ON_TIMEOUT=0 (no dump on errors), TORCH_FR_DEBUG_INFO_PIPE_FILE (a pipe a
+ * rank: whoever writes to it has the file written). */
 
 #include "tensors/call.hpp"
 
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +39,8 @@ struct RecordedGroup {
     std::vector<uint64_t> ranks; /* of the world, by rank of the group */
     int rank;
     std::atomic<bool> dumped{false};
+    /* The recorder's: calls, those in regions, too; the last collective that was called, begun, complete (-1: none). */
+    int64_t n_calls = 0, last_called = -1, last_begun = -1, last_complete = -1;
 };
 
 /* Of a tensor. Most calls have one on each side, of few dimensions: nothing is allocated for them. */
@@ -78,15 +83,16 @@ class Recorder
     /* Before each dump: whoever knows of calls that are over says so now. False: it is gone. */
     void add_source(std::function<bool()> look);
 
-    /* The pickle that fr_trace reads. Needs the GIL only where Python's frames were recorded. */
-    std::string dump(bool only_active);
+    /* The pickle that fr_trace reads; without calls it says only how far each group is. Needs the GIL only where
+     * Python's frames were recorded. */
+    std::string dump(bool only_active, bool with_calls = true);
     /* The same as JSON, which fr_trace reads with -j. */
     std::string dump_json(bool only_active);
     /* Forgets all calls, and numbers those that follow from 0. */
     void reset();
     /* Calls since then. */
     uint64_t size();
-    /* Writes the file, once a group; where that fails, says so in the log. */
+    /* Writes the file, once a group; where that fails, says so in the log (dump.cpp). */
     void dump_on_error(RecordedGroup &group);
 
   private:
@@ -95,21 +101,34 @@ class Recorder
         std::shared_ptr<RecordedGroup> group;
         RecordedCall call;
         uint64_t seq, p2p_seq;
+        int64_t number; /* in its group */
         bool retired;
         int64_t created_ns, started_ns, completed_ns, timeout_ms;
         std::shared_ptr<torch::CapturedTraceback> frames;
+        std::string thread_id, thread_name; /* with the frames */
 
+        void reach(int64_t &last) const
+        {
+            if (!c10d::isP2POp(call.type)) last = std::max(last, int64_t(seq));
+        }
+        void begin(int64_t at_ns)
+        {
+            started_ns = at_ns;
+            reach(group->last_begun);
+        }
         void complete(int64_t at_ns)
         {
             completed_ns = at_ns;
             retired = true;
+            reach(group->last_complete);
         }
     };
     Entry *find(uint64_t id); /* null when it was overwritten, or forgotten; with mutex_ held */
     template <typename Change> void change(uint64_t id, Change f);
-    c10::IValue trace(bool only_active);
+    c10::IValue trace(bool only_active, bool with_calls);
     c10::IValue entries(bool only_active);
     c10::IValue groups();
+    c10::IValue states();
     c10::IValue describe(const Entry &entry) const;
 
     size_t capacity_;
@@ -122,5 +141,12 @@ class Recorder
     std::atomic<uint64_t> n_forgotten_{0}; /* of these */
     std::vector<std::shared_ptr<RecordedGroup>> groups_;
 };
+
+/* The first of these variables that is set. */
+const char *variable(std::initializer_list<const char *> names, const char *otherwise);
+bool flag(std::initializer_list<const char *> names, bool otherwise);
+
+/* From now on the pipe that a variable names is served in this process, which has this rank of the world. */
+void serve_dump_pipe(uint64_t rank);
 
 } // namespace tutti_torch

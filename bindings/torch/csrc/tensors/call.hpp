@@ -108,6 +108,11 @@ struct Call {
     const Tensors &shown() const { return results.empty() ? outputs : results; }
 };
 
+/* Whether TORCH_XCCL_NAN_CHECK or TORCH_NCCL_NAN_CHECK asks for it. */
+bool numbers_are_to_be_checked();
+/* RuntimeError where an input has a NaN. Waits for the current stream of a device. */
+void check_numbers(const Call &call);
+
 /* While one lives, the next call that this thread would start is put here instead. */
 class TakeCall
 {

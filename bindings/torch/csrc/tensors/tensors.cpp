@@ -161,8 +161,8 @@ void check_contiguous(const char *collective, const char *argument, const Tensor
 
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other)
 {
-    TUTTI_TORCH_CHECK_VALUE(one.scalar_type() == other.scalar_type(), collective, ": tensors of different types, ",
-                            one.scalar_type(), " and ", other.scalar_type());
+    TORCH_CHECK_TYPE(one.scalar_type() == other.scalar_type(), "tutti: ", collective, ": tensors of different types, ",
+                     one.scalar_type(), " and ", other.scalar_type());
     TUTTI_TORCH_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ",
                             one.device(), " and ", other.device());
 }

@@ -38,6 +38,7 @@ Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const T
 void check_strided(const char *collective, const char *argument, const Tensor &tensor);
 void check_dense(const char *collective, const char *argument, const Tensor &tensor);
 void check_contiguous(const char *collective, const char *argument, const Tensor &tensor);
+/* TypeError unless they have one type, ValueError unless they are on one device. */
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other);
 /* For tensors of which one holds blocks of the other: contiguous, and in one memory format. */
 void check_pair(const char *collective, const Tensor &output, const Tensor &input);

@@ -109,12 +109,12 @@ void DeviceOperation::begin(const std::shared_ptr<Comm> &, Worker &)
         begin_->record(*stream_);
     }
     launch(native_stream(*stream_)); /* from here on the device uses the tensors */
-    record_ids_.push_back(record_id);
     Recorder::get().started(record_id);
     for (const Ptr &member : members_) {
-        record_ids_.push_back(member->record_id);
+        record_ids_.push_back(member->record_id); /* first, for they are older: Progress wants them in order */
         device(member).started_with(*this);
     }
+    record_ids_.push_back(record_id);
     set_state(State::started);
     unpack();
     if (has_end) {
