@@ -367,6 +367,8 @@ void flat_attach_tell(struct flat_instance *inst);
 /* FLAT_ATTACHABLE if others can copy from and to what they would touch of this rank's buffers, FLAT_HUGE if that lies
  * in huge pages; mapped: what else is known of them. */
 uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped);
+void flat_attach_touch(const struct flat_op *op); /* before a post after which others may push into the output */
+#define FLAT_PAGE_BYTES ((size_t)4096)
 #define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
 /* Between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED: then
  * again from the start. */

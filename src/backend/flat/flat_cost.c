@@ -11,6 +11,7 @@
 #define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
 #define LINE_WRITTEN 0.05
 #define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
+#define PAGES_KNOWN 2048.0               /* of 4 KiB, which a CPU finds without a look at tables */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 static double line_ns_of(const struct flat_instance *inst)
@@ -266,14 +267,21 @@ double flat_cost_attach_staged(const struct flat_instance *inst, const struct tu
     return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (bytes.in + 2 * bytes.out) * bytes.far);
 }
 
+/* Private pages of the usual size: those of many have to be looked up for each use, and the kernel looks up all that
+ * it copies from or to. */
 double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
                     const struct tutti_backend_call *call, uint64_t facts)
 {
-    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call);
-    if (!(method->needs & FLAT_ATTACHABLE) || (facts & FLAT_HUGE)) return ns;
+    const struct bytes bytes = bytes_of(inst, call);
+    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call), touched = bytes.in + bytes.out;
+    if (facts & FLAT_HUGE) return ns;
+    bool mapped = method->needs & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED);
+    if (!mapped && touched > PAGES_KNOWN * FLAT_PAGE_BYTES)
+        ns += share_of_cpu(inst) * touched / FLAT_PAGE_BYTES * (double)inst->machine.walk_ns;
+    if (!(method->needs & FLAT_ATTACHABLE)) return ns;
     if (method->cost_ns == flat_cost_attach_staged) moved /= 2;   /* results alone */
     if (call->info.kind == TUTTI_BROADCAST) moved *= inst->n - 1; /* who pins the same pages waits for the others */
-    return ns + share_of_cpu(inst) * moved / 4096 * (double)inst->machine.attach_page_ns;
+    return ns + share_of_cpu(inst) * moved / FLAT_PAGE_BYTES * (double)inst->machine.attach_page_ns;
 }
 
 /* ---- scans ---- */

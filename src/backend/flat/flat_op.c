@@ -124,6 +124,7 @@ static enum tutti_advance prologue(struct flat_op *op)
         op->method->first(op);
         op->staged = 1;
     }
+    if (by_facts(op)->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
     op->told = told_of(op);
     flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
     if (who == FLAT_ALL) {
