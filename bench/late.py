@@ -18,7 +18,7 @@ TESTS = r"^(xpu\.failures|oneccl|oneccl\.device|oneccl\.real)$"
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build"))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     found = collections.defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
