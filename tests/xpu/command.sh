@@ -37,22 +37,33 @@ TUTTI_STANDIN_XPU_WRONG=1 expect '"out_of_place":.*"wrong":0}' bench all_reduce 
 # What users with the devices run; its points are processes of their own, of which one may fail.
 report=$(mktemp)
 export LD_LIBRARY_PATH=$sycl
-works() { expect "^  $1 .* works: " "$tutti" prove xpu --only "$1" --output "$report"; }
-finds() { expect "^  $1 .* $2" "$tutti" prove xpu --only "$1" --output "$report"; }
-for point in peers death resident queue handles oneccl; do works $point; done
-TUTTI_STANDIN_XPU_WRONG=2 finds peers 'wrong: device 0 and device 1: what a kernel wrote to the other device is not there'
-TUTTI_STANDIN_XPU_WRONG=3 finds peers 'wrong: device 0 and device 1: what a copy wrote to the other device is not there'
-TUTTI_STANDIN_XPU_WRONG=2 finds handles 'wrong: what a kernel read from memory of the other process'
-TUTTI_STANDIN_XPU_IPC=0 finds handles 'wrong: memory is not offered: zeMemGetIpcHandle'
-TUTTI_STANDIN_XPU_BARRIERS=0 finds order 'wrong: copies did not come in their order'
-TUTTI_STANDIN_XPU_WRONG=4 finds kernels 'wrong: sum of .* is not what CPUs compute'
-TUTTI_STANDIN_XPU_WRONG=4 finds kinds 'wrong: tutti bench: .*can not reach the GPU of rank'
-TUTTI_STANDIN_XPU_WRONG=3 finds engines 'wrong: wrong values: [1-9]'
-TUTTI_STANDIN_XPU_ROOM=2 finds resident 'wrong: of 4 groups of 512 threads on 4 units 2 ran at once'
-TUTTI_STANDIN_SYCL_HOLDS=1 finds queue "wrong: a copy of tutti's came before what SYCL had put ahead of it"
-TUTTI_STANDIN_SYCL_HOLDS=1 finds oneccl 'wrong: .*: element'
-TUTTI_ONECCL_LIBRARY=/none finds oneccl 'not here: .*there is no oneCCL here'
-LD_LIBRARY_PATH='' finds queue 'not here: no SYCL library is found'
+try() { said=$("$tutti" prove xpu --only "$1" --output "$report" 2>&1); } # several points, a comma between
+finds() { # point, words: an extended regular expression behind its name
+    grep -qE -- "^  $1 .* $2" <<<"$said" && return
+    printf 'FAILED: tutti prove xpu, %s: expected "%s"; it said:\n%s\n' "$1" "$2" "$said"
+    failed=1
+}
+try peers,death,resident,queue,handles,oneccl
+for point in peers death resident queue handles oneccl; do finds $point 'works: '; done
+TUTTI_STANDIN_XPU_WRONG=2 TUTTI_STANDIN_XPU_ROOM=2 TUTTI_STANDIN_SYCL_HOLDS=1 try peers,handles,resident,queue,oneccl
+finds peers 'wrong: device 0 and device 1: what a kernel wrote to the other device is not there'
+finds handles 'wrong: what a kernel read from memory of the other process'
+finds resident 'wrong: of 4 groups of 512 threads on 4 units 2 ran at once'
+finds queue "wrong: a copy of tutti's came before what SYCL had put ahead of it"
+finds oneccl 'wrong: .*: element'
+TUTTI_STANDIN_XPU_WRONG=3 try peers,engines
+finds peers 'wrong: device 0 and device 1: what a copy wrote to the other device is not there'
+finds engines 'wrong: wrong values: [1-9]'
+TUTTI_STANDIN_XPU_WRONG=4 TUTTI_STANDIN_XPU_IPC=0 try kernels,handles
+finds kernels 'wrong: sum of .* is not what CPUs compute'
+finds handles 'wrong: memory is not offered: zeMemGetIpcHandle'
+TUTTI_STANDIN_XPU_WRONG=4 try kinds
+finds kinds 'wrong: tutti bench: .*can not reach the GPU of rank'
+TUTTI_STANDIN_XPU_BARRIERS=0 TUTTI_ONECCL_LIBRARY=/none try order,oneccl
+finds order 'wrong: copies did not come in their order'
+finds oneccl 'not here: .*there is no oneCCL here'
+LD_LIBRARY_PATH='' try queue
+finds queue 'not here: no SYCL library is found'
 TUTTI_STANDIN_XPU_WRONG=1 expect 'sharing .* wrong: .*' "$tutti" prove xpu --only sharing --output "$report"
 grep -q 'data is not the same after it was read' "$report" || { echo "FAILED: the report is: $(cat "$report")"; failed=1; }
 TUTTI_STANDIN_XPU_PEERS=0 expect 'peers .* not here: no device reaches another' "$tutti" prove xpu --only peers -o "$report"

@@ -155,6 +155,35 @@ static void facts(FILE *report)
     free(child.output);
 }
 
+/* The next of names with commas between; "" at the end. */
+static const char *name_next(const char *names, char *name, size_t room)
+{
+    const size_t n = strcspn(names, ",");
+    snprintf(name, room, "%.*s", (int)n, names);
+    return names + n + (names[n] == ',');
+}
+
+static bool is_wanted(const struct prove_point *point, const char *names)
+{
+    char name[40] = "";
+    bool found = !names;
+    for (const char *rest = names; rest && *rest;) {
+        rest = name_next(rest, name, sizeof name);
+        found |= strcmp(name, point->name) == 0;
+    }
+    return found;
+}
+
+/* Of those names the first that is no point, in *name. */
+static bool has_stranger(const char *names, char *name, size_t room)
+{
+    for (const char *rest = names; rest && *rest;) {
+        rest = name_next(rest, name, room);
+        if (!prove_point_named(name)) return true;
+    }
+    return false;
+}
+
 static int prove_all(const struct tutti_device_ops *kind, const struct request *request)
 {
     uint32_t n[N_VERDICTS] = {0};
@@ -173,7 +202,7 @@ static int prove_all(const struct tutti_device_ops *kind, const struct request *
     fprintf(report, "# tutti %s prove %s\n", TUTTI_VERSION_TEXT, kind->name);
     for (size_t i = 0; i < prove_n_points; i++) {
         const struct prove_point *point = &prove_points[i];
-        if (prove_point_is_of(point, kind->name) && (!request->only || strcmp(request->only, point->name) == 0))
+        if (prove_point_is_of(point, kind->name) && is_wanted(point, request->only))
             n[prove_one(point, kind->name, report)]++;
     }
     facts(report);
@@ -189,7 +218,7 @@ int tutti_cmd_prove(int argc, char **argv)
     const struct tutti_arg args[] = {
         {"output", 'o', TUTTI_ARG_TEXT, &request.output, "FILE",
          "where the report goes (default tutti-prove-KIND.txt)"},
-        {"only", 0, TUTTI_ARG_TEXT, &request.only, "POINT", "this point alone"},
+        {"only", 0, TUTTI_ARG_TEXT, &request.only, "POINT,...", "these points alone"},
         {"point", 0, TUTTI_ARG_TEXT, &request.point, "POINT",
          "be the process that tries it (used by tutti prove itself)"},
     };
@@ -203,12 +232,13 @@ int tutti_cmd_prove(int argc, char **argv)
         .n_args = TUTTI_ARRAY_LEN(args),
     };
     int n = 0;
+    char stranger[40];
     const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     if (n != 1) return tutti_args_fail(&spec, "name one kind of devices: %s", TUTTI_DEVICE_NAMES);
     const struct tutti_device_ops *kind = tutti_device_named(argv[argc - 1]);
-    if (request.only && !prove_point_named(request.only))
-        return tutti_args_fail(&spec, "'%s' is no point", request.only);
+    if (has_stranger(request.only, stranger, sizeof stranger))
+        return tutti_args_fail(&spec, "'%s' is no point", stranger);
     if (!kind || kind->on_host)
         return tutti_args_fail(&spec, "'%s' is no kind of devices with memory of its own (%s)", argv[argc - 1],
                                TUTTI_DEVICE_NAMES);
