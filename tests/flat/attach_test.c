@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cross-memory copies between processes: taken for large buffers in huge pages and not for others, as the kernel's own
- * account of the pages tells; by nobody where one rank may not; and a buffer that can not be copied to is a failure of
+ * account of the pages tells; by nobody where one rank may not; and a buffer that can not be copied from is a failure of
  * the call with a sentence. */
 #include "test.h"
 
@@ -149,18 +149,18 @@ static void forbidden(void **state)
 
 /* ---- memory that is not there ---- */
 
-/* Rank 1 has no memory where rank 0 is to write. */
-static void write_nowhere(struct rank *rank)
+/* Rank 1 has no memory where rank 0 is to read. */
+static void read_nowhere(struct rank *rank)
 {
     struct tutti_call_options o = TUTTI_CALL_OPTIONS_INIT;
     unsigned char *send = pages_open(MADV_NOHUGEPAGE), *recv = pages_open(MADV_NOHUGEPAGE);
     RANK_CHECK(rank, send && recv);
-    if (rank->index == 1) munmap(recv, BYTES / 2);
+    if (rank->index == 1) munmap(send, BYTES / 2);
     o.algorithm = "flat:attach";
     enum tutti_status status = tutti_all_reduce(send, recv, BYTES / 4, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &o, NULL);
     const char *text = tutti_last_error()->text;
     RANK_CHECK(rank, status == TUTTI_ERR_SYSTEM);
-    RANK_CHECK(rank, strstr(text, "all_reduce #1") && strstr(text, "can not be copied to rank 1"));
+    RANK_CHECK(rank, strstr(text, "all_reduce #1") && strstr(text, "can not be copied from rank 1"));
     RANK_CHECK(rank, strstr(text, "failed on rank 0"));
 }
 
@@ -168,7 +168,7 @@ static void nowhere(void **state)
 {
     (void)state;
     if (!ranks_can_fork()) skip();
-    assert_int_equal(ranks_forked(2, write_nowhere, NULL), 0);
+    assert_int_equal(ranks_forked(2, read_nowhere, NULL), 0);
 }
 
 int main(void)
