@@ -13,6 +13,7 @@
 #define TURNS 4        /* rounds of a way for each that the user asks for, */
 #define ROUND_US 400.0 /* of calls for that long, */
 #define CALLS_MOST 1000.0
+#define CALLS_TRIED 64
 #define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */
 #define TURNS_HOPELESS 3
 
@@ -47,18 +48,26 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
     return TUTTI_OK;
 }
 
-/* Some calls to warm up, and how many make a round: equal on all ranks, since times are the slowest rank's. On devices
- * as many as the user says. */
+/* How many calls make a round, by the fastest of some short ones: the first calls are slow, and a few that were
+ * disturbed would leave rounds too short to tell anything. Equal on all ranks, since times are the slowest rank's. */
+static enum tutti_status calls_find(struct trial *trial, double *calls)
+{
+    double best = HUGE_VAL, us;
+    for (uint32_t few = 1; few <= CALLS_TRIED && !(few > 1 && few * best > ROUND_US); few *= 2) {
+        trial->series.calls = few;
+        TUTTI_TRY(bench_series_round(&trial->series, &us));
+        if (us < best) best = us;
+    }
+    *calls = ROUND_US / best < 1 ? 1 : ROUND_US / best > CALLS_MOST ? CALLS_MOST : ROUND_US / best;
+    return TUTTI_OK;
+}
+
+/* On devices there are as many calls as the user says. */
 static enum tutti_status trial_begin(struct trial *trial)
 {
     const struct bench_run *run = trial->series.run;
     double calls = bench_calls(run->settings, trial->series.c->bytes), us;
-    for (uint32_t few = 1; few <= 2 && !run->settings->device; few++) {
-        trial->series.calls = few;
-        TUTTI_TRY(bench_series_round(&trial->series, &us));
-        calls = ROUND_US / us;
-    }
-    if (!run->settings->device) calls = calls < 1 ? 1 : calls > CALLS_MOST ? CALLS_MOST : calls;
+    if (!run->settings->device) TUTTI_TRY(calls_find(trial, &calls));
     TUTTI_TRY(bench_series_begin(&trial->series, (uint32_t)calls));
     if (run->settings->device) TUTTI_TRY(bench_series_round(&trial->series, &us)); /* warms up */
     return bench_series_round(&trial->series, &trial->best_us);
