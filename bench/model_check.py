@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """How good the choice is, and the predictions that it follows from: `tutti bench --explain` over all collectives,
-256 B to 64 MiB, 2 and 4 ranks on two CPUs, private memory in 4 KiB pages and in huge ones, and mapped memory. Of each
-world it tells in how many cells the chosen way takes at most 1.1 times as long as the best one, in how many the chosen
-way's predicted time is within 25 % of the measured one, and which cells miss.
+256 B to 64 MiB, 2 and 4 ranks that are bound to two CPUs, private memory in 4 KiB pages and in huge ones, and mapped
+memory. Of each world it tells in how many cells the chosen way takes at most 1.1 times as long as the best one, in how
+many the chosen way's predicted time is within 25 % of the measured one, and which cells miss.
 
     bench/model_check.py                          all: some ten minutes on a machine that does nothing else
     bench/model_check.py --quick                  every third size
@@ -48,8 +48,9 @@ def options() -> argparse.Namespace:
 
 def measure(chosen: argparse.Namespace, n: int, pages: str) -> dict:
     sizes = ["-b", str(chosen.least), "-e", str(chosen.up_to), "-f", "8" if chosen.quick else "2"]
-    command = [str(chosen.tutti / "bin" / "tutti"), "bench", chosen.ops, "-n", str(n), "--pages", pages, *sizes]
-    command += ["--place", "out", "--explain", "--json", "--rounds", str(chosen.rounds)]
+    tutti = str(chosen.tutti / "bin" / "tutti")
+    command = [tutti, "run", "-n", str(n), "--cores", "spread", "--", tutti, "bench", chosen.ops, "--pages", pages]
+    command += [*sizes, "--place", "out", "--explain", "--json", "--rounds", str(chosen.rounds)]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     if ended.returncode:
         raise SystemExit(f"{' '.join(command)}\n{ended.stderr}")
