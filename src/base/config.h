@@ -50,7 +50,7 @@
     X(CALLS, reproducible, flag, "0", 0, 1, 1,                                                                         \
       "results do not depend on the algorithm: operands are folded in rank order")                                     \
     X(CALLS, tuning, text, "auto", 0, 0, 0,                                                                            \
-      "constants that `tutti tune` measured: auto (this host's file), off, or a file")                                 \
+      "constants that `tutti tune` measured: auto (this host's file, else rank 0 measures copies), off, or a file")    \
     X(CALLS, timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                 \
     X(CALLS, compare_after, time, "5s", 1, UINT64_MAX, 0,                                                              \
       "waiting ranks compare their calls after this, or half the deadline")                                            \

@@ -89,6 +89,12 @@ static void caches_ask(struct tutti_machine *machine)
     kib_set(machine, &machine->cache_kib, last_bytes);
 }
 
+bool tutti_machine_has_file(void)
+{
+    char path[PATH_MAX];
+    return tutti_machine_path(path, sizeof path) && access(path, F_OK) == 0;
+}
+
 enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)
 {
     const char *tuning = config->text[TUTTI_OPT_tuning];
@@ -97,7 +103,7 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
     caches_ask(machine);
     if (strcmp(tuning, "off") == 0) return TUTTI_OK;
     if (strcmp(tuning, "auto") != 0) return tutti_constants_read(&table, tuning, machine);
-    if (!tutti_machine_path(path, sizeof path) || access(path, F_OK) != 0) return TUTTI_OK;
+    if (!tutti_machine_has_file() || !tutti_machine_path(path, sizeof path)) return TUTTI_OK;
     if (tutti_constants_read(&table, path, machine) < 0)
         tutti_log(TUTTI_LOG_WARN, "%s; going on without: `tutti tune` writes it anew", tutti_last_error()->text);
     return TUTTI_OK;

@@ -26,9 +26,9 @@
     X(walk_ns, 150, 0, 1e5, "each page of 4 KiB that is read or written, where they are many")                         \
     X(memory_gbs, 14, 0.01, 1e4, "copying from memory to memory, past the caches")                                     \
     X(memory_all_gbs, 60, 0.01, 1e6, "the same, all ranks")                                                            \
-    X(attach_ns, 1200, 1, 1e7, "a cross-memory copy, apart from its bytes")                                            \
-    X(attach_page_ns, 80, 0, 1e6, "each page of 4 KiB of it, where there are no huge ones")                            \
-    X(attach_gbs, 30, 0.01, 1e4, "its bytes, in huge pages")                                                           \
+    X(attach_ns, 600, 1, 1e7, "a cross-memory copy, apart from its bytes")                                             \
+    X(attach_page_ns, 50, 0, 1e6, "each page of 4 KiB of it, where there are no huge ones")                            \
+    X(attach_gbs, 45, 0.01, 1e4, "its bytes, in huge pages, in the own cache")                                         \
     X(own_kib, 1024, 16, 1e7, "the cache that a CPU has for itself, in KiB")                                           \
     X(cache_kib, 32768, 64, 1e8, "last cache of the ranks that share one, in KiB")
 
@@ -86,5 +86,8 @@ bool tutti_machine_path(char *out, size_t capacity);
  * told in the log), "off" none, else the file of that name, which must be right. Without a file the built-in constants,
  * with the size of the cache that the kernel tells. */
 enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine);
+bool tutti_machine_has_file(void); /* this host's */
+/* Where option tuning is "auto" and there is no file: what a process can measure of copies in some 0.3 ms (probe.c). */
+void tutti_machine_probe(const struct tutti_config *config, struct tutti_machine *machine);
 
 #endif

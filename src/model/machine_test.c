@@ -192,6 +192,30 @@ static void the_option_chooses(void **state)
     remove(own);
 }
 
+/* Where neither a file nor the option says something else; a second time finds the same. */
+static void a_probe_is_for_hosts_without_a_file(void **state)
+{
+    (void)state;
+    static const char *const tunings[] = {"off", "auto", "auto"};
+    struct tutti_machine machines[3], plain = tutti_machine_default;
+    setenv("XDG_CACHE_HOME", folder, 1);
+    for (int i = 0; i < 3; i++) {
+        const struct tutti_option option = {"tuning", tunings[i]};
+        struct tutti_config config;
+        machines[i] = plain;
+        assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
+        tutti_machine_probe(&config, &machines[i]);
+        tutti_config_fini(&config);
+        for (size_t c = 0; c < tutti_machine_n(); c++) {
+            const float value = *tutti_machine_at(&machines[i], c);
+            assert_true(value >= tutti_machine_info(c)->minimum && value <= tutti_machine_info(c)->maximum);
+        }
+    }
+    expect_equal(&machines[0], &plain);
+    expect_equal(&machines[1], &machines[2]);
+    assert_memory_not_equal(&machines[1], &plain, sizeof plain);
+}
+
 static void the_path_follows_the_environment(void **state)
 {
     (void)state;
@@ -215,6 +239,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(some_lines_suffice, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(nonsense_is_refused, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(the_option_chooses, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(a_probe_is_for_hosts_without_a_file, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(the_path_follows_the_environment, folder_make, folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,8 +75,10 @@ static enum tutti_status creation_meet(struct creation *creation)
     const struct tutti_config *config = &comm->context->config;
     const char *secret = creation->has_secret ? creation->secret : NULL;
     const char *address = config->text[TUTTI_OPT_store];
+    struct tutti_machine machine = comm->context->machine;
     struct tutti_told told;
     bool opened = false;
+    if (comm->rank == 0 && comm->size > 1) tutti_machine_probe(config, &machine); /* its constants are all ranks' */
     if (!creation->has_store && comm->size > 1 && (!address || !address[0])) {
         TUTTI_TRY(tutti_store_told(config, comm->rank, comm->size, secret, creation->deadline_ns, &told));
         address = told.address;
@@ -95,7 +97,7 @@ static enum tutti_status creation_meet(struct creation *creation)
         .secret = secret,
         .deadline_ns = creation->deadline_ns,
         .config = config,
-        .machine = &comm->context->machine,
+        .machine = &machine,
         .crowded = comm->context->crowded,
         .device = comm->wanted_device != TUTTI_DEVICE_NONE,
         .cancel = &comm->cancel,

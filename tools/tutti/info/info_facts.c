@@ -70,16 +70,17 @@ static void backends_gather(struct info *info)
 static void tuning_gather(struct info *info)
 {
     struct tutti_machine machine;
-    char path[PATH_MAX];
+    char path[PATH_MAX] = "";
     const char *wanted = info->config ? info->config->text[TUTTI_OPT_tuning] : "off";
     bool own = strcmp(wanted, "auto") == 0,
-         found = own && tutti_machine_path(path, sizeof path) && access(path, F_OK) == 0;
+         found = own && tutti_machine_has_file() && tutti_machine_path(path, sizeof path);
     if (info->config && tutti_machine_load(info->config, &machine) < 0)
         info_text(info, features, "tuning", "option tuning", "%s", tutti_last_error()->text);
     else if (found || (!own && strcmp(wanted, "off") != 0))
         info_text(info, features, "tuning", "option tuning", "%s", found ? path : wanted);
     else
-        info_text(info, features, "tuning", "`tutti tune` measures this host", "built-in constants");
+        info_text(info, features, "tuning", "`tutti tune` measures this host", "built-in constants%s",
+                  own ? "; of copies what rank 0 finds at the start" : "");
 }
 
 static void features_gather(struct info *info)
