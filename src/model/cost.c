@@ -35,12 +35,14 @@ static double away_ns(const struct tutti_facts *facts, double touched)
 static struct rates rates_of(const struct tutti_facts *facts, const struct tutti_load *load)
 {
     const struct tutti_machine *m = &facts->machine;
-    double p = facts->shape.size, half_way = 0.5 / (double)m->links[facts->link].ring_gbs,
-           fold = 1 / (double)m->fold_gbs;
+    double p = facts->shape.size, fold = 1 / (double)m->fold_gbs;
+    double on_a_cpu = facts->crowded && facts->n_cpus ? larger(p / facts->n_cpus, 1) : 1;
+    /* Between ranks of one CPU bytes stay in its cache. */
+    double near = facts->link == TUTTI_LINK_HOST && p > 1 ? (on_a_cpu - 1) / (p - 1) : 0;
+    double half_way = near / (double)m->copy_gbs + (1 - near) * 0.5 / (double)m->links[facts->link].ring_gbs;
     double out = half_way * (double)m->pull_gbs / tutti_machine_pull(m, p);
     /* What comes by a socket is copied out of the kernel before it is folded. */
     struct rates rates = {half_way, out, facts->link == TUTTI_LINK_NET ? out + fold : larger(out, fold), fold};
-    double on_a_cpu = facts->crowded && facts->n_cpus ? larger(p / facts->n_cpus, 1) : 1;
     double touched = on_a_cpu * (load->sent + load->received), copy = away_ns(facts, touched);
     double in = copy, fold_more = 1.5 * copy; /* a copy reads a byte and writes one, a fold reads two */
     /* What all ranks send stands for the memory that they touch: it is read once and written once. */
