@@ -10,15 +10,13 @@
 #include "comm/request/request.h"
 
 /* Whether a collective of equal blocks may go the short way (short.c). The caller waits, now or at once. Its options
- * ask for nothing; on host memory also for no timeout and no label, since waits and sentences need a request. There is
- * data, and this thread collects no calls (group, recording). */
+ * ask for nothing but a timeout and a label. There is data, and this thread collects no calls (group, recording). */
 static inline bool tutti_route_is_short(const struct tutti_comm *comm, const struct tutti_args *args,
                                         const struct tutti_call_options *options, struct tutti_work *const *work)
 {
     if (!comm || (args->count == 0 && args->kind != TUTTI_BARRIER)) return false;
     if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
     if (options && (options->size != sizeof(*options) || options->algorithm || options->wire)) return false;
-    if (options && !comm->device && (options->timeout_ns || options->label)) return false;
     return atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed) == 0;
 }
 

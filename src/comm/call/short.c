@@ -61,7 +61,8 @@ static uint32_t divisor_of(const struct tutti_comm *comm, const struct tutti_arg
 }
 
 /* What is not significant is NULL, as for the engine. */
-static void fill(const struct tutti_comm *comm, const struct tutti_plain *plain, struct tutti_backend_call *call)
+static void fill(const struct tutti_comm *comm, const struct tutti_plain *plain,
+                 const struct tutti_call_options *options, struct tutti_backend_call *call)
 {
     const struct tutti_args *args = &plain->args;
     const struct tutti_kind_info *kind = tutti_kind_info(args->kind);
@@ -84,14 +85,16 @@ static void fill(const struct tutti_comm *comm, const struct tutti_plain *plain,
                                           .root = kind->rooted ? args->root : -1,
                                           .count = args->count,
                                           .timeout_ns = atomic_load_explicit(&comm->timeout_ns, memory_order_relaxed)};
+    if (options && options->timeout_ns) call->info.timeout_ns = options->timeout_ns;
+    if (options) call->info.label = options->label;
     call->info.signature = tutti_sign(&call->info, false, false, 0, 0);
 }
 
-static enum tutti_status run_plain(struct tutti_comm *comm, const struct tutti_plain *plain, bool begun,
-                                   struct tutti_work **work)
+static enum tutti_status run_plain(struct tutti_comm *comm, const struct tutti_plain *plain,
+                                   const struct tutti_call_options *options, bool begun, struct tutti_work **work)
 {
     union tutti_backend_room room;
-    fill(comm, plain, &room.op.call);
+    fill(comm, plain, options, &room.op.call);
     const struct tutti_backend_way way = {comm, comm->backend, true, false};
     return begun ? tutti_backend_resume(comm, &room.op, work) : tutti_backend_start(&way, &room.op, work);
 }
@@ -124,7 +127,8 @@ static void tiny_fill(const struct tutti_comm *comm, const struct tutti_plain *p
 }
 
 /* repeat.tiny is this call. */
-static enum tutti_status run_tiny(struct tutti_comm *comm, struct tutti_work **work)
+static enum tutti_status run_tiny(struct tutti_comm *comm, const struct tutti_call_options *options,
+                                  struct tutti_work **work)
 {
     struct tutti_tiny *tiny = &comm->repeat.tiny;
     enum tutti_advance got = TUTTI_RUN_MOVED;
@@ -133,23 +137,24 @@ static enum tutti_status run_tiny(struct tutti_comm *comm, struct tutti_work **w
         tiny->seq = tutti_team_next(comm->team);
         got = comm->backend->ops->tiny(comm->backend, tiny);
     }
-    if (got != TUTTI_RUN_DONE) return run_plain(comm, &comm->repeat.plain, got == TUTTI_RUN_BLOCKED, work);
+    if (got != TUTTI_RUN_DONE) return run_plain(comm, &comm->repeat.plain, options, got == TUTTI_RUN_BLOCKED, work);
     tutti_team_count(comm->team);
     atomic_store_explicit(&comm->sequence, tiny->seq, memory_order_relaxed);
     return TUTTI_OK;
 }
 
 /* Not the call that was remembered: checks it; a tiny one is remembered instead. */
-static enum tutti_status run_new(struct tutti_comm *comm, const struct tutti_args *args, struct tutti_work **work)
+static enum tutti_status run_new(struct tutti_comm *comm, const struct tutti_args *args,
+                                 const struct tutti_call_options *options, struct tutti_work **work)
 {
     struct tutti_plain plain;
     if (!comm->quick[args->kind]) return TUTTI_AGAIN;
     plain.args = *args;
     if (!is_right(comm, &plain) || (comm->guarded && !lies_on(&plain, -1))) return TUTTI_AGAIN;
-    if (plain.bytes >= comm->tiny[args->kind]) return run_plain(comm, &plain, false, work);
+    if (plain.bytes >= comm->tiny[args->kind]) return run_plain(comm, &plain, options, false, work);
     comm->repeat.plain = plain;
     tiny_fill(comm, &plain, &comm->repeat.tiny);
-    return run_tiny(comm, work);
+    return run_tiny(comm, options, work);
 }
 
 /* ---- on devices ---- */
@@ -168,8 +173,7 @@ static enum tutti_status run_device(struct tutti_comm *comm, const struct tutti_
     if (device->n == 0 || overrides || !is_right(comm, &plain) || plain.in.bytes + plain.out.bytes == 0 ||
         !lies_on(&plain, device->ordinal))
         return TUTTI_AGAIN;
-    fill(comm, &plain, &call);
-    if (options && options->timeout_ns) call.info.timeout_ns = options->timeout_ns;
+    fill(comm, &plain, options, &call);
     struct tutti_backend *backend = tutti_device_choose(comm, &call);
     return backend ? tutti_device_enqueue(comm, backend, &call, options ? options->stream : NULL) : TUTTI_AGAIN;
 }
@@ -193,9 +197,9 @@ enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *
         if (comm->device)
             status = out ? TUTTI_AGAIN : run_device(comm, args, options);
         else if (is_repeat(&comm->repeat.plain.args, args))
-            status = run_tiny(comm, &work);
+            status = run_tiny(comm, options, &work);
         else
-            status = run_new(comm, args, &work);
+            status = run_new(comm, args, options, &work);
     }
     /* Who destroys the communicator waits for the turn, and for users. */
     if (status == TUTTI_OK && out && !work)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Short calls on the host's memory that block: no handle of them is made, so
- * nothing that serves one is either. */
+/* Calls on the host's memory that block: no handle of them is made, so nothing that serves one is either. Most
+ * synchronous calls are such. */
 
 #include "backend/backend.hpp"
 #include "base/errors.hpp"
@@ -27,6 +27,7 @@ static void keep_until_end(tutti_work *work, const Call &call)
 
 static tutti_status await_at_once(tutti_work *work, const Call &call)
 {
+    const WithoutGil without_gil;
     try {
         for (;;) {
             const tutti_status status = tutti_work_wait(work, to_ns(signals_every));
@@ -61,8 +62,9 @@ bool Backend::at_once(const Call &call)
     if (coalescing_ > 0 || worker_.busy()) return false;
     const std::shared_ptr<Comm> comm = live();
     const Operation::GroupName label = group_;
+    const uint64_t seq = seq_ + (call.counted && !call.is_p2p() ? 1 : 0);
+    const uint64_t id = call.recorded ? note(call, seq, true) : 0;
     const std::shared_ptr<RecordedGroup> recorded = recorded_;
-    const uint64_t id = call.recorded ? note(call, seq_ + 1, true) : 0;
     tutti_call_options options = options_of(call, label->c_str());
     options.attended = true;
     tutti_work *work = nullptr;
@@ -77,7 +79,7 @@ bool Backend::at_once(const Call &call)
         Recorder::get().failed(id, true);
         raise(error);
     }
-    seq_++;
+    seq_ = seq;
     guard.unlock();
     const tutti_status status = await_at_once(work, call);
     tutti_error error;

@@ -256,6 +256,7 @@ Backend::WorkPtr Backend::submit_to(const Device &device, std::unique_lock<std::
 {
     if (TakeCall::take(call)) return nullptr;
     if (!device) {
+        if (sync_returns_none && !call.async && at_once(call)) return nullptr;
         stage(call);
         guard.lock();
     } else if (leaves_nothing(call)) {
