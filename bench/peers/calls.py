@@ -147,7 +147,8 @@ def compute_for(seconds: float) -> Callable[[], object]:
 
 def measure_overlap(clock: Clock, peers: list, memory: torch.Tensor, seconds: float) -> dict:
     """For each peer: an asynchronous all_reduce beside computing, and beside a sleeping caller, each for as long as
-    the all_reduce takes alone; and what part of the shorter of the two was hidden behind the other."""
+    the all_reduce takes alone; and what part of the shorter of the two was hidden behind the other: what is saved of
+    the time that one takes after the other, measured so, since memory that rests meanwhile leaves the caches."""
     tensor = memory[: OVERLAP_BYTES // 4].zero_()
     result = {}
     for peer in peers:
@@ -165,17 +166,23 @@ def measure_overlap(clock: Clock, peers: list, memory: torch.Tensor, seconds: fl
             other()
             work.wait()
 
+        def after(other: Callable[[], object], start=start) -> None:
+            other()
+            start().wait()
+
         calls = {
             "alone": lambda: start().wait(),
             "compute": compute,
             "sleep": lambda: time.sleep(alone),
+            "after_compute": lambda: after(compute),
+            "after_sleep": lambda: after(lambda: time.sleep(alone)),
             "beside_compute": lambda: beside(compute),
             "beside_sleep": lambda: beside(lambda: time.sleep(alone)),
         }
         times = interleave(clock, calls, seconds / len(peers), alone)
         row = {name: times[name]["min_us"] for name in calls}  # what else runs would count three times
         for other in ("compute", "sleep"):
-            saved = row["alone"] + row[other] - row["beside_" + other]
+            saved = row["after_" + other] - row["beside_" + other]
             row["hidden_" + other] = min(1.0, saved / min(row["alone"], row[other]))
         result[peer.name] = row
     return result

@@ -17,11 +17,13 @@ import traceback
 from multiprocessing.connection import wait
 from typing import Callable
 
-MPI_ENVIRONMENT = {  # more ranks than CPUs are meant, also for the administrator
+MPI_ENVIRONMENT = {  # more ranks than CPUs are meant, also for the administrator; threads of a rank run anywhere
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 
 

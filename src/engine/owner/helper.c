@@ -3,22 +3,75 @@
 /* The helper: a thread that owns while there is work that nobody waits for, and gives way to whoever wants to own.
  * While callers are prompt (prompt.c) it naps, and owns after a nap in which a call was left alone. Calls of which
  * somebody wants to be told (tutti_work_notify) are not left alone at all. When nobody starts calls the helper stops
- * napping, and the next call wakes it. */
+ * napping, and the next call wakes it.
+ *
+ * Where no CPU is free it stands aside most of the time: it and the callers then wait for one another's turns, and what
+ * either has in the caches the other throws out. What is left is done by the caller once it waits. */
 
 #include "engine/owner/owner.h"
 
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HELPER_STACK (512 * 1024)
 /* Naps disturb the callers, and are the longer the longer those are prompt. */
 #define NAP_NS (50 * UINT64_C(1000))
 #define NAP_LONGEST_NS (400 * UINT64_C(1000))
 #define NAPS 4 /* in vain, before it sleeps */
+/* No CPU is free if it and the last caller wait for one for this part of the time. It looks after as much time, and
+ * stands aside for the longer the longer none is free: others rely on it, so it never does nothing at all. */
+#define QUEUED_PART 4
+#define LOOK_NS TUTTI_NS_PER_MS
+#define ASIDE_NS (4 * TUTTI_NS_PER_MS)
+#define ASIDE_LONGEST_NS (16 * TUTTI_NS_PER_MS)
 
 static bool idle(const void *arg)
 {
     const struct tutti_owner *owner = arg;
     return !tutti_owner_needed(owner) || atomic_load(&owner->n_waiters) > 0 || atomic_load(&owner->helper.stop);
+}
+
+/* How long a thread of this process has waited for a CPU so far; 0 where the system does not tell. */
+static uint64_t queued_ns(int32_t thread)
+{
+    char text[96]; /* a path; then nanoseconds on a CPU, nanoseconds waiting for one, turns */
+    uint64_t queued;
+
+    snprintf(text, sizeof text, "/proc/self/task/%d/schedstat", (int)thread);
+    int file = open(text, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    ssize_t n = read(file, text, sizeof text - 1);
+    close(file);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    return sscanf(text, "%*u %" SCNu64, &queued) == 1 ? queued : 0;
+}
+
+static uint64_t both_queued_ns(const struct tutti_helper *helper)
+{
+    return queued_ns((int32_t)gettid()) + queued_ns(atomic_load_explicit(&helper->caller, memory_order_relaxed));
+}
+
+/* Whether no CPU is free for it. A time that is not the system's knows nothing of CPUs. */
+static bool is_crowded(struct tutti_owner *owner)
+{
+    struct tutti_helper *helper = &owner->helper;
+    uint64_t now = tutti_owner_now(owner), elapsed = now - helper->looked_ns;
+
+    if (owner->clock || owner->poller || now < helper->looked_ns + LOOK_NS) return false;
+    uint64_t before = helper->queued_ns, queued = both_queued_ns(helper);
+    helper->looked_ns = now, helper->queued_ns = queued;
+    helper->crowded = queued > before && (queued - before) * QUEUED_PART > elapsed;
+    if (!helper->crowded) helper->aside_ns = ASIDE_NS;
+    return helper->crowded;
+}
+
+static bool gives_way(const void *arg)
+{
+    return idle(arg) || is_crowded((struct tutti_owner *)(uintptr_t)arg);
 }
 
 /* Until the word changes, or the time is over; whether it was that. */
@@ -30,6 +83,19 @@ static bool doze(struct tutti_owner *owner, uint32_t word, uint64_t ns)
     tutti_poller_wait_word(owner->poller, &helper->word, word, tutti_owner_deadline(owner, ns));
     atomic_store(&helper->sleeps, 0);
     return atomic_load(&helper->word) == word;
+}
+
+/* Nobody owns meanwhile, so a caller that waits begins at once. */
+static void stand_aside(struct tutti_owner *owner)
+{
+    struct tutti_helper *helper = &owner->helper;
+    uint64_t until = tutti_owner_deadline(owner, helper->aside_ns);
+
+    for (uint64_t now; (now = tutti_owner_now(owner)) < until && !atomic_load(&helper->stop);)
+        doze(owner, atomic_load(&helper->word), until - now);
+    helper->crowded = false;
+    helper->looked_ns = tutti_owner_now(owner), helper->queued_ns = both_queued_ns(helper);
+    if (helper->aside_ns < ASIDE_LONGEST_NS) helper->aside_ns *= 2;
 }
 
 /* Naps while callers rely on it, else sleeps until it is called. Returns for how many naps nobody relied on it. */
@@ -71,9 +137,10 @@ static void *helper_main(void *arg)
             atomic_store(&helper->prompt, false);
         }
         atomic_store(&helper->owns, true);
-        tutti_owner_own(owner, idle, owner, TUTTI_NEVER);
+        tutti_owner_own(owner, gives_way, owner, TUTTI_NEVER);
         atomic_store(&helper->owns, false);
         tutti_owner_leave(owner);
+        if (helper->crowded) stand_aside(owner);
         quiet = 0;
     }
 }
@@ -86,7 +153,7 @@ enum tutti_status tutti_helper_start(struct tutti_owner *owner)
     if (atomic_load(&helper->runs)) return TUTTI_OK;
     pthread_mutex_lock(&owner->lock);
     if (!atomic_load(&helper->runs)) {
-        helper->nap_ns = NAP_NS;
+        helper->nap_ns = NAP_NS, helper->aside_ns = ASIDE_NS;
         failed = tutti_thread_start(&helper->thread, HELPER_STACK, helper_main, owner);
         if (!failed) atomic_store(&helper->runs, true);
     }

@@ -7,6 +7,8 @@
 #include "engine/pass/rig_test.h"
 #include "engine/team/team.h"
 
+#include <sched.h>
+
 #define LONG_NS (20 * TUTTI_NS_PER_S)
 
 static struct rig_call sum_call(int32_t *data, size_t count, struct tutti_cache *cache)
@@ -121,6 +123,53 @@ static void test_alone(void **state)
     }
 }
 
+/* ---- nor does one end less surely where all compute on the CPU that the helper has ---- */
+static void compute_until(const _Atomic uint32_t *done, uint64_t deadline_ns)
+{
+    while (!atomic_load(done) && tutti_now_ns() < deadline_ns)
+        for (volatile int i = 0; i < 100000; i++) {
+        }
+}
+
+/* This thread, and those that it starts. */
+static void use_one_cpu(void)
+{
+    cpu_set_t cpus, one;
+    CPU_ZERO(&one);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &cpus)) CPU_SET(i, &one);
+    (void)sched_setaffinity(0, sizeof one, &one);
+}
+
+static void crowded(struct rig_rank *rank)
+{
+    enum { N = 1 << 20 };
+    int32_t *data = malloc(N * sizeof(*data));
+    struct tutti_cache *cache;
+    struct tutti_work *work = NULL;
+
+    RIG_OK(rank, tutti_cache_create(8, &cache));
+    use_one_cpu();
+    for (int i = 0; i < 3; i++) {
+        struct rig_call call = sum_call(data, N, cache);
+        RIG_OK(rank, rig_start(rank, rank->team, &call, true, &work));
+        compute_until(&work->done, tutti_deadline_ns(LONG_NS));
+        RIG_CHECK(rank, atomic_load(&work->done), "it was left alone");
+        RIG_OK(rank, tutti_work_finish(work));
+        for (size_t k = 0; k < N; k++) RIG_CHECK(rank, data[k] == (int32_t)rank->n, "[%zu] is %d", k, data[k]);
+    }
+    tutti_cache_destroy(cache);
+    free(data);
+}
+
+static void test_crowded(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = crowded, .spin_ns = 20000};
+    rig_run(&rig);
+}
+
 /* ---- who is late is not prompt, until he is again ---- */
 static void late(struct rig_rank *rank)
 {
@@ -164,6 +213,6 @@ static void test_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompt), cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_late)};
+                                       cmocka_unit_test(test_crowded), cmocka_unit_test(test_late)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

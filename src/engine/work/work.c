@@ -5,6 +5,8 @@
 
 #include "engine/work/work.h"
 
+#include <unistd.h>
+
 enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *number, bool helper)
 {
     struct tutti_works *works = work->works;
@@ -13,6 +15,7 @@ enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *n
 
     work->home = work->team;
     if (helper) TUTTI_TRY(tutti_helper_start(owner));
+    if (helper) atomic_store_explicit(&owner->helper.caller, (int32_t)gettid(), memory_order_relaxed);
     work->deadline_ns = work->start_ns + timeout < timeout ? TUTTI_NEVER : work->start_ns + timeout;
     atomic_fetch_add(&work->refs, 1);
     atomic_fetch_add(&owner->n_inflight, 1);
