@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # `./dev check --xpu`: what can be proved of Intel's libraries without a GPU; read by ./dev, whose functions it uses. It
-# gets what it needs from PyPI and Debian, by name, into build/xpu, 1 GB; nothing is installed on the machine.
+# gets what it needs from PyPI and Debian, by name, into build/xpu, 1.3 GB; nothing is installed on the machine.
 oneccl_version=2022.2.0
 opencl_packages="intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0 tbb==2023.2.0"
 sycl_packages="dpctl dpnp intel-opencl-rt"
