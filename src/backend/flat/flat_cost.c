@@ -7,9 +7,13 @@
 
 #include <math.h>
 
-#define CALL_NS 20.0  /* of a call itself */
-#define LINE_READ 0.1 /* of a line's way: a line that is awaited when the one before it was */
-#define LINE_WRITTEN 0.05
+#define CALL_NS 20.0   /* of a call itself, */
+#define STEPS_NS 220.0 /* and of one of several steps */
+#define LINE_READ 0.25 /* of a line's way: a line that is awaited when the one before it was */
+#define LINE_WRITTEN 0.1
+#define EXCHANGE 3.2                     /* of a line's way: what a hand-over takes where ranks wait for one another, */
+#define AHEAD 0.5                        /* and where those of a rooted call run ahead, */
+#define AHEAD_TURNS 0.06                 /* as far as there are slots for */
 #define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
 #define PAGES_KNOWN 2048.0               /* of 4 KiB, which a CPU finds without a look at tables */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
@@ -142,8 +146,10 @@ static double further(double peers)
 double flat_cost_line(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
-    double ways = lines.ways + lines.read * LINE_READ + lines.written * LINE_WRITTEN + further(lines.peers);
-    return CALL_NS + ways * line_ns_of(inst) + turns_ns(inst, lines.ways);
+    bool ahead = tutti_kind_info(call->info.kind)->rooted;
+    double ways = lines.ways * (ahead ? AHEAD : EXCHANGE) + lines.read * LINE_READ + lines.written * LINE_WRITTEN;
+    return CALL_NS + (ways + further(lines.peers)) * line_ns_of(inst) +
+           turns_ns(inst, lines.ways) * (ahead ? AHEAD_TURNS : 1);
 }
 
 /* ---- bytes ---- */
@@ -168,8 +174,8 @@ static struct bytes bytes_of(const struct flat_instance *inst, const struct tutt
         .fold = blocks_bytes(&flows[kind].fold, block, n),
         .out = blocks_bytes(&flows[kind].out, block, n),
     };
-    double touched = bytes.in + bytes.out;
-    if (touched > (double)m->own_kib * 1024) bytes.far = 0.5 / (double)m->mid_gbs;
+    double touched = bytes.in + bytes.out, over = touched / ((double)m->own_kib * 1024) - 0.5;
+    if (over > 0) bytes.far = (over < 1 ? over : 1) * 0.5 / (double)m->mid_gbs;
     if (n * touched > (double)m->cache_kib * 1024) bytes.far = 0.5 / tutti_machine_memory(m, n);
     return bytes;
 }
@@ -188,8 +194,9 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs, give = m->give_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
+    if (!tutti_kind_info(call->info.kind)->rooted) ways += EXCHANGE - 1; /* all posts come first */
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
-    double ns = CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
+    double ns = STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
     double moved =
         bytes.in / give + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
     return ns + share_of_cpu(inst) * (moved + (bytes.in + bytes.out) * bytes.far);
@@ -204,7 +211,7 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     double moves = share_of_cpu(inst) * (far > near ? far : near);
-    return CALL_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + moves;
+    return STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + moves;
 }
 
 /* ---- cross-memory copies ---- */
@@ -231,7 +238,7 @@ static double carried_bytes(const struct flat_instance *inst, const struct tutti
 /* Bytes from or to so many of the others, by calls of a window each. */
 static double carried_ns(const struct flat_instance *inst, double bytes, double peers)
 {
-    double gbs = tutti_machine_share(inst->machine.attach_gbs, inst->machine.pull_all_gbs, inst->n);
+    double gbs = inst->machine.attach_gbs;
     double calls = peers * whole(bytes / peers / (double)FLAT_WINDOW_BYTES);
     return bytes / gbs + calls * (double)inst->machine.attach_ns;
 }
@@ -239,7 +246,7 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
 static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    return CALL_NS + ways * line_ns_of(inst) + turns_ns(inst, ways);
+    return STEPS_NS + ways * line_ns_of(inst) + turns_ns(inst, ways);
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
@@ -293,8 +300,8 @@ double flat_cost_slices(const struct flat_instance *inst, const struct tutti_bac
 {
     double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
     double waits = 3 * line_ns_of(inst) + (inst->crowded ? 3.0 * inst->n * inst->machine.yield_ns : 0);
-    return waits * (1 + bytes / (double)inst->chunk) + bytes / inst->machine.copy_gbs + bytes / inst->machine.fold_gbs +
-           2 * bytes / pull;
+    return STEPS_NS + waits * (1 + bytes / (double)inst->chunk) + bytes / inst->machine.give_gbs +
+           bytes / inst->machine.fold_gbs + 2 * bytes / pull + 2 * bytes * bytes_of(inst, call).far;
 }
 
 /* All wait for all posts; then a step for each rank, and everything once more in rounds that overlap. */
@@ -303,8 +310,9 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
     double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
     double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
     double hop = 2 * line_ns_of(inst) + (inst->crowded ? (double)inst->machine.yield_ns : 0);
-    return turns_ns(inst, 1) + (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) +
-           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.copy_gbs;
+    return STEPS_NS + turns_ns(inst, 1) + (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) +
+           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.give_gbs +
+           2 * bytes * bytes_of(inst, call).far;
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)
