@@ -21,8 +21,9 @@
 #define NAP_NS (50 * UINT64_C(1000))
 #define NAP_LONGEST_NS (400 * UINT64_C(1000))
 #define NAPS 4 /* in vain, before it sleeps */
-/* No CPU is free if it and the last caller wait for one for this part of the time. It looks after as much time, and
- * stands aside for the longer the longer none is free: others rely on it, so it never does nothing at all. */
+/* No CPU is free if the last caller waits for one for this part of the time; one that sleeps does not. It looks after
+ * so much time, and stands aside the longer the longer none is free: others rely on it, so it never does nothing at
+ * all. */
 #define QUEUED_PART 4
 #define LOOK_NS TUTTI_NS_PER_MS
 #define ASIDE_NS (4 * TUTTI_NS_PER_MS)
@@ -50,21 +51,23 @@ static uint64_t queued_ns(int32_t thread)
     return sscanf(text, "%*u %" SCNu64, &queued) == 1 ? queued : 0;
 }
 
-static uint64_t both_queued_ns(const struct tutti_helper *helper)
+/* How long the last caller has waited for a CPU since the last look; 0 where that was at another one. */
+static uint64_t look(struct tutti_helper *helper, uint64_t now_ns)
 {
-    return queued_ns((int32_t)gettid()) + queued_ns(atomic_load_explicit(&helper->caller, memory_order_relaxed));
+    int32_t caller = atomic_load_explicit(&helper->caller, memory_order_relaxed);
+    uint64_t queued = queued_ns(caller), before = caller == helper->looked_at ? helper->queued_ns : queued;
+    helper->looked_at = caller, helper->looked_ns = now_ns, helper->queued_ns = queued;
+    return queued > before ? queued - before : 0;
 }
 
-/* Whether no CPU is free for it. A time that is not the system's knows nothing of CPUs. */
+/* Whether it takes the caller's CPU. A time that is not the system's knows nothing of CPUs. */
 static bool is_crowded(struct tutti_owner *owner)
 {
     struct tutti_helper *helper = &owner->helper;
     uint64_t now = tutti_owner_now(owner), elapsed = now - helper->looked_ns;
 
     if (owner->clock || owner->poller || now < helper->looked_ns + LOOK_NS) return false;
-    uint64_t before = helper->queued_ns, queued = both_queued_ns(helper);
-    helper->looked_ns = now, helper->queued_ns = queued;
-    helper->crowded = queued > before && (queued - before) * QUEUED_PART > elapsed;
+    helper->crowded = look(helper, now) * QUEUED_PART > elapsed;
     if (!helper->crowded) helper->aside_ns = ASIDE_NS;
     return helper->crowded;
 }
@@ -94,7 +97,7 @@ static void stand_aside(struct tutti_owner *owner)
     for (uint64_t now; (now = tutti_owner_now(owner)) < until && !atomic_load(&helper->stop);)
         doze(owner, atomic_load(&helper->word), until - now);
     helper->crowded = false;
-    helper->looked_ns = tutti_owner_now(owner), helper->queued_ns = both_queued_ns(helper);
+    (void)look(helper, tutti_owner_now(owner));
     if (helper->aside_ns < ASIDE_LONGEST_NS) helper->aside_ns *= 2;
 }
 

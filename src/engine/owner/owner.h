@@ -57,9 +57,10 @@ struct tutti_helper { /* any thread */
     _Atomic uint32_t score;     /* of prompt waits */
     _Atomic uint64_t waited_ns; /* until when a caller waited last */
     uint64_t nap_ns;
-    _Atomic int32_t caller;                  /* the thread that left work to it last */
-    uint64_t looked_ns, queued_ns, aside_ns; /* the helper's own, */
-    bool crowded;                            /* as this: no CPU is free for it */
+    _Atomic int32_t caller; /* the thread that left work to it last */
+    uint64_t looked_ns, queued_ns, aside_ns;
+    int32_t looked_at; /* the helper's own, as the line before and the next: see is_crowded */
+    bool crowded;
     pthread_t thread;
 };
 
