@@ -104,7 +104,9 @@ void flat_attach_touch(const struct flat_op *op)
     bool pushed = touched[kind].recv && !(op->facts & (FLAT_RECV_MAPPED | FLAT_HUGE));
     if (kind == TUTTI_BROADCAST) pushed = pushed && !flat_is_root(op) && op->inst->n == 2;
     if (kind == TUTTI_REDUCE || kind == TUTTI_GATHER) pushed = pushed && flat_is_root(op);
-    for (size_t at = 0; pushed && at < bytes; at += FLAT_PAGE_BYTES) out[at] = out[at];
+    /* Of a broadcast between two the second half is pushed. */
+    size_t first = kind == TUTTI_BROADCAST ? bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE : 0;
+    for (size_t at = first; pushed && at < bytes; at += FLAT_PAGE_BYTES) out[at] = out[at];
     if (pushed && bytes > 0) out[bytes - 1] = out[bytes - 1];
 }
 

@@ -14,8 +14,13 @@
 #define EXCHANGE 3.2                     /* of a line's way: what a hand-over takes where ranks wait for one another, */
 #define AHEAD 0.5                        /* and where those of a rooted call run ahead, */
 #define AHEAD_TURNS 0.06                 /* as far as there are slots for */
+#define ATTACHED_NS 500.0                /* of an operation whose bytes the kernel copies, apart from its calls */
+#define PAST 0.6                         /* of what leaves the cache: written past it, it is not read before */
+#define LAST_TURN 0.4                    /* to see the last hand-over */
+#define AHEAD_STAGED 0.3                 /* of the turns of staging */
+#define ATTACH_TURNS 4                   /* posts, and all meet at the end */
 #define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
-#define PAGES_KNOWN 2048.0               /* of 4 KiB, which a CPU finds without a look at tables */
+#define PAGES_KNOWN 1024.0               /* of 4 KiB, which a CPU finds without a look at tables */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 static double line_ns_of(const struct flat_instance *inst)
@@ -41,6 +46,11 @@ static const struct {
     [TUTTI_EXSCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8, 1},
 };
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* The least whole number that is not below x: without the library of mathematics, and equal on all machines. */
 static double whole(double x)
 {
@@ -58,7 +68,7 @@ static double block_bytes(const struct flat_instance *inst, const struct tutti_b
 static double turns_ns(const struct flat_instance *inst, double ways)
 {
     double a_cpu = inst->n_cpus ? (double)inst->n / inst->n_cpus : inst->n;
-    return inst->crowded ? (ways + 1) * a_cpu * (double)inst->machine.yield_ns : 0;
+    return inst->crowded ? (ways + LAST_TURN) * a_cpu * (double)inst->machine.yield_ns : 0;
 }
 
 /* Where ranks share CPUs the bytes of one wait for those of another. */
@@ -143,10 +153,16 @@ static double further(double peers)
     return peers > 1 ? (peers - 1) * PEER_READ : 0;
 }
 
+/* Kinds of which a rank need not wait for those that wait for it. */
+static bool runs_ahead(enum tutti_kind kind)
+{
+    return tutti_kind_info(kind)->rooted || flat_is_scan(kind);
+}
+
 double flat_cost_line(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
-    bool ahead = tutti_kind_info(call->info.kind)->rooted;
+    bool ahead = runs_ahead(call->info.kind);
     double ways = lines.ways * (ahead ? AHEAD : EXCHANGE) + lines.read * LINE_READ + lines.written * LINE_WRITTEN;
     return CALL_NS + (ways + further(lines.peers)) * line_ns_of(inst) +
            turns_ns(inst, lines.ways) * (ahead ? AHEAD_TURNS : 1);
@@ -164,9 +180,17 @@ static double blocks_bytes(const struct blocks *blocks, double block, double n)
     return block * (blocks->once + blocks->each * n);
 }
 
-static struct bytes bytes_of(const struct flat_instance *inst, const struct tutti_backend_call *call)
+/* Time of a byte beyond what the own cache takes, where a rank touches so many in all. */
+static double far_of(const struct flat_instance *inst, double touched)
 {
     const struct tutti_machine *m = &inst->machine;
+    double over = share_of_cpu(inst) * touched / ((double)m->own_kib * 1024) - 0.5;
+    if (inst->n * touched > (double)m->cache_kib * 1024) return 0.5 / tutti_machine_memory(m, inst->n);
+    return over > 0 ? (over < 1 ? over : 1) * 0.5 / (double)m->mid_gbs : 0;
+}
+
+static struct bytes bytes_of(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
     enum tutti_kind kind = call->info.kind;
     double n = inst->n, block = block_bytes(inst, call);
     struct bytes bytes = {
@@ -174,9 +198,7 @@ static struct bytes bytes_of(const struct flat_instance *inst, const struct tutt
         .fold = blocks_bytes(&flows[kind].fold, block, n),
         .out = blocks_bytes(&flows[kind].out, block, n),
     };
-    double touched = bytes.in + bytes.out, over = touched / ((double)m->own_kib * 1024) - 0.5;
-    if (over > 0) bytes.far = (over < 1 ? over : 1) * 0.5 / (double)m->mid_gbs;
-    if (n * touched > (double)m->cache_kib * 1024) bytes.far = 0.5 / tutti_machine_memory(m, n);
+    bytes.far = far_of(inst, tutti_kind_info(kind)->rooted ? larger(bytes.in, bytes.out) : bytes.in + bytes.out);
     return bytes;
 }
 
@@ -194,12 +216,18 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs, give = m->give_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
-    if (!tutti_kind_info(call->info.kind)->rooted) ways += EXCHANGE - 1; /* all posts come first */
+    double posts = runs_ahead(call->info.kind) ? 0 : EXCHANGE - 1,
+           turns = call->info.kind == TUTTI_REDUCE || posts > 0 ? 1 : AHEAD_STAGED;
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
-    double ns = STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways);
-    double moved =
-        bytes.in / give + spread_ns(inst, bytes.fold, (double)m->fold_gbs) + spread_ns(inst, bytes.out, copy);
-    return ns + share_of_cpu(inst) * (moved + (bytes.in + bytes.out) * bytes.far);
+    double ns = STEPS_NS + (ways + posts + looks) * line_ns_of(inst) + turns * turns_ns(inst, ways);
+    double past = bytes.out >= (double)FLAT_PAST_CACHE_BYTES ? PAST : 1;
+    double in = bytes.in / give + bytes.in * bytes.far;
+    double out = spread_ns(inst, bytes.out, copy) + past * bytes.out * bytes.far;
+    double fold = spread_ns(inst, bytes.fold, (double)m->fold_gbs);
+    if (!tutti_kind_info(call->info.kind)->rooted) return ns + share_of_cpu(inst) * (in + fold + out);
+    /* One rank puts, others take; of gather and scatter the root alone is busy. */
+    bool root = flows[call->info.kind].in.each + flows[call->info.kind].out.each > 0;
+    return ns + (root ? 1 : share_of_cpu(inst)) * (larger(in, out) + fold);
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
@@ -208,7 +236,7 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
 {
     const struct bytes bytes = bytes_of(inst, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
-    double near = spread_ns(inst, moved, (double)inst->machine.copy_gbs), far = (bytes.in + bytes.out) * bytes.far;
+    double near = moved / (double)inst->machine.copy_gbs, far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     double moves = share_of_cpu(inst) * (far > near ? far : near);
     return STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + moves;
@@ -236,9 +264,8 @@ static double carried_bytes(const struct flat_instance *inst, const struct tutti
 }
 
 /* Bytes from or to so many of the others, by calls of a window each. */
-static double carried_ns(const struct flat_instance *inst, double bytes, double peers)
+static double carried_ns(const struct flat_instance *inst, double bytes, double peers, double gbs)
 {
-    double gbs = inst->machine.attach_gbs;
     double calls = peers * whole(bytes / peers / (double)FLAT_WINDOW_BYTES);
     return bytes / gbs + calls * (double)inst->machine.attach_ns;
 }
@@ -246,31 +273,33 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
 static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    return STEPS_NS + ways * line_ns_of(inst) + turns_ns(inst, ways);
+    return ATTACHED_NS + ways * line_ns_of(inst) + turns_ns(inst, ways + ATTACH_TURNS);
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
  * before it is overwritten. */
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
+    const struct tutti_machine *m = &inst->machine;
     const struct bytes bytes = bytes_of(inst, call);
     enum tutti_kind kind = call->info.kind;
     bool folds = flows[kind].fold.once + flows[kind].fold.each > 0, all = carried[kind].each > 0;
     double peers = all || folds ? inst->n - 1.0 : 1, moved = carried_bytes(inst, call);
-    double own = all && !folds ? bytes.out / inst->n : 0;
-    double ns = carried_ns(inst, moved, peers) + own / (double)inst->machine.copy_gbs;
-    if (folds) ns += bytes.fold / (double)inst->machine.fold_gbs;
-    double touched = 2 * (moved + own), most = bytes.in + bytes.out;
-    return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (touched < most ? touched : most) * bytes.far);
+    double own = all && !folds ? bytes.out / inst->n : 0, touched = 2 * (moved + own);
+    /* Results that are written to peers lie in their caches, and what is folded comes out of these. */
+    double gbs = carried[kind].shares > 0 && m->pull_gbs < m->attach_gbs ? (double)m->pull_gbs : (double)m->attach_gbs;
+    double ns = carried_ns(inst, moved, peers, gbs) + own / (double)m->copy_gbs + touched * far_of(inst, touched);
+    if (folds) ns += bytes.fold / (double)m->fold_gbs;
+    return ways_ns(inst, call) + share_of_cpu(inst) * ns;
 }
 
 /* As staging, but no rank copies out. */
 double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct bytes bytes = bytes_of(inst, call);
-    double ns = bytes.in / (double)inst->machine.give_gbs +
-                spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
-                carried_ns(inst, bytes.out / inst->n * (inst->n - 1.0), inst->n - 1.0);
+    double ns =
+        bytes.in / (double)inst->machine.give_gbs + spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
+        carried_ns(inst, bytes.out / inst->n * (inst->n - 1.0), inst->n - 1.0, (double)inst->machine.attach_gbs);
     return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (bytes.in + 2 * bytes.out) * bytes.far);
 }
 
@@ -281,9 +310,10 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
 {
     const struct bytes bytes = bytes_of(inst, call);
     double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call), touched = bytes.in + bytes.out;
+    if (tutti_kind_info(call->info.kind)->rooted) touched = larger(bytes.in, bytes.out);
     if (facts & FLAT_HUGE) return ns;
     bool mapped = method->needs & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED);
-    if (!mapped && touched > PAGES_KNOWN * FLAT_PAGE_BYTES)
+    if (!mapped && share_of_cpu(inst) * touched > PAGES_KNOWN * FLAT_PAGE_BYTES)
         ns += share_of_cpu(inst) * touched / FLAT_PAGE_BYTES * (double)inst->machine.walk_ns;
     if (!(method->needs & FLAT_ATTACHABLE)) return ns;
     if (method->cost_ns == flat_cost_attach_staged) moved /= 2;   /* results alone */
@@ -311,8 +341,8 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
     double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
     double hop = 2 * line_ns_of(inst) + (inst->crowded ? (double)inst->machine.yield_ns : 0);
     return STEPS_NS + turns_ns(inst, 1) + (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) +
-           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.give_gbs +
-           2 * bytes * bytes_of(inst, call).far;
+           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.give_gbs + bytes / inst->machine.fold_gbs +
+           bytes * bytes_of(inst, call).far;
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)
