@@ -261,19 +261,6 @@ static double fold(struct tune *tune)
 
 /* ---- bytes in memory ---- */
 
-/* What pages cost that a CPU has to look up, since it remembers less of them: as many as two of these buffers have. */
-static double walk(struct tune *tune)
-{
-    double ns[2];
-    tune->copied = TUNE_SMALL_BYTES;
-    for (int small = 0; small < 2; small++) {
-        tune->of_small = small;
-        if (!meet(tune)) return 0;
-        ns[small] = best_ns(tune, copy_once, 5, 1);
-    }
-    return fmax((ns[1] - ns[0]) / (2 * TUNE_SMALL_BYTES / PAGE_BYTES), LEAST_NS);
-}
-
 static bool copy_far(struct tune *tune)
 {
     tutti_copy_past_cache(tune->b, tune->a, tune->far_bytes);
@@ -336,7 +323,6 @@ const struct tune_row tune_rows[] = {
     {"copy_gbs", TUNE_ALL, TUNE_MEAN, false, copy},
     {"mid_gbs", TUNE_ALL, TUNE_MEAN, false, copy_mid},
     {"fold_gbs", TUNE_ALL, TUNE_MEAN, false, fold},
-    {"walk_ns", TUNE_PAIR, TUNE_MEAN, false, walk},
     {"memory_gbs", TUNE_ONE, TUNE_MEAN, false, memory},
     {"memory_all_gbs", TUNE_ALL, TUNE_TOTAL, false, memory},
     {"attach_ns", TUNE_PAIR, TUNE_MEAN, false, attach_call},
