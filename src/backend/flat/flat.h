@@ -379,6 +379,16 @@ enum tutti_advance flat_ask(struct flat_op *op, uint32_t peer, unsigned char *he
                             bool write);
 /* Answers what peers ask of this rank in this operation. False: one of them has not taken an answer yet. */
 bool flat_serve(struct flat_op *op);
+/* The word of the ask of a rank that waits for this one's answer; 0: there is none. */
+static inline uint64_t flat_asked(const struct flat_op *op, uint32_t rank)
+{
+    const struct flat_instance *inst = op->inst;
+    const struct flat_ask *ask = &inst->areas[rank]->ask;
+    const uint64_t word = atomic_load_explicit(&ask->word, memory_order_acquire);
+    if (word % FLAT_ASK_PEER != inst->me || rank == inst->me) return 0;
+    if (word <= atomic_load_explicit(&inst->areas[inst->me]->answered[rank], memory_order_relaxed)) return 0;
+    return atomic_load_explicit(&ask->operation, memory_order_relaxed) == op->number ? word : 0;
+}
 /* FLAT_MEET, and the wait of a root, where peers may ask. */
 #define FLAT_SERVE_UNTIL(condition) FLAT_WAIT((condition) || (flat_serve(op), false))
 /* The page map of this process, below 0 if there is none. */

@@ -96,18 +96,27 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 
 /* A push into a page that its owner has not touched yet takes the kernel some fifty times as long as the owner's own
  * fault, and nobody can tell whether an output is new: so before others are told of it, it is touched. */
+static void touch(volatile unsigned char *out, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += FLAT_PAGE_BYTES) out[at] = out[at];
+    if (bytes > 0) out[bytes - 1] = out[bytes - 1];
+}
+
+/* Only what is written to: of a gather the others' blocks, between which there may be gaps; of a broadcast between two
+ * the leaf's second half. */
 void flat_attach_touch(const struct flat_op *op)
 {
     enum tutti_kind kind = op->call.info.kind;
-    volatile unsigned char *out = op->recv;
-    size_t bytes = flat_recv_bytes(op);
-    bool pushed = touched[kind].recv && !(op->facts & (FLAT_RECV_MAPPED | FLAT_HUGE));
-    if (kind == TUTTI_BROADCAST) pushed = pushed && !flat_is_root(op) && op->inst->n == 2;
-    if (kind == TUTTI_REDUCE || kind == TUTTI_GATHER) pushed = pushed && flat_is_root(op);
-    /* Of a broadcast between two the second half is pushed. */
-    size_t first = kind == TUTTI_BROADCAST ? bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE : 0;
-    for (size_t at = first; pushed && at < bytes; at += FLAT_PAGE_BYTES) out[at] = out[at];
-    if (pushed && bytes > 0) out[bytes - 1] = out[bytes - 1];
+    const struct flat_instance *inst = op->inst;
+    size_t at, half = op->bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
+    bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
+    if (op->facts & (FLAT_RECV_MAPPED | FLAT_HUGE)) return;
+    if (kind == TUTTI_ALL_REDUCE || (kind == TUTTI_REDUCE && root)) touch(op->recv, op->bytes);
+    if (kind == TUTTI_BROADCAST && !root && inst->n == 2) touch(op->recv + half, op->bytes - half);
+    for (uint32_t r = 0; kind == TUTTI_GATHER && root && r < inst->n; r++) {
+        size_t bytes = flat_block(op, r, &at);
+        if (r != inst->me) touch(op->recv + at, bytes);
+    }
 }
 
 /* ---- copies ---- */
@@ -121,13 +130,14 @@ static bool is_refused(int error)
 static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t address, size_t at,
                                    size_t bytes, bool write)
 {
+    size_t done = 0;
     bool asking = op->inst->asks || op->inst->asked > 0;
-    while (bytes > 0) {
-        ssize_t n = asking ? -1 : copy(op->inst->pids[peer], here, address + at, bytes, write);
+    while (done < bytes) {
+        ssize_t n = asking ? -1 : copy(op->inst->pids[peer], here + done, address + at + done, bytes - done, write);
         if (n > 0) {
-            here += n, at += (size_t)n, bytes -= (size_t)n;
+            done += (size_t)n;
         } else if (asking || (n < 0 && is_refused(errno))) {
-            return flat_ask(op, peer, here, at, bytes, write);
+            return flat_ask(op, peer, here, at, bytes, write); /* from the start, as it begins again where it waits */
         } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->inst->areas[peer]->done, op->number)) {
             return TUTTI_RUN_BLOCKED; /* it is dead, which the engine will learn */
         } else if (n == 0 || errno != EINTR) {

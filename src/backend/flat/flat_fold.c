@@ -122,7 +122,7 @@ enum tutti_advance flat_fold_mapped(struct flat_op *op)
 
 void flat_fold_read_start(struct flat_op *op)
 {
-    size_t room = (2 * FLAT_SLOTS - 2) * op->inst->chunk / (op->inst->n - 1); /* the rest is for asks */
+    size_t room = 2 * FLAT_SLOTS * op->inst->chunk / (op->inst->n - 1);
     op->piece = (room < FLAT_WINDOW_BYTES ? room : FLAT_WINDOW_BYTES) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
 }
 

@@ -36,7 +36,7 @@ static size_t staging_at(void)
 
 static size_t memory_bytes(size_t chunk)
 {
-    return staging_at() + 2 * FLAT_SLOTS * chunk;
+    return staging_at() + 2 * FLAT_SLOTS * chunk + 2 * FLAT_ASK_BYTES;
 }
 
 /* ---- factors ---- */

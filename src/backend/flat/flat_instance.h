@@ -69,11 +69,14 @@ struct flat_attach {
 };
 
 /* What a rank asks of a peer whose memory the kernel does not let it reach any more; see flat_ask.c. */
+#define FLAT_ASK_BYTES ((size_t)8 << 10) /* of one */
+#define FLAT_ASK_PEER 65536              /* its word: so many times its number, and the peer */
+#define FLAT_ASK_REFUSED (UINT64_C(1) << 63)
 struct flat_ask {
-    _Atomic uint64_t operation, peer, at, bytes;
+    _Atomic uint64_t operation, at, bytes;
     _Atomic uint32_t writes; /* bytes are in this rank's staging memory, for the peer; else it wants some */
-    _Atomic uint64_t taken;  /* asks whose answer it has taken */
-    _Atomic uint64_t number; /* of asks; written last */
+    _Atomic uint64_t taken;  /* the word of the last ask whose answer it has taken */
+    _Atomic uint64_t word;   /* written last */
 };
 
 struct flat_area {
@@ -89,8 +92,9 @@ struct flat_area {
     struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
     struct flat_attach attach;
     struct flat_ask ask;
-    _Atomic uint64_t answered[FLAT_MAX_RANKS]; /* the number of each rank's last ask that this one has answered */
-    /* At inst->staging: FLAT_SLOTS chunks of input, as many of results, each inst->chunk bytes. */
+    _Atomic uint64_t answered[FLAT_MAX_RANKS]; /* the word of each rank's last ask that this one has answered */
+    /* At inst->staging: FLAT_SLOTS chunks of input, as many of results, each inst->chunk bytes, and what an ask gives
+     * and what an answer gives, FLAT_ASK_BYTES each. */
 };
 
 /* What one rank gives to an instance. Threads of one process share it until the last of them has closed the instance;
