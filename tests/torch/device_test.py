@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# label: long
 """Collectives on the tensors of an accelerator, of which the shim knows nothing: the test device of tests/torch/device,
 whose memory faults when a thread of the host touches it. What a call reads is computed late, after the stream has
 slept, and what it writes is used at once by the next work of the stream; so each result here says that the call came in

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# label: long
 """The package tutti_torch as it is installed: what it says of itself, that importing it is free of side effects, and
 that everything that can be wrong with an installation or a build is told in one sentence. Nothing is compiled here."""
 
