@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What one process finds out of its machine at once, where no file says it: copies in the cache and cross-memory
- * copies, of its own memory. Of all constants these differ most between machines (guests, what the kernel guards
- * against), and choices depend on them. Some 0.4 ms, once a process. */
+ * copies, of its own memory. What the kernel guards against, and whether this is a guest, changes them, and choices
+ * depend on them. Some 0.4 ms, once a process. */
 
 #include "model/machine.h"
 

@@ -331,6 +331,12 @@ static inline const char *flat_wanted(const struct flat_instance *inst, const st
 {
     return call->method ? call->method : inst->forced;
 }
+/* Whether nothing but kind, facts and bytes tells calls apart: those whose choices are kept. */
+static inline bool flat_is_plain(const struct tutti_backend_call *call)
+{
+    const struct tutti_bind *bind = &call->bind;
+    return !bind->v && !bind->scale && !bind->user && !call->method;
+}
 static inline bool flat_is_named(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                  const char *name)
 {

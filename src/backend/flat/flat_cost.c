@@ -189,6 +189,12 @@ static double far_of(const struct flat_instance *inst, double touched)
     return over > 0 ? (over < 1 ? over : 1) * 0.5 / (double)m->mid_gbs : 0;
 }
 
+/* What the busiest rank touches: of a rooted call one puts, and others take. */
+static double touched_bytes(enum tutti_kind kind, const struct bytes *bytes)
+{
+    return tutti_kind_info(kind)->rooted ? larger(bytes->in, bytes->out) : bytes->in + bytes->out;
+}
+
 static struct bytes bytes_of(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     enum tutti_kind kind = call->info.kind;
@@ -198,7 +204,7 @@ static struct bytes bytes_of(const struct flat_instance *inst, const struct tutt
         .fold = blocks_bytes(&flows[kind].fold, block, n),
         .out = blocks_bytes(&flows[kind].out, block, n),
     };
-    bytes.far = far_of(inst, tutti_kind_info(kind)->rooted ? larger(bytes.in, bytes.out) : bytes.in + bytes.out);
+    bytes.far = far_of(inst, touched_bytes(kind, &bytes));
     return bytes;
 }
 
@@ -309,8 +315,8 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
                     const struct tutti_backend_call *call, uint64_t facts)
 {
     const struct bytes bytes = bytes_of(inst, call);
-    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call), touched = bytes.in + bytes.out;
-    if (tutti_kind_info(call->info.kind)->rooted) touched = larger(bytes.in, bytes.out);
+    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call),
+           touched = touched_bytes(call->info.kind, &bytes);
     if (facts & FLAT_HUGE) return ns;
     bool mapped = method->needs & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED);
     if (!mapped && share_of_cpu(inst) * touched > PAGES_KNOWN * FLAT_PAGE_BYTES)

@@ -179,13 +179,15 @@ static void fold_window(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
-    unsigned char *dst[] = {sum_of(op), keeps(op) ? own_output(op) : NULL};
-    bool gives = op->call.info.kind != TUTTI_REDUCE_SCATTER && (op->call.info.kind != TUTTI_REDUCE || !keeps(op));
-    uint32_t first = gives && dst[0] != dst[1] ? 0 : 1, n = (keeps(op) ? 2 : 1) - first;
+    unsigned char *own = keeps(op) ? own_output(op) : NULL, *sum = sum_of(op), *dst[2];
+    bool gives = op->call.info.kind == TUTTI_ALL_REDUCE || !keeps(op);
+    uint32_t n = 0;
     size_t at, bytes = window_of(op, &at);
+    if (gives && sum != own) dst[n++] = sum;
+    if (own) dst[n++] = own;
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = r == inst->me ? op->send + at : copy_of(op, r);
-    bool past = keeps(op) && is_large(op);
-    flat_fold_all(op, &(struct flat_folding){dst + first, n, past, sources, inst->n, 0}, bytes);
+    bool past = own && is_large(op);
+    flat_fold_all(op, &(struct flat_folding){dst, n, past, sources, inst->n, 0}, bytes);
 }
 
 static enum tutti_advance write_to(struct flat_op *op, uint32_t peer)

@@ -215,9 +215,7 @@ void flat_choose_plain(struct flat_instance *inst)
 const struct flat_method *flat_method_of(const struct flat_instance *inst, const struct tutti_backend_call *call,
                                          size_t bytes)
 {
-    const struct tutti_bind *bind = &call->bind;
-    bool plain = !bind->v && !bind->scale && !bind->user && !call->method;
-    const struct flat_method *m = plain ? inst->plain[call->info.kind][flat_size_class(bytes)] : NULL;
+    const struct flat_method *m = flat_is_plain(call) ? inst->plain[call->info.kind][flat_size_class(bytes)] : NULL;
     return m && m->fits(inst, call) ? m : flat_choose(inst, call, NULL);
 }
 

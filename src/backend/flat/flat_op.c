@@ -77,22 +77,23 @@ static bool compares(const struct flat_op *op)
 /* The method that the facts allow. Programs repeat their calls, so the last choice is kept. */
 static const struct flat_method *by_facts(struct flat_op *op)
 {
-    const struct tutti_bind *bind = &op->call.bind;
     struct flat_choice *known = &op->inst->chosen[op->call.info.kind];
-    bool plain = !bind->v && !bind->scale && !bind->user && !op->call.method;
     if (op->forced || op->facts == 0) return op->method;
-    if (!plain) return flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
+    if (!flat_is_plain(&op->call)) return flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
     if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts)
         *known = (struct flat_choice){op->method, flat_choose_by_facts(op->inst, &op->call, op->method, op->facts),
                                       op->bytes, op->facts};
     return known->method;
 }
 
-/* Who could go another way does not stage in vain; where the root decides, it alone knows the way. */
-static bool may_stage_first(struct flat_op *op)
+/* By the way that it goes if all others' posts are like its own: makes the output ready for others, and tells whether
+ * to stage the first round. Who could go another way does not stage in vain; where the root decides, it alone knows. */
+static bool prepare(struct flat_op *op)
 {
+    const struct flat_method *likely = by_facts(op);
     bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
-    return op->method->first && knows && by_facts(op) == op->method;
+    if (likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
+    return op->method->first && knows && likely == op->method;
 }
 
 static void take_way(struct flat_op *op, const struct flat_method *way)
@@ -119,12 +120,11 @@ static enum tutti_advance prologue(struct flat_op *op)
     FLAT_WAIT(flat_room(op));
     op->facts = who == FLAT_NOBODY ? 0 : own_facts(op);
     if (op->method->start) op->method->start(op);
-    if (may_stage_first(op)) {
+    if (prepare(op)) {
         FLAT_WAIT(flat_round_room(op, 0));
         op->method->first(op);
         op->staged = 1;
     }
-    if (by_facts(op)->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
     op->told = told_of(op);
     flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
     if (who == FLAT_ALL) {

@@ -218,7 +218,8 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
     op->asleep = true;
     op->slept_on = *expected;
     if (!op->inst->fences) tutti_fence_all();
-    for (uint32_t r = 0; r < op->inst->n; r++)
+    bool serves = op->method->needs & FLAT_ATTACHABLE;
+    for (uint32_t r = 0; serves && r < op->inst->n; r++)
         if (flat_asked(op, r)) return false; /* it waits for this rank, perhaps all do */
     return !reached(op->until_word, op->until, op->until_equal);
 }

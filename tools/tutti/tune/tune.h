@@ -36,7 +36,7 @@ struct tune {
     bool of_small;                     /* of memory in pages of 4 KiB */
 };
 #define TUNE_SHARED_BYTES ((size_t)1 << 20)
-#define TUNE_SMALL_BYTES ((size_t)8 << 20)
+#define TUNE_SMALL_BYTES ((size_t)2 << 20)
 
 enum tune_who { TUNE_ONE, TUNE_PAIR, TUNE_ALL }; /* rank 0; ranks 0 and 1; all ranks */
 enum tune_sum { TUNE_MEAN, TUNE_TOTAL };         /* of what these ranks found */
