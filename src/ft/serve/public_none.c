@@ -58,7 +58,7 @@ enum tutti_status tutti_ft_lighthouse_client_settings(struct tutti_ft_lighthouse
                                                       struct tutti_ft_settings **out)
 {
     (void)client, (void)timeout_ns, (void)out;
-    return lacks();
+    return none("ft_lighthouse_client_settings");
 }
 
 void tutti_ft_settings_free(struct tutti_ft_settings *settings)
@@ -69,13 +69,13 @@ void tutti_ft_settings_free(struct tutti_ft_settings *settings)
 enum tutti_status tutti_ft_failures_open(struct tutti_ft_lighthouse_client *client, struct tutti_ft_failures **out)
 {
     (void)client, (void)out;
-    return lacks();
+    return none("ft_failures_open");
 }
 
 enum tutti_status tutti_ft_failures_next(struct tutti_ft_failures *failures, uint64_t timeout_ns, char **replica_id)
 {
     (void)failures, (void)timeout_ns, (void)replica_id;
-    return lacks();
+    return none("ft_failures_next");
 }
 
 void tutti_ft_failures_close(struct tutti_ft_failures *failures)

@@ -215,7 +215,7 @@ static enum tutti_status rounds(struct bench_run *run, struct bench_series serie
 static enum tutti_status measure_one(struct bench_run *run, const struct bench_case *c, struct bench_time *out)
 {
     const struct bench_settings *settings = run->settings;
-    struct bench_buffers b;
+    struct bench_buffers b = {0};
     struct bench_series series[2] = {bench_series(run, c, &b, 0, settings->algorithm),
                                      bench_series(run, c, &b, 1, settings->peer)};
     double *us[2] = {calloc(settings->rounds, sizeof(double)), calloc(settings->rounds, sizeof(double))};
