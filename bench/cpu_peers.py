@@ -30,7 +30,7 @@ from peers.programs import PEERS, ROOT, Kit, make_programs
 from peers.worlds import Plan, Session, World
 
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter"]
-OPERATIONS += ["barrier"]
+OPERATIONS += ["scan", "barrier"]
 SIZES = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
 MEMORIES = ["pages", "huge", "mapped"]
 SEED = 20260101

@@ -22,13 +22,13 @@ SUBJECT_NAMES = {"pages": "private buffers", "huge": "private, huge pages", "map
 def bus_factor(operation: str, n: int) -> float:
     """As nccl-tests: bytes that cross the busiest link over bytes of the call."""
     share = (n - 1) / n
-    return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(operation, share)
+    return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0, "scan": 1.0}.get(operation, share)
 
 
 def limit_share(operation: str, n: int) -> float | None:
     """Bytes that each rank must read and write at least, over those of a copy of the whole size; None where one rank
     alone has the work."""
-    shares = {"all_reduce": 1.0, "all_gather": 1.0, "all_to_all": 1.0, "broadcast": 1.0}
+    shares = {"all_reduce": 1.0, "all_gather": 1.0, "all_to_all": 1.0, "broadcast": 1.0, "scan": 1.0}
     return (1 + 1 / n) / 2 if operation == "reduce_scatter" else shares.get(operation)
 
 

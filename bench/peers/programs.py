@@ -303,7 +303,7 @@ def install_oneccl_c(kit: Kit) -> Path:
 
 
 def make_tutti_oneccl(kit: Kit) -> Program:
-    """tutti with its back end oneccl; what oneCCL lacks (gather, barrier) goes by tutti's engine."""
+    """tutti with its back end oneccl; what oneCCL lacks (gather, scan, barrier) goes by tutti's engine."""
     root = kit.folder / "oneccl_c"
     if not (root / "libccl.so.2").exists():
         if not kit.install:

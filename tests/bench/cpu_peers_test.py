@@ -194,7 +194,7 @@ class Run(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             rows = self.run_script(folder, "-n", "3", "--sizes", "4096", "--memory", "pages", "--cpus", cpu)
         expected = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather"}
-        self.assertLessEqual(expected | {"scatter", "barrier"}, {row["operation"] for row in rows})
+        self.assertLessEqual(expected | {"scatter", "scan", "barrier"}, {row["operation"] for row in rows})
         self.assertEqual({row.get("wrong") for row in rows}, {0})
 
 
@@ -217,6 +217,10 @@ class Planted(unittest.TestCase):
     def test_wrong_result(self) -> None:
         answer = self.ranks(2).point("point all_reduce 4096 pages 0 1 1000 60", 60)
         self.assertEqual(answer["wrong"], 1024)
+        answer = self.ranks(2).point("point scan 4096 pages 0 1 1000 60", 60)
+        self.assertEqual(answer["wrong"], 1024)
+        answer = self.ranks(1).point("point scan 4096 pages 0 1 1000 60", 60)  # nobody is before it
+        self.assertEqual(answer["wrong"], 0)
         # One element of the last block alone, also where not all blocks are looked at.
         answer = self.ranks(2).point("point broadcast 1048576 huge 1 0 1000 60", 60)
         self.assertEqual(answer["wrong"], 1)

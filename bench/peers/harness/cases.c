@@ -13,8 +13,9 @@
 
 /* How much a rank has, in blocks of `count`: one, as many as ranks, or only at the root. */
 enum side { NONE, ONE, ALL, ONE_AT_ROOT, ALL_AT_ROOT };
-/* Whose input element i of the output is: all ranks' sum, rank i / count, or the root's; and from which block of it. */
-enum origin { SUM, SUM_OWN, OF_RANK, OF_RANK_OWN, OF_ROOT, OF_ROOT_OWN, OF_SELF, OF_PAIR };
+/* Whose input element i of the output is: all ranks' sum, that of this rank and those before it, rank i / count, or
+ * the root's; and from which block of it. */
+enum origin { SUM, SUM_OWN, SUM_BEFORE, OF_RANK, OF_RANK_OWN, OF_ROOT, OF_ROOT_OWN, OF_SELF, OF_PAIR };
 
 struct operation {
     const char *name;
@@ -32,6 +33,7 @@ static const struct operation operations[] = {
     [PEER_REDUCE] = {"reduce", ONE, ONE_AT_ROOT, SUM, false},
     [PEER_GATHER] = {"gather", ONE, ALL_AT_ROOT, OF_RANK, true},
     [PEER_SCATTER] = {"scatter", ALL_AT_ROOT, ONE, OF_ROOT_OWN, true},
+    [PEER_SCAN] = {"scan", ONE, ONE, SUM_BEFORE, false},
     [PEER_BARRIER] = {"barrier", NONE, NONE, OF_SELF, false},
     [PEER_SEND_RECV] = {"send_recv", ONE, ONE, OF_PAIR, false},
     [PEER_N_OPERATIONS] = {"copy", ONE, ONE, OF_SELF, false},
@@ -120,7 +122,8 @@ static void expect(const struct peer_case *c, const struct peer_call *call, size
 {
     enum origin origin = operations[c->operation].origin;
     size_t in_block = at % c->count, own = c->count * (size_t)call->rank;
-    bool sum = origin == SUM || origin == SUM_OWN;
+    bool sum = origin == SUM || origin == SUM_OWN || origin == SUM_BEFORE;
+    int end = origin == SUM_BEFORE ? call->rank + 1 : call->n;
     bool own_block = origin == SUM_OWN || origin == OF_RANK_OWN || origin == OF_ROOT_OWN;
     int first = origin == OF_RANK || origin == OF_RANK_OWN ? (int)(at / c->count)
                 : origin == OF_SELF                        ? call->rank
@@ -129,7 +132,7 @@ static void expect(const struct peer_case *c, const struct peer_call *call, size
     size_t from = in_block + (own_block ? own : 0);
     if (sum) first = 0;
     for (size_t i = 0; i < n; i++) out[i] = value(first, from + i);
-    for (int r = 1; sum && r < call->n; r++)
+    for (int r = 1; sum && r < end; r++)
         for (size_t i = 0; i < n; i++) out[i] += value(r, from + i);
 }
 

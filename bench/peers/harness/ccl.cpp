@@ -89,11 +89,11 @@ int barrier(const peer_call *)
 }
 } // namespace
 
-/* In the order of enum peer_operation; on hosts it has neither gather nor scatter. */
+/* In the order of enum peer_operation; on hosts it has no gather, scatter and scan. */
 const struct peer peer = {
     open_ccl,
     close_ccl,
     nullptr,
     nullptr,
-    {all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, nullptr, nullptr, barrier},
+    {all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, nullptr, nullptr, nullptr, barrier},
 };

@@ -26,6 +26,7 @@ enum peer_operation {
     PEER_REDUCE,
     PEER_GATHER,
     PEER_SCATTER,
+    PEER_SCAN,
     PEER_BARRIER,
     PEER_SEND_RECV, /* ranks 2k and 2k + 1: a message there, and then one back; who is left over does nothing */
     PEER_N_OPERATIONS

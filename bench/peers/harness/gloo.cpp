@@ -170,11 +170,11 @@ int barrier(const peer_call *)
 }
 } // namespace
 
-/* In the order of enum peer_operation; the library has no reduce_scatter of this interface. */
+/* In the order of enum peer_operation; the library has no scan, and no reduce_scatter of this interface. */
 const struct peer peer = {
     open_gloo,
     close_gloo,
     nullptr,
     nullptr,
-    {all_reduce, nullptr, all_gather, all_to_all, broadcast, reduce, gather, scatter, barrier},
+    {all_reduce, nullptr, all_gather, all_to_all, broadcast, reduce, gather, scatter, nullptr, barrier},
 };

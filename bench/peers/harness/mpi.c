@@ -72,6 +72,11 @@ static int scatter(const struct peer_call *c)
     return failed(MPI_Scatter(c->send, count, MPI_FLOAT, c->recv, count, MPI_FLOAT, c->root, MPI_COMM_WORLD));
 }
 
+static int scan(const struct peer_call *c)
+{
+    return failed(MPI_Scan(c->send, c->recv, (int)c->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD));
+}
+
 static int barrier(const struct peer_call *c)
 {
     (void)c;
@@ -102,5 +107,6 @@ const struct peer peer = {.open = open_mpi,
                                     [PEER_REDUCE] = reduce,
                                     [PEER_GATHER] = gather,
                                     [PEER_SCATTER] = scatter,
+                                    [PEER_SCAN] = scan,
                                     [PEER_BARRIER] = barrier,
                                     [PEER_SEND_RECV] = send_recv}};

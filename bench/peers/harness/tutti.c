@@ -82,6 +82,11 @@ static int scatter(const struct peer_call *c)
     return failed(tutti_scatter(c->send, c->recv, c->count, TUTTI_FLOAT32, c->root, world, NULL, NULL));
 }
 
+static int scan(const struct peer_call *c)
+{
+    return failed(tutti_scan(c->send, c->recv, c->count, TUTTI_FLOAT32, TUTTI_SUM, world, NULL, NULL));
+}
+
 static int barrier(const struct peer_call *c)
 {
     (void)c;
@@ -114,5 +119,6 @@ const struct peer peer = {.open = open_tutti,
                                     [PEER_REDUCE] = reduce,
                                     [PEER_GATHER] = gather,
                                     [PEER_SCATTER] = scatter,
+                                    [PEER_SCAN] = scan,
                                     [PEER_BARRIER] = barrier,
                                     [PEER_SEND_RECV] = send_recv}};
