@@ -49,7 +49,8 @@ static enum root_kind draw_kind(uint64_t *random, bool rooted)
 
 void root_plan(uint64_t *random, const struct root_draw *draw, struct root_plan *out)
 {
-    static const char *const methods[] = {NULL, NULL, NULL, "flat:line", "flat:stage", "flat:attach", "flat:chain"};
+    static const char *const methods[] = {NULL,         NULL,          NULL,         "flat:line",
+                                          "flat:stage", "flat:attach", "flat:chain", "flat:direct"};
     static const size_t sixths[] = {6, 0, 1, 3, 6, 5};
     memset(out, 0, sizeof *out);
     out->kind = draw_kind(random, draw->rooted);

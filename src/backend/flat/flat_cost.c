@@ -233,7 +233,20 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     if (!tutti_kind_info(call->info.kind)->rooted) return ns + share_of_cpu(inst) * (in + fold + out);
     /* One rank puts, others take; of gather and scatter the root alone is busy. */
     bool root = flows[call->info.kind].in.each + flows[call->info.kind].out.each > 0;
-    return ns + (root ? 1 : share_of_cpu(inst)) * (larger(in, out) + fold);
+    double moves = fold > 0 && inst->n == 2 ? in + out : larger(in, out); /* the leaf of two does nothing but fold */
+    return ns + (root ? 1 : share_of_cpu(inst)) * (moves + fold);
+}
+
+/* Leaves stage and go on; the root folds all that they staged, and takes the lines that they write next. */
+double flat_cost_direct(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    const struct tutti_machine *m = &inst->machine;
+    double block = block_bytes(inst, call), others = inst->n - 1.0, pull = tutti_machine_pull(m, 1);
+    double rounds = inst->chunk ? block / (double)inst->chunk : 0, ways = flows[TUTTI_REDUCE].ways + rounds;
+    double far = block * bytes_of(inst, call).far, fold = block / (pull < m->fold_gbs ? pull : (double)m->fold_gbs);
+    double leaf = share_of_cpu(inst) * (block / (double)m->give_gbs + far);
+    return STEPS_NS + (ways + further(others) * (1 + rounds)) * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, ways) +
+           leaf + others * (fold + far);
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.

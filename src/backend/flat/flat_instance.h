@@ -119,6 +119,7 @@ struct flat_choice {
     const struct flat_method *plain, *method;
     size_t bytes;
     uint64_t facts;
+    bool settled; /* `plain`, whatever the others' facts are */
 };
 
 struct flat_instance {
@@ -166,13 +167,14 @@ struct flat_instance {
     uint64_t barriers;
 };
 
-/* Whose posts tell how the operation goes on: those of all ranks, or the root's. */
-enum flat_who { FLAT_NOBODY, FLAT_ALL, FLAT_ROOT };
+/* Whose posts tell how the operation goes on: those of all ranks, the root's, or those of all to a rank whose own
+ * buffers leave more than one way; who has but one does not wait, since all others find that one, too. */
+enum flat_who { FLAT_NOBODY, FLAT_ALL, FLAT_ROOT, FLAT_UNSETTLED };
 
 struct flat_op;
 /* A way to carry out one kind. */
 struct flat_method {
-    const char *name; /* "line", "stage", "mapped", "attach", "alone" */
+    const char *name; /* "line", "stage", "direct", "mapped", "attach", "alone", ... */
     enum tutti_kind kind;
     /* What the posts of `who` must say, enum flat_fact, for this method: 0 for one that needs nothing. A method that
      * needs something is taken instead of the chosen one when all of them say so and it costs less. */
@@ -200,9 +202,10 @@ struct flat_op {
     const struct flat_method *method;
     bool symmetric; /* who completes knows that all ranks have begun */
     bool begun, mismatch;
-    bool forced;    /* the method was asked for by name: nothing else is taken instead */
-    bool past;      /* results are written past the caches */
-    uint32_t n_put; /* levels whose lines are written already */
+    bool forced;       /* the method was asked for by name: nothing else is taken instead */
+    bool past;         /* results are written past the caches */
+    enum flat_who who; /* whose posts it waits for */
+    uint32_t n_put;    /* levels whose lines are written already */
     /* What it waits for: op->awaited's word, which is to be (equal: exactly) at least `until`. */
     uint32_t awaited, spins; /* spins: looks at it before it is BLOCKED */
     const _Atomic uint64_t *until_word;

@@ -74,24 +74,42 @@ static bool compares(const struct flat_op *op)
     return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
 }
 
-/* The method that the facts allow. Programs repeat their calls, so the last choice is kept. */
-static const struct flat_method *by_facts(struct flat_op *op)
+/* The method that the facts allow. Others' facts can only take ways away, and make pages small. */
+static struct flat_choice choose(const struct flat_op *op)
 {
-    struct flat_choice *known = &op->inst->chosen[op->call.info.kind];
-    if (op->forced || op->facts == 0) return op->method;
-    if (!flat_is_plain(&op->call)) return flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
-    if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts)
-        *known = (struct flat_choice){op->method, flat_choose_by_facts(op->inst, &op->call, op->method, op->facts),
-                                      op->bytes, op->facts};
-    return known->method;
+    struct flat_choice choice = {.plain = op->method, .bytes = op->bytes, .facts = op->facts};
+    choice.method = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
+    choice.settled = choice.method == op->method;
+    if (choice.settled && (op->facts & FLAT_HUGE))
+        choice.settled =
+            flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~(uint64_t)FLAT_HUGE) == op->method;
+    return choice;
 }
 
-/* By the way that it goes if all others' posts are like its own: makes the output ready for others, and tells whether
- * to stage the first round. Who could go another way does not stage in vain; where the root decides, it alone knows. */
+/* Programs repeat their calls, so the last choice is kept. */
+static struct flat_choice by_facts(struct flat_op *op)
+{
+    struct flat_choice *known = &op->inst->chosen[op->call.info.kind];
+    if (op->forced || op->facts == 0) return (struct flat_choice){.method = op->method, .settled = true};
+    if (!flat_is_plain(&op->call)) return choose(op);
+    if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts) *known = choose(op);
+    return *known;
+}
+
+static enum flat_who whom_to_ask(const struct flat_op *op)
+{
+    return flat_is_eager(op->inst, &op->call) ? FLAT_NOBODY : op->method->who;
+}
+
+/* By the way that it goes if all others' posts are like its own: whether they are needed at all, makes the output ready
+ * for others, and tells whether to stage the first round. Who could go another way does not stage in vain; where the
+ * root decides, it alone knows. */
 static bool prepare(struct flat_op *op)
 {
-    const struct flat_method *likely = by_facts(op);
+    const struct flat_choice choice = by_facts(op);
+    const struct flat_method *likely = choice.method;
     bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
+    if (op->who == FLAT_UNSETTLED) op->who = choice.settled ? FLAT_NOBODY : FLAT_ALL;
     if (likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
     return op->method->first && knows && likely == op->method;
 }
@@ -115,10 +133,10 @@ static void hear(struct flat_op *op, uint32_t peer)
 static enum tutti_advance prologue(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
-    const enum flat_who who = flat_is_eager(inst, &op->call) ? FLAT_NOBODY : op->method->who;
     FLAT_BEGIN(op->begin_at)
     FLAT_WAIT(flat_room(op));
-    op->facts = who == FLAT_NOBODY ? 0 : own_facts(op);
+    op->who = whom_to_ask(op);
+    op->facts = op->who == FLAT_NOBODY ? 0 : own_facts(op);
     if (op->method->start) op->method->start(op);
     if (prepare(op)) {
         FLAT_WAIT(flat_round_room(op, 0));
@@ -127,7 +145,7 @@ static enum tutti_advance prologue(struct flat_op *op)
     }
     op->told = told_of(op);
     flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
-    if (who == FLAT_ALL) {
+    if (op->who == FLAT_ALL) {
         flat_posts_ahead(op);
         for (op->peer = 0; op->peer < inst->n; op->peer++) {
             if (op->peer == inst->me) continue;
@@ -137,13 +155,13 @@ static enum tutti_advance prologue(struct flat_op *op)
         /* Who has begun this operation is done with those before. */
         flat_read_by_all(op->inst, inst->rounds);
         if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
-    } else if (who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
+    } else if (op->who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
         op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
         op->told = 0;
         hear(op, (uint32_t)op->call.info.root);
     }
-    if (who != FLAT_NOBODY) take_way(op, by_facts(op));
+    if (op->who != FLAT_NOBODY) take_way(op, by_facts(op).method);
     for (op->peer = 1; compares(op) && op->peer < inst->n; op->peer++) {
         FLAT_WAIT(flat_posted(op, flat_after(inst, op->peer)));
         if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;

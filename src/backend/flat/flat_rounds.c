@@ -2,7 +2,7 @@
 /* Private buffers, through staging memory, in rounds that all ranks walk through together: a rank puts a piece into its
  * slot, takes or folds what the others have put, and, where results are folded in slices, takes the others' slices a
  * round later. Two cursors: puts run ahead of all else, so that nobody waits for a round that others are only
- * beginning.
+ * beginning. The leaves of a gather, and of a reduce whose root alone folds (`direct`), put their block and go on.
  *
  * Who has put round u has taken all rounds before u - 1, and what is folded of all before u - 2. So where all ranks
  * take from all, slots need no acknowledgements. */
@@ -119,11 +119,17 @@ static bool take_gathered(struct flat_op *op, uint64_t u, uint32_t peer)
 
 /* ---- slices: each rank folds its own of all inputs, and the others take what came out ---- */
 
-/* Who folds: all, but of a rooted reduction the leaves, so that the root does not do more than they; of two ranks the
- * root alone. */
+/* A reduction whose leaves stage their blocks and go on. */
+static bool is_direct(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_REDUCE && op->method->who != FLAT_ALL;
+}
+
+/* Who folds: all, but of a rooted reduction the root alone, or the leaves, so that the root does not do more than they.
+ */
 static bool folds(const struct flat_op *op, uint32_t r)
 {
-    return op->call.info.kind != TUTTI_REDUCE || (r == flat_root(op)) == (op->inst->n == 2);
+    return op->call.info.kind != TUTTI_REDUCE || (r == flat_root(op)) == is_direct(op);
 }
 
 /* The slice of round u that rank r folds. */
@@ -131,8 +137,8 @@ static size_t slice_of(const struct flat_op *op, uint64_t u, uint32_t r, size_t 
 {
     uint32_t n = op->inst->n, i = r, n_folders = n;
     if (op->call.info.kind == TUTTI_REDUCE) {
-        n_folders = n == 2 ? 1 : n - 1;
-        i = n == 2 ? 0 : r - (r > flat_root(op));
+        n_folders = is_direct(op) ? 1 : n - 1;
+        i = is_direct(op) ? 0 : r - (r > flat_root(op));
     }
     *at = 0;
     return folds(op, r) ? flat_part(op, flat_piece(op, op->bytes, u), n_folders, i, at) : 0;
@@ -282,7 +288,7 @@ static struct role role_of(const struct flat_op *op)
     if (kind == TUTTI_REDUCE) {
         role.takes = folds(op, op->inst->me);
         role.outs = root && !role.takes;
-        if (op->inst->n == 2 && root && !op->call.bind.scale) role.n_puts = 0;
+        if (is_direct(op) && root && !op->call.bind.scale) role.n_puts = 0;
     } else if (kind == TUTTI_GATHER) {
         role.takes = root;
         role.n_puts = root || in_place(op, op->inst->me) ? 0 : flat_rounds_of(op, op->bytes);
@@ -300,7 +306,7 @@ static bool is_there(struct flat_op *op, uint32_t peer)
 {
     size_t at;
     if (peer == op->inst->me) return true;
-    if (op->call.info.kind != TUTTI_GATHER) return flat_staged(op, peer, op->round + 1);
+    if (op->call.info.kind != TUTTI_GATHER) return flat_posted(op, peer) && flat_staged(op, peer, op->round + 1);
     if (flat_piece(op, flat_block(op, peer, &at), op->round) == 0) return true;
     return flat_posted(op, peer) && (in_place(op, peer) || flat_staged(op, peer, op->round + 1));
 }

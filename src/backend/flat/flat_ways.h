@@ -35,6 +35,7 @@ FLAT_WAY(flat_fold_staged) /* many stage it, and write results */
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_line(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_stage(const struct flat_instance *inst, const struct tutti_backend_call *call);
+double flat_cost_direct(const struct flat_instance *inst, const struct tutti_backend_call *call); /* the root folds */
 double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call); /* of scans */
 double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call);
