@@ -65,6 +65,12 @@ grep -qE "^  scan .*  nccl -  nccl -$" <<<"$beside" || { echo "FAILED: scan by n
 grep -qE "^  sendrecv .*$nccl_time$" <<<"$beside" || { echo "FAILED: nothing behind scan in: $beside"; failed=1; }
 unset TUTTI_NCCL_LIBRARY
 
+# Through the host nothing is captured in a graph: what users with the devices run asks for none.
+TUTTI_GPU=host expect 'goes through the host, which can not be captured' bench all_reduce -b 1K -e 1K
+report=$(mktemp)
+expect '^  host .* works: every value is right' "$tutti" prove cuda --only host --output "$report"
+rm -f "$report"
+
 # From no bytes on.
 expect '"op":"all_reduce","bytes":8,' timeout 60 "$tutti" bench all_reduce -n 2 -b 0 -e 8 --calls 2 --rounds 2 --json
 
