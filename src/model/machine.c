@@ -4,9 +4,11 @@
 
 #include "model/machine.h"
 
+#include "model/ways.h"
 #include "topo/topo.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,16 +97,25 @@ bool tutti_machine_has_file(void)
     return tutti_machine_path(path, sizeof path) && access(path, F_OK) == 0;
 }
 
-enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)
+bool tutti_machine_file(const struct tutti_config *config, char *out, size_t capacity)
 {
     const char *tuning = config->text[TUTTI_OPT_tuning];
+    if (strcmp(tuning, "off") == 0) return false;
+    if (strcmp(tuning, "auto") == 0) return tutti_machine_has_file() && tutti_machine_path(out, capacity);
+    snprintf(out, capacity, "%s", tuning);
+    return true;
+}
+
+enum tutti_status tutti_machine_load(const struct tutti_config *config, struct tutti_machine *machine)
+{
     char path[PATH_MAX];
     *machine = tutti_machine_default;
     caches_ask(machine);
-    if (strcmp(tuning, "off") == 0) return TUTTI_OK;
-    if (strcmp(tuning, "auto") != 0) return tutti_constants_read(&table, tuning, machine);
-    if (!tutti_machine_has_file() || !tutti_machine_path(path, sizeof path)) return TUTTI_OK;
-    if (tutti_constants_read(&table, path, machine) < 0)
+    if (!tutti_machine_file(config, path, sizeof path)) return TUTTI_OK;
+    enum tutti_status status = tutti_constants_read(&table, path, machine);
+    if (status >= 0) status = tutti_ways_read(config, NULL, NULL);
+    if (strcmp(config->text[TUTTI_OPT_tuning], "auto") != 0) return status;
+    if (status < 0)
         tutti_log(TUTTI_LOG_WARN, "%s; going on without: `tutti tune` writes it anew", tutti_last_error()->text);
     return TUTTI_OK;
 }

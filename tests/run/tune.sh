@@ -35,6 +35,10 @@ file=$(sed -nE 's/^# written to (.*\.tune), which is used from now on$/\1/p' <<<
 for name in $constants; do
     grep -qE "^$name +[0-9]+\.[0-9]{3}\$" "$file" || fail "no $name in $file"
 done
+# Two worlds at least; of each the ways of every kind of collective.
+for kind in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all scan exscan barrier; do
+    [ "$(grep -cE "^way [0-9]+ 4k $kind line [0-9.]+ " "$file")" -ge 2 ] || fail "no line of $kind in $file"
+done
 expect '^# tutti' "$tutti" bench all_reduce -b 8 -e 8 --calls 1 --rounds 1
 
 expect "tuning +.*$(basename "$file")" "$tutti" info
@@ -55,6 +59,18 @@ dear_messages=$(explain "$folder/messages.tune" 64K | chosen)
 dear_bytes=$(explain "$folder/bytes.tune" 64K | chosen)
 [ "$dear_messages" = bruck:2 ] || fail "where messages are dear '$dear_messages' is chosen"
 [ "$dear_bytes" = pairwise ] || fail "where bytes are dear '$dear_bytes' is chosen"
+
+# So do the ways: what is said to take ten times as long is not chosen, where all ranks have read it.
+for way in line stage; do
+    { printf 'line_ns 100\n'; printf 'way 2 4k all_gather %s 10 10 10 10 10 10\n' $way; } >"$folder/$way.tune"
+    other=$(TUTTI_TUNING=$folder/$way.tune "$tutti" bench all_gather -n 2 -b 1K -e 1K --explain --rounds 1 | chosen)
+    case $other in flat:$way | '') fail "'$other' is chosen, which takes ten times as long" ;; esac
+done
+mixed=$("$tutti" run -n 2 -- sh -c 'f=line; [ "$RANK" = 0 ] || f=stage
+    TUTTI_TUNING=$0/$f.tune exec "$1" bench all_gather -b 1K -e 1K --explain --rounds 1' "$folder" "$tutti" | chosen)
+alone=$(printf 'line_ns 100\n' >"$folder/alone.tune"
+    TUTTI_TUNING=$folder/alone.tune "$tutti" bench all_gather -n 2 -b 1K -e 1K --explain --rounds 1 | chosen)
+[ "$mixed" = "$alone" ] || fail "ranks that read different ways chose '$mixed', not '$alone'"
 
 # Rank 0's count for all, whatever the others read.
 mixed=$(TUTTI_BACKENDS=off "$tutti" run -n 4 -- sh -c 'f=messages; [ "$RANK" = 0 ] || f=bytes

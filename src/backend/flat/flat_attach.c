@@ -85,7 +85,8 @@ uint64_t flat_attach_fact(const struct flat_op *op, uint64_t mapped)
 {
     struct flat_instance *inst = op->inst;
     enum tutti_kind kind = op->call.info.kind;
-    if (!is_used(inst, kind) || (op->bytes < LEAST_BYTES && !flat_is_named(inst, &op->call, "attach"))) return 0;
+    bool named = flat_is_named(inst, &op->call, "attach") || flat_is_named(inst, &op->call, "attach_staged");
+    if (!is_used(inst, kind) || (op->bytes < LEAST_BYTES && !named)) return 0;
     if (!all_may(inst)) return 0;
     bool send = touched[kind].send && !(mapped & FLAT_SEND_MAPPED);
     bool recv = touched[kind].recv && !(mapped & FLAT_RECV_MAPPED);

@@ -324,8 +324,8 @@ double flat_cost_attach_staged(const struct flat_instance *inst, const struct tu
 
 /* Private pages of the usual size: those of many have to be looked up for each use, and the kernel looks up all that
  * it copies from or to. */
-double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
-                    const struct tutti_backend_call *call, uint64_t facts)
+static double cost_in(const struct flat_instance *inst, const struct flat_method *method,
+                      const struct tutti_backend_call *call, uint64_t facts)
 {
     const struct bytes bytes = bytes_of(inst, call);
     double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call),
@@ -338,6 +338,12 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
     if (method->cost_ns == flat_cost_attach_staged) moved /= 2;   /* results alone */
     if (call->info.kind == TUTTI_BROADCAST) moved *= inst->n - 1; /* who pins the same pages waits for the others */
     return ns + share_of_cpu(inst) * moved / FLAT_PAGE_BYTES * (double)inst->machine.attach_page_ns;
+}
+
+double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
+                    const struct tutti_backend_call *call, uint64_t facts)
+{
+    return cost_in(inst, method, call, facts) * flat_found_times(inst, method, call, facts);
 }
 
 /* ---- scans ---- */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define CARD_VERSION 1
+#define CARD_VERSION 2
 #define CHUNK_MOST ((size_t)256 << 10)
 #define CHUNK_EACH ((size_t)32 << 10) /* of a rank: more gains nothing where ranks are few */
 #define PAGE ((size_t)4096)
@@ -25,6 +25,7 @@ struct flat_card {
     uint64_t where, bytes; /* of the memory: offset in the heap, or address */
     uint64_t address;
     uint64_t chunk;
+    uint64_t found; /* mark of what tutti tune found */
     int32_t pid;
     uint8_t fences;
 };
@@ -90,6 +91,7 @@ static void inst_free(struct flat_instance *inst)
     tutti_free(inst->areas);
     tutti_free(inst->staging);
     tutti_free(inst->pids);
+    flat_found_close(inst);
     tutti_free(inst);
 }
 
@@ -160,6 +162,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     factor(inst->n, &inst->n_factors, inst->factors);
     TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
     if (inst->n > 1) {
+        TUTTI_TRY_GOTO(status, flat_found_open(inst, config->options, &mine.found), err_inst);
         inst->chunk = chunk_within(config->staging_bytes, config->n);
         TUTTI_TRY_GOTO(status, memory_open(inst, &mine.where), err_inst);
     }
@@ -176,7 +179,9 @@ err_inst:
     return status;
 }
 
-static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct flat_card *card)
+/* found: the first rank's mark, which all must share. */
+static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct flat_card *card,
+                                      uint64_t found)
 {
     if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
         card->bytes != memory_bytes(card->chunk))
@@ -190,6 +195,7 @@ static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, co
     inst->pids[r] = card->pid;
     flat_attach_try(inst, r, card->address);
     if (card->chunk < inst->chunk) inst->chunk = card->chunk;
+    if (card->found != found) flat_found_close(inst);
     inst->fences |= card->fences;
     return TUTTI_OK;
 }
@@ -202,10 +208,12 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
     inst->fences |= inst->crowded || inst->n > BARRIER_RANKS;
     inst->spins = inst->crowded ? 1 : 1024;
     inst->turns = 1000;
+    uint64_t found = 0;
     for (uint32_t r = 0; r < inst->n && inst->n > 1; r++) {
         struct flat_card card;
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
-        enum tutti_status status = peer_connect(inst, r, &card);
+        if (r == 0) found = card.found;
+        enum tutti_status status = peer_connect(inst, r, &card, found);
         if (status >= 0) continue;
         flat_close(backend, 0);
         return status;

@@ -145,6 +145,7 @@ struct flat_instance {
     uint32_t served;              /* 1 + the rank whose ask was answered last */
     char forced[16];              /* name of a method, "": chosen */
     struct tutti_machine machine; /* pull_gbs: of peers as far away as they are on average */
+    struct flat_found *found;     /* NULL: nothing */
     int32_t *pids;                /* by slot, for cross-memory copies */
     int pagemap;                  /* of this process; below 0: none */
     struct flat_pages pages[FLAT_PAGES];

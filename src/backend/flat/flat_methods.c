@@ -76,7 +76,7 @@ const struct flat_method flat_methods[] = {
      NULL, NULL},
     {"attach", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_read_fit, flat_cost_attach, flat_fold_read,
      flat_fold_read_start, NULL},
-    {"attach", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_staged_fit, flat_cost_attach_staged,
+    {"attach_staged", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_staged_fit, flat_cost_attach_staged,
      flat_fold_staged, flat_fold_staged_start, NULL},
     {"attach", TUTTI_REDUCE, FLAT_ATTACHABLE, FLAT_NOBODY, flat_fold_read_fit, flat_cost_attach, flat_fold_read,
      flat_fold_read_start, NULL},
@@ -91,6 +91,7 @@ const struct flat_method flat_methods[] = {
     {"attach", TUTTI_SCATTER, FLAT_ATTACHABLE, FLAT_NOBODY, flat_attach_fit, flat_cost_attach, flat_move, NULL, NULL},
 };
 const size_t flat_n_methods = TUTTI_ARRAY_LEN(flat_methods);
+_Static_assert(TUTTI_ARRAY_LEN(flat_methods) <= FLAT_METHODS_MOST, "each has a place in what was found");
 
 static bool is_first_of_name(size_t i)
 {
@@ -137,7 +138,7 @@ const struct flat_method *flat_choose(const struct flat_instance *inst, const st
         const struct flat_method *m = &flat_methods[i];
         if (m->kind != call->info.kind || m->needs || !m->fits(inst, call)) continue;
         bool forced = strcmp(m->name, wanted) == 0;
-        double ns = forced ? 0 : of_posts && m->who == FLAT_NOBODY ? LAST_RESORT_NS : m->cost_ns(inst, call);
+        double ns = forced ? 0 : of_posts && m->who == FLAT_NOBODY ? LAST_RESORT_NS : flat_cost_of(inst, m, call, 0);
         if (best && ns >= least) continue;
         best = m, least = ns;
     }

@@ -74,15 +74,19 @@ static bool compares(const struct flat_op *op)
     return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
 }
 
-/* The method that the facts allow. Others' facts can only take ways away, and make pages small. */
+/* What others' facts may take from the own ones so that costs are others: pages are small, memory is not mapped. */
+#define MAPPED (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED)
+static const uint64_t takings[] = {0, FLAT_HUGE, MAPPED, FLAT_HUGE | MAPPED};
+
+/* The method that the facts allow. Others' facts can only take ways away, and change what costs count for. */
 static struct flat_choice choose(const struct flat_op *op)
 {
-    struct flat_choice choice = {.plain = op->method, .bytes = op->bytes, .facts = op->facts};
+    struct flat_choice choice = {.bytes = op->bytes, .facts = op->facts, .settled = true};
+    choice.plain = op->method;
     choice.method = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
-    choice.settled = choice.method == op->method;
-    if (choice.settled && (op->facts & FLAT_HUGE))
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(takings) && choice.settled; i++)
         choice.settled =
-            flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~(uint64_t)FLAT_HUGE) == op->method;
+            flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~takings[i]) == op->method;
     return choice;
 }
 

@@ -62,6 +62,8 @@ struct bench_settings {
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
     const char *pages; /* of private memory on hosts: "4k" or "huge"; NULL: as malloc gives them */
     const char *plot, *algorithm;
+    const char *only;      /* explained: ways whose names begin so; NULL: all */
+    bool brief;            /* explained: in fewer and shorter rounds */
     const char *wire_name; /* quantised calls; NULL: they are not */
     enum tutti_wire wire;
     uint32_t seed;      /* of their rounding, 0: to nearest */

@@ -11,7 +11,9 @@
 #include <string.h>
 
 #define TURNS 4        /* rounds of a way for each that the user asks for, */
-#define ROUND_US 400.0 /* of calls for that long, */
+#define ROUND_US 400.0 /* of calls for that long; */
+#define BRIEF_TURNS 3  /* in brief */
+#define BRIEF_US 120.0
 #define CALLS_MOST 1000.0
 #define CALLS_TRIED 64
 #define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */
@@ -42,9 +44,10 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(mine); i++)
         mine[i] = i < agreed.n_ways && way_is_in(cell, agreed.ways[i].name);
     TUTTI_TRY(tutti_all_reduce(mine, all, TUTTI_ARRAY_LEN(mine), TUTTI_UINT8, TUTTI_MIN, run->comm, NULL, NULL));
+    const char *only = run->settings->only ? run->settings->only : "";
     cell->n_ways = 0;
     for (size_t i = 0; i < agreed.n_ways; i++)
-        if (all[i]) cell->ways[cell->n_ways++] = agreed.ways[i];
+        if (all[i] && strncmp(agreed.ways[i].name, only, strlen(only)) == 0) cell->ways[cell->n_ways++] = agreed.ways[i];
     return TUTTI_OK;
 }
 
@@ -52,13 +55,14 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
  * disturbed would leave rounds too short to tell anything. Equal on all ranks, since times are the slowest rank's. */
 static enum tutti_status calls_find(struct trial *trial, double *calls)
 {
+    const double round_us = trial->series.run->settings->brief ? BRIEF_US : ROUND_US;
     double best = HUGE_VAL, us;
-    for (uint32_t few = 1; few <= CALLS_TRIED && !(few > 1 && few * best > ROUND_US); few *= 2) {
+    for (uint32_t few = 1; few <= CALLS_TRIED && !(few > 1 && few * best > round_us); few *= 2) {
         trial->series.calls = few;
         TUTTI_TRY(bench_series_round(&trial->series, &us));
         if (us < best) best = us;
     }
-    *calls = ROUND_US / best < 1 ? 1 : ROUND_US / best > CALLS_MOST ? CALLS_MOST : ROUND_US / best;
+    *calls = round_us / best < 1 ? 1 : round_us / best > CALLS_MOST ? CALLS_MOST : round_us / best;
     return TUTTI_OK;
 }
 
@@ -75,7 +79,9 @@ static enum tutti_status trial_begin(struct trial *trial)
 
 static enum tutti_status trials_run(struct bench_run *run, struct trial *trials, size_t n)
 {
-    const uint32_t turns = run->settings->device ? run->settings->rounds - 1 : TURNS * run->settings->rounds;
+    const uint32_t more = run->settings->brief ? BRIEF_TURNS : TURNS * run->settings->rounds;
+    const uint32_t turns = run->settings->device ? run->settings->rounds - 1 : more;
+    const uint32_t hopeless = run->settings->brief ? 0 : TURNS_HOPELESS;
     double best = HUGE_VAL, us;
     for (size_t i = 0; i < n; i++) TUTTI_TRY(trial_begin(&trials[i]));
     for (uint32_t turn = 0; turn < turns; turn++) {
@@ -83,7 +89,7 @@ static enum tutti_status trials_run(struct bench_run *run, struct trial *trials,
             if (trials[i].best_us < best) best = trials[i].best_us;
         for (size_t i = 0; i < n; i++) {
             struct trial *trial = &trials[(i + turn) % n];
-            if (turn >= TURNS_HOPELESS && !trial->way->chosen && trial->best_us > HOPELESS * best) continue;
+            if (turn >= hopeless && !trial->way->chosen && trial->best_us > HOPELESS * best) continue;
             TUTTI_TRY(bench_series_round(&trial->series, &us));
             if (us < trial->best_us) trial->best_us = us;
         }

@@ -13,15 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define ROUNDS_LEAST 3
 #define ROUNDS_MOST 9
 #define NAP_NS (300 * TUTTI_NS_PER_MS) /* between rounds: what disturbs one is over */
-#define ENOUGH_NS (7 * TUTTI_NS_PER_S) /* no further round, where a machine is so slow or so busy */
+#define ENOUGH_NS (3 * TUTTI_NS_PER_S) /* no further round, where a machine is so slow or so busy */
+#define WAYS_NS (6 * TUTTI_NS_PER_S)   /* of all worlds together */
 #define MAX_RANKS 256
 
 struct request {
-    const char *output;
+    const char *output, *ways; /* ways: the file whose ways alone are measured, NULL: constants */
     bool dry_run;
 };
 
@@ -108,16 +110,22 @@ static void show(const struct tutti_machine *machine, const struct found *found,
     }
 }
 
+/* Where the constants go; NULL: nowhere. */
+static const char *output_path(const struct request *request, char *own, size_t capacity)
+{
+    if (request->output) return request->output;
+    return tutti_machine_path(own, capacity) ? own : NULL;
+}
+
 static enum tutti_status keep(const struct request *request, const struct tutti_machine *machine, uint32_t n)
 {
     char own[PATH_MAX], about[128], date[32] = "";
     time_t now = time(NULL);
     struct tm local;
-    const char *path = request->output;
+    const char *path = output_path(request, own, sizeof own);
     if (request->dry_run) return TUTTI_OK;
-    if (!path && !tutti_machine_path(own, sizeof own))
+    if (!path)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "neither XDG_CACHE_HOME nor HOME names a directory: say --output FILE");
-    if (!path) path = own;
     if (localtime_r(&now, &local)) strftime(date, sizeof date, "%F %R", &local);
     snprintf(about, sizeof about, "tutti %s, %s, %u ranks; TUTTI_TUNING=FILE uses it", TUTTI_VERSION_TEXT, date, n);
     TUTTI_TRY(tutti_machine_write(path, machine, about));
@@ -169,9 +177,36 @@ static enum tutti_status be_a_rank(const struct request *request)
     return status;
 }
 
+/* Worlds whose ways are measured: two ranks, one a CPU, and two a CPU, where ranks take turns. */
+#define N_WORLDS 3
+static uint32_t worlds_of(uint32_t n_cpus, uint32_t worlds[N_WORLDS])
+{
+    uint32_t n = 0;
+    worlds[n++] = 2;
+    if (n_cpus > 2 && n_cpus <= MAX_RANKS) worlds[n++] = n_cpus;
+    if (n_cpus * 2 > 2 && n_cpus * 2 <= MAX_RANKS) worlds[n++] = n_cpus * 2;
+    return n;
+}
+
+static int worlds_run(const char *path, uint32_t n_cpus)
+{
+    char tune[] = "tune", option[] = "--ways", file[PATH_MAX];
+    char *argv[] = {tune, option, file};
+    uint32_t worlds[N_WORLDS];
+    const uint32_t n = worlds_of(n_cpus, worlds);
+    int status = TUTTI_EXIT_OK;
+    snprintf(file, sizeof file, "%s", path);
+    for (uint32_t w = 0; w < n && status == TUTTI_EXIT_OK; w++)
+        status = tutti_start_ranks(worlds[w], "spread", (int)TUTTI_ARRAY_LEN(argv), argv);
+    return status;
+}
+
 static int rank_run(const struct request *request)
 {
-    if (be_a_rank(request) >= 0) return TUTTI_EXIT_OK;
+    uint32_t worlds[N_WORLDS];
+    const uint64_t limit_ns = WAYS_NS / worlds_of((uint32_t)sysconf(_SC_NPROCESSORS_ONLN), worlds);
+    const enum tutti_status status = request->ways ? tune_ways(request->ways, limit_ns) : be_a_rank(request);
+    if (status >= 0) return TUTTI_EXIT_OK;
     fprintf(stderr, "tutti tune: %s\n", tutti_last_error()->text);
     return TUTTI_EXIT_WRONG;
 }
@@ -181,16 +216,18 @@ int tutti_cmd_tune(int argc, char **argv)
     struct request request = {.output = NULL};
     const struct tutti_arg args[] = {
         {"output", 'o', TUTTI_ARG_TEXT, &request.output, "FILE", "where to write (default: where the library looks)"},
-        {"dry-run", 0, TUTTI_ARG_FLAG, &request.dry_run, NULL, "measure and print, write nothing"},
+        {"dry-run", 0, TUTTI_ARG_FLAG, &request.dry_run, NULL, "measure and print the constants, write nothing"},
+        {"ways", 0, TUTTI_ARG_TEXT, &request.ways, "FILE", "measure the ways alone, beside the constants in FILE"},
     };
     const struct tutti_args spec = {
         .command = "tutti tune",
         .usage = "[options]",
         .no_positional = true,
         .about =
-            "Measures this host, in less than ten seconds: latencies, bandwidths, what a call and a wake-up cost.\n"
-            "The library predicts from these constants which algorithm is the fastest for each call. Best on a\n"
-            "machine that does nothing else meanwhile.",
+            "Measures this host, in less than ten seconds: latencies, bandwidths, what a call and a wake-up cost;\n"
+            "then how long each way of each collective takes beside what these constants predict, for two ranks,\n"
+            "one and two a CPU. The library chooses by that for each call. Best on a machine that does nothing\n"
+            "else meanwhile.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };
@@ -198,5 +235,9 @@ int tutti_cmd_tune(int argc, char **argv)
     const enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n_positional);
     const uint32_t n_cpus = tutti_cpus_allowed(), n = n_cpus < 2 ? 2 : n_cpus > MAX_RANKS ? MAX_RANKS : n_cpus;
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
-    return tutti_inside_a_job() ? rank_run(&request) : tutti_start_ranks(n, "spread", argc, argv);
+    if (tutti_inside_a_job()) return rank_run(&request);
+    const int status = request.ways ? TUTTI_EXIT_OK : tutti_start_ranks(n, "spread", argc, argv);
+    char own[PATH_MAX];
+    const char *path = request.ways ? request.ways : output_path(&request, own, sizeof own);
+    return status != TUTTI_EXIT_OK || request.dry_run || !path ? status : worlds_run(path, n_cpus);
 }

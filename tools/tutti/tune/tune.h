@@ -54,6 +54,11 @@ extern const size_t tune_n_rows;
 enum tutti_status tune_measure(struct tune *tune, const struct tune_row *row, const struct tutti_machine *known,
                                double *value);
 
+/* ---- tune_ways.c ---- */
+/* By all ranks of a job: how long the ways take beside what the constants in the file predict, for so long at most;
+ * rank 0 adds it to the file. */
+enum tutti_status tune_ways(const char *path, uint64_t limit_ns);
+
 /* ---- tune_open.c ---- */
 enum tutti_status tune_open(struct tutti_comm *comm, float cache_kib, struct tune *out);
 void tune_close(struct tune *tune);
