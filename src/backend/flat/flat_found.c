@@ -61,9 +61,10 @@ void flat_found_close(struct flat_instance *inst)
     inst->found = NULL;
 }
 
+/* A buffer that there is not counts as mapped. */
 static enum tutti_way_memory memory_of(uint64_t facts)
 {
-    if (facts & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED)) return TUTTI_WAY_MAPPED;
+    if ((facts & FLAT_SEND_MAPPED) && (facts & FLAT_RECV_MAPPED)) return TUTTI_WAY_MAPPED;
     return facts & FLAT_HUGE ? TUTTI_WAY_HUGE : TUTTI_WAY_4K;
 }
 

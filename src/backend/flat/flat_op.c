@@ -74,11 +74,11 @@ static bool compares(const struct flat_op *op)
     return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
 }
 
-/* What others' facts may take from the own ones so that costs are others: pages are small, memory is not mapped. */
-#define MAPPED (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED)
-static const uint64_t takings[] = {0, FLAT_HUGE, MAPPED, FLAT_HUGE | MAPPED};
+/* What others' facts may take from the own ones so that costs are others: pages are small, a buffer is not mapped. */
+static const uint64_t takings[] = {
+    0, FLAT_HUGE, FLAT_SEND_MAPPED, FLAT_RECV_MAPPED, FLAT_HUGE | FLAT_SEND_MAPPED, FLAT_HUGE | FLAT_RECV_MAPPED};
 
-/* The method that the facts allow. Others' facts can only take ways away, and change what costs count for. */
+/* The method that the facts allow. Others' facts can only take ways away, and make the others cost something else. */
 static struct flat_choice choose(const struct flat_op *op)
 {
     struct flat_choice choice = {.bytes = op->bytes, .facts = op->facts, .settled = true};

@@ -42,7 +42,7 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call);
 /* Of a method, where the posts say `facts`; with what was found of it. Facts change a cost by FLAT_HUGE and by whether
- * one of the buffers is mapped, by nothing else: who relies on its own facts tries these (flat_op.c). */
+ * both buffers are mapped, by nothing else: who relies on its own facts tries these (flat_op.c). */
 double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
                     const struct tutti_backend_call *call, uint64_t facts);
 

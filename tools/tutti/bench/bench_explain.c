@@ -19,6 +19,8 @@
 #define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */
 #define TURNS_HOPELESS 3
 
+#define NAMING_MOST_US 0.2 /* beyond that a call that names its way does something else */
+
 struct trial {
     struct bench_way *way;
     struct bench_series series;
@@ -134,7 +136,7 @@ static void times_take(struct bench_cell *cell, const struct trial *trials, size
         struct bench_way *way = &cell->ways[i];
         const bool named = n > cell->n_ways && i != chosen && are_alike(&cell->ways[chosen], way);
         way->measured_us = trials[i].best_us;
-        if (named && naming > 0 && naming < way->measured_us) way->measured_us -= naming;
+        if (named && naming > 0) way->measured_us -= fmin(fmin(naming, NAMING_MOST_US), way->measured_us / 2);
     }
 }
 
