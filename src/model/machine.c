@@ -113,7 +113,7 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
     caches_ask(machine);
     if (!tutti_machine_file(config, path, sizeof path)) return TUTTI_OK;
     enum tutti_status status = tutti_constants_read(&table, path, machine);
-    if (status >= 0) status = tutti_ways_read(config, NULL, NULL);
+    if (status >= 0) status = tutti_ways_read(path, NULL, NULL);
     if (strcmp(config->text[TUTTI_OPT_tuning], "auto") != 0) return status;
     if (status < 0)
         tutti_log(TUTTI_LOG_WARN, "%s; going on without: `tutti tune` writes it anew", tutti_last_error()->text);

@@ -2,9 +2,8 @@
 /* The lines `way` of a file of constants. */
 #include "model/ways.h"
 
-#include "model/machine.h"
+#include "base/config.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,11 +75,8 @@ static enum tutti_status lines_read(FILE *file, const char *path,
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_ways_read(const struct tutti_config *config,
-                                  void (*take)(void *to, const struct tutti_way_times *way), void *to)
+enum tutti_status tutti_ways_read(const char *path, void (*take)(void *to, const struct tutti_way_times *way), void *to)
 {
-    char path[PATH_MAX];
-    if (!tutti_machine_file(config, path, sizeof path)) return TUTTI_OK;
     FILE *file = fopen(path, "re");
     if (!file) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the tuning file %s can not be read", path);
     enum tutti_status status = lines_read(file, path, take, to);

@@ -11,7 +11,7 @@
  * how many times as long as predicted from the constants above it takes, at 256 B, 2 KiB, ... 8 MiB; "-": not measured.
  * Sizes are those of `tutti bench`: bytes of the larger side of one rank. */
 
-#include "base/config.h"
+#include "base/base.h"
 #include "sched/kind.h"
 
 #define TUTTI_WAY_SIZES 6
@@ -29,10 +29,10 @@ struct tutti_way_times {
     float times[TUTTI_WAY_SIZES]; /* 0: not measured */
 };
 
-/* Those of the file that option tuning means, one by one; none where there is no file. ARGUMENT with file and line where
- * a line is wrong, SYSTEM where the file can not be read. */
-enum tutti_status tutti_ways_read(const struct tutti_config *config,
-                                  void (*take)(void *to, const struct tutti_way_times *way), void *to);
+/* Those of a file of constants, one by one; take may be NULL. ARGUMENT with file and line where a line is wrong, SYSTEM
+ * where the file can not be read. */
+enum tutti_status tutti_ways_read(const char *path, void (*take)(void *to, const struct tutti_way_times *way),
+                                  void *to);
 /* Adds n of them to a file of constants. SYSTEM. */
 enum tutti_status tutti_ways_append(const char *path, const struct tutti_way_times *ways, size_t n);
 

@@ -38,12 +38,12 @@ static void take(void *to, const struct tutti_way_times *way)
     taken->ways[taken->n++] = *way;
 }
 
-static enum tutti_status with_tuning(const char *tuning, struct taken *taken, struct tutti_machine *machine)
+static enum tutti_status load(struct tutti_machine *out)
 {
-    const struct tutti_option option = {"tuning", tuning};
+    const struct tutti_option option = {"tuning", path};
     struct tutti_config config;
     assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
-    enum tutti_status status = taken ? tutti_ways_read(&config, take, taken) : tutti_machine_load(&config, machine);
+    enum tutti_status status = tutti_machine_load(&config, out);
     tutti_config_fini(&config);
     return status;
 }
@@ -60,7 +60,7 @@ static void written_is_read(void **state)
     struct tutti_machine machine;
     assert_int_equal(tutti_ways_append(path, written, 1), TUTTI_OK);
     assert_int_equal(tutti_ways_append(path, written + 1, 1), TUTTI_OK);
-    assert_int_equal(with_tuning(path, &taken, NULL), TUTTI_OK);
+    assert_int_equal(tutti_ways_read(path, take, &taken), TUTTI_OK);
     assert_int_equal(taken.n, 2);
     for (size_t i = 0; i < taken.n; i++) {
         assert_int_equal(taken.ways[i].ranks, written[i].ranks);
@@ -69,17 +69,14 @@ static void written_is_read(void **state)
         assert_string_equal(taken.ways[i].name, written[i].name);
         assert_memory_equal(taken.ways[i].times, written[i].times, sizeof written[i].times);
     }
-    assert_int_equal(with_tuning(path, NULL, &machine), TUTTI_OK);
+    assert_int_equal(load(&machine), TUTTI_OK);
     assert_true(machine.links[0].line_ns == tutti_machine_default.links[0].line_ns);
 }
 
 static void none_is_read(void **state)
 {
     (void)state;
-    struct taken taken = {.n = 0};
-    assert_int_equal(with_tuning("off", &taken, NULL), TUTTI_OK);
-    assert_int_equal(taken.n, 0);
-    assert_int_equal(with_tuning("/tmp/there/is/none", &taken, NULL), TUTTI_ERR_SYSTEM);
+    assert_int_equal(tutti_ways_read("/tmp/there/is/none", NULL, NULL), TUTTI_ERR_SYSTEM);
 }
 
 static void wrong_lines_are_refused(void **state)
@@ -104,7 +101,7 @@ static void wrong_lines_are_refused(void **state)
         assert_non_null(file);
         fprintf(file, "line_ns 5\n%s\n", wrong[i]);
         fclose(file);
-        assert_int_equal(with_tuning(path, NULL, &machine), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(load(&machine), TUTTI_ERR_ARGUMENT);
         assert_non_null(strstr(tutti_last_error()->text, ":2: not of the form `way RANKS MEMORY KIND NAME TIMES...`"));
     }
 }

@@ -303,7 +303,8 @@ extern const struct flat_method flat_methods[];
 extern const size_t flat_n_methods;
 enum tutti_status flat_options_check(const struct tutti_config *options); /* the option flat is a method */
 /* Reads what `tutti tune` found on this host; the mark tells members whether they read the same, 0: nothing. */
-enum tutti_status flat_found_open(struct flat_instance *inst, const struct tutti_config *options, uint64_t *mark);
+enum tutti_status flat_found_open(struct flat_instance *inst, const struct tutti_config *options,
+                                  const struct flat_method *methods, size_t n, uint64_t *mark);
 void flat_found_close(struct flat_instance *inst);
 #define FLAT_METHODS_MOST 64
 /* The cheapest method that needs nothing; cost_ns may be NULL. NULL: none fits. */

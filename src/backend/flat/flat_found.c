@@ -4,10 +4,13 @@
 #include "backend/flat/flat_ways.h"
 #include "model/ways.h"
 
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
 struct flat_found {
+    const struct flat_method *methods; /* the table, */
+    size_t n;                          /* and its length */
     float times[FLAT_METHODS_MOST][TUTTI_WAY_MEMORIES][TUTTI_WAY_SIZES];
 };
 
@@ -37,20 +40,27 @@ static void times_take(void *to, const struct tutti_way_times *way)
 {
     struct reading *reading = to;
     if (way->ranks != reading->ranks) return;
-    for (size_t i = 0; i < flat_n_methods && i < FLAT_METHODS_MOST; i++)
-        if (flat_methods[i].kind == way->kind && strcmp(flat_methods[i].name, way->name) == 0)
-            memcpy(reading->inst->found->times[i][way->memory], way->times, sizeof way->times);
+    struct flat_found *found = reading->inst->found;
+    for (size_t i = 0; i < found->n; i++)
+        if (found->methods[i].kind == way->kind && strcmp(found->methods[i].name, way->name) == 0)
+            memcpy(found->times[i][way->memory], way->times, sizeof way->times);
 }
 
-enum tutti_status flat_found_open(struct flat_instance *inst, const struct tutti_config *options, uint64_t *mark)
+enum tutti_status flat_found_open(struct flat_instance *inst, const struct tutti_config *options,
+                                  const struct flat_method *methods, size_t n, uint64_t *mark)
 {
     struct reading reading = {.inst = inst};
+    char path[PATH_MAX];
     *mark = 0;
+    if (!tutti_machine_file(options, path, sizeof path)) return TUTTI_OK;
     /* What is wrong with a file was told when the constants were read from it. */
-    if (tutti_ways_read(options, ranks_take, &reading) < 0 || !reading.ranks) return TUTTI_OK;
+    if (tutti_ways_read(path, ranks_take, &reading) < 0 || !reading.ranks) return TUTTI_OK;
     inst->found = tutti_alloc(sizeof *inst->found);
     if (!inst->found) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what tutti tune found");
-    if (tutti_ways_read(options, times_take, &reading) >= 0) *mark = tutti_hash64(inst->found, sizeof *inst->found, 0);
+    inst->found->methods = methods;
+    inst->found->n = n < FLAT_METHODS_MOST ? n : FLAT_METHODS_MOST;
+    if (tutti_ways_read(path, times_take, &reading) >= 0)
+        *mark = tutti_hash64(inst->found->times, sizeof inst->found->times, 0);
     if (*mark == 0) flat_found_close(inst);
     return TUTTI_OK;
 }
@@ -71,8 +81,9 @@ static enum tutti_way_memory memory_of(uint64_t facts)
 double flat_found_times(const struct flat_instance *inst, const struct flat_method *method,
                         const struct tutti_backend_call *call, uint64_t facts)
 {
-    const size_t i = (size_t)(method - flat_methods), block = flat_block_bytes(inst, call);
-    if (!inst->found || i >= FLAT_METHODS_MOST || block == SIZE_MAX) return 1;
+    const size_t block = flat_block_bytes(inst, call);
+    const size_t i = inst->found ? (size_t)(method - inst->found->methods) : SIZE_MAX;
+    if (!inst->found || i >= inst->found->n || block == SIZE_MAX) return 1;
     const uint64_t bytes = tutti_kind_info(call->info.kind)->block_a_slot ? (uint64_t)block * inst->n : block;
     return tutti_way_at(inst->found->times[i][memory_of(facts)], bytes);
 }
