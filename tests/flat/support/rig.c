@@ -165,6 +165,7 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
     const struct rig_config *c = &rig->config;
     size_t room = (sizeof(struct flat_memory) + 4095) / 4096 * 4096 + 2 * FLAT_SLOTS * c->chunk;
     char *method = (char *)(uintptr_t)(c->method ? c->method : "");
+    static char off[] = "off"; /* no tuning */
     rank->me = me, rank->port.rig = rig;
     rank->port.m = (struct tutti_memory){.ops = &memory_ops, .addresses = c->addresses};
     rank->port.t = (struct tutti_transport){.name = "rig", .memory = &rank->port.m, .n = c->n, .me = me};
@@ -180,7 +181,7 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
                                           .n_cpus = c->crowded ? 2 : c->n,
                                           .reproducible = c->reproducible,
                                           .staging_bytes = 2 * room,
-                                          .options = &(struct tutti_config){.text[TUTTI_OPT_flat] = method},
+                                          .options = &(struct tutti_config){.text = {[TUTTI_OPT_flat] = method, [TUTTI_OPT_tuning] = off}},
                                           .machine = &tutti_machine_default};
     return tutti_backend_flat.open(&config, card, &rank->lane) == TUTTI_OK;
 }
