@@ -214,6 +214,11 @@ static inline bool flat_is_scan(enum tutti_kind kind)
 {
     return kind == TUTTI_SCAN || kind == TUTTI_EXSCAN;
 }
+/* The last of many ranks of a chain is not to wait long for the first; but where they share CPUs pieces cost turns. */
+static inline uint32_t flat_chain_pieces(const struct flat_instance *inst)
+{
+    return inst->crowded || inst->n < 4 ? 2 : inst->n / 2;
+}
 static inline bool flat_takes_own(const struct flat_op *op)
 {
     return op->call.info.kind == TUTTI_SCAN;
@@ -237,9 +242,9 @@ static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t pe
 /* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so
  * that what ranks do in one overlaps with the next, but none of tiny pieces. */
 void flat_cut(struct flat_op *op, size_t block, uint32_t n);
-/* The same of one block, in pieces that stay small where slots are large: what ranks do one after another begins soon.
+/* The same of one block that ranks hand on, in n pieces at least, so that what they do one after another begins soon.
  */
-void flat_cut_small(struct flat_op *op, size_t block);
+void flat_cut_small(struct flat_op *op, size_t block, uint32_t n);
 /* The same in as few rounds as slots allow, all alike: where all ranks copy in and out at once, nothing overlaps. */
 void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n);
 /* Bytes of round u of a block. */

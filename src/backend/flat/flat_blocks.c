@@ -105,7 +105,9 @@ static size_t unit_of(size_t piece)
     return piece < TUTTI_CACHE_LINE ? ELEMENT_MOST : TUTTI_CACHE_LINE;
 }
 
-#define PIECE_SMALL ((size_t)32 << 10)
+/* Who writes slots and who reads them hinder one another less where all slots are 256 KiB: measured on two CPUs, 128
+ * KiB handed on go in 10 us by 64 KiB, in 18 by 32. */
+#define PIECE_SMALL ((size_t)64 << 10)
 
 static void cut(struct flat_op *op, size_t block, size_t piece)
 {
@@ -120,10 +122,11 @@ void flat_cut(struct flat_op *op, size_t block, uint32_t n)
     cut(op, block, slot / n);
 }
 
-void flat_cut_small(struct flat_op *op, size_t block)
+void flat_cut_small(struct flat_op *op, size_t block, uint32_t n)
 {
     size_t piece = op->inst->chunk < PIECE_SMALL ? op->inst->chunk : PIECE_SMALL;
-    while (piece > 2 * FLAT_BLOCK_BYTES && block < 4 * piece) piece /= 2;
+    size_t least = (op->inst->crowded ? 4 : 2) * FLAT_BLOCK_BYTES;
+    while (piece > least && block < n * piece) piece /= 2;
     cut(op, block, piece);
 }
 

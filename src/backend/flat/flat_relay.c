@@ -82,33 +82,51 @@ static void keep_piece(struct flat_op *op, uint64_t u)
 
 /* ---- a chain of prefixes: what it keeps it has made when it hands on ---- */
 
-/* A block of the result, which `whole` holds before it is divided. */
-static void give_out(const struct flat_op *op, size_t at, const unsigned char *whole, size_t bytes)
+struct link {
+    const unsigned char *below, *mine; /* what the rank below handed over, if there is one, and the own */
+    unsigned char *above, *out;        /* for the rank above, if there is one, and the result, before it is divided */
+    size_t bytes;
+    bool past;
+};
+
+static void prefix(const struct flat_op *op, unsigned char *out, const struct link *l)
 {
-    if (!op->recv || (op->inst->me == 0 && !flat_takes_own(op))) return;
-    flat_copy(op->recv + at, whole, bytes, op->past && !op->call.bind.divide);
-    flat_divide(op, op->recv + at, bytes);
+    if (l->below)
+        flat_fold(op, out, l->below, l->mine, l->bytes);
+    else if (out != l->mine)
+        memcpy(out, l->mine, l->bytes);
 }
 
-/* What the rank below handed over, then this rank's own: to the rank above, and to the output. */
+static void link_with_own(const struct flat_op *op, const struct link *l)
+{
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_BLOCK_BYTES];
+    unsigned char *whole = l->past ? sum : l->out;
+    prefix(op, whole, l);
+    if (l->above) memcpy(l->above, whole, l->bytes);
+    if (l->past) flat_copy(l->out, whole, l->bytes, true);
+}
+
+static void link_without(const struct flat_op *op, const struct link *l)
+{
+    if (l->above) prefix(op, l->above, l);
+    if (l->below) flat_copy(l->out, l->below, l->bytes, l->past);
+}
+
 static void link(struct flat_op *op, uint64_t u)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char own[FLAT_BLOCK_BYTES], last[FLAT_BLOCK_BYTES];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_BLOCK_BYTES];
     uint32_t me = op->inst->me;
-    const unsigned char *below = me > 0 ? flat_slot_in(op, me - 1, u) : NULL;
-    unsigned char *above = flat_slot_in(op, me, u);
     size_t at = u * op->piece, bytes = flat_piece(op, op->bytes, u);
+    bool past = op->past && !op->call.bind.divide, has_result = me > 0 || flat_takes_own(op);
 
     for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
         size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
-        unsigned char *with = gives(op) ? above + done : last;
-        const unsigned char *mine = op->send + at + done;
-        if (op->call.bind.scale) flat_take(op, own, mine, some), mine = own;
-        if (below)
-            flat_fold(op, with, below + done, mine, some);
-        else
-            memcpy(with, mine, some);
-        give_out(op, at + done, flat_takes_own(op) ? with : below + done, some);
+        struct link l = {.mine = op->send + at + done, .out = op->recv + at + done, .bytes = some, .past = past};
+        if (me > 0) l.below = flat_slot_in(op, me - 1, u) + done;
+        if (gives(op)) l.above = flat_slot_in(op, me, u) + done;
+        if (op->call.bind.scale) flat_take(op, scaled, l.mine, some), l.mine = scaled;
+        flat_takes_own(op) ? link_with_own(op, &l) : link_without(op, &l);
+        if (has_result) flat_divide(op, l.out, some);
     }
 }
 
@@ -131,7 +149,7 @@ void flat_relay_start(struct flat_op *op)
 {
     bool v = op->call.bind.v, root = flat_is_root(op);
     if (op->call.info.kind != TUTTI_SCATTER) {
-        flat_cut_small(op, op->bytes);
+        flat_cut_small(op, op->bytes, flat_is_scan(op->call.info.kind) ? flat_chain_pieces(op->inst) : 2);
         return;
     }
     flat_cut(op, v ? SIZE_MAX : op->bytes, op->inst->n - 1);

@@ -254,7 +254,7 @@ void flat_rounds_start(struct flat_op *op)
         cut_slices(op);
         break;
     case TUTTI_REDUCE:
-        flat_cut(op, op->bytes, 1);
+        is_direct(op) ? flat_cut_small(op, op->bytes, 2) : flat_cut(op, op->bytes, 1);
         break;
     case TUTTI_SCAN:
     case TUTTI_EXSCAN: /* a slot holds the prefixes of a slice */
