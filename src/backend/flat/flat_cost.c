@@ -19,6 +19,9 @@
 #define LAST_TURN 0.4                    /* to see the last hand-over */
 #define AHEAD_STAGED 0.3                 /* of the turns of staging */
 #define ATTACH_TURNS 4                   /* posts, and all meet at the end */
+#define OVERLAP 0.8                      /* of what who writes slots and who reads them take: calls overlap */
+#define LEAF_TURNS 0.6                   /* where leaves wait for the root's post, and it for them, */
+#define ATTACH_QUEUE_NS 1500.0           /* and one more of them copies to or from its memory at the same time */
 #define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
 #define PAGES_KNOWN 1024.0               /* of 4 KiB, which a CPU finds without a look at tables */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
@@ -208,6 +211,12 @@ static struct bytes bytes_of(const struct flat_instance *inst, const struct tutt
     return bytes;
 }
 
+/* Gather and scatter: a leaf's block may go straight between its buffer and the root's. */
+static bool is_of_leaves(enum tutti_kind kind)
+{
+    return kind == TUTTI_GATHER || kind == TUTTI_SCATTER;
+}
+
 /* Of bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
 static double spread_ns(const struct flat_instance *inst, double bytes, double near_gbs)
 {
@@ -231,10 +240,11 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     double out = spread_ns(inst, bytes.out, copy) + past * bytes.out * bytes.far;
     double fold = spread_ns(inst, bytes.fold, (double)m->fold_gbs);
     if (!tutti_kind_info(call->info.kind)->rooted) return ns + share_of_cpu(inst) * (in + fold + out);
-    /* One rank puts, others take; of gather and scatter the root alone is busy. */
-    bool root = flows[call->info.kind].in.each + flows[call->info.kind].out.each > 0;
-    double moves = fold > 0 && inst->n == 2 ? in + out : larger(in, out); /* the leaf of two does nothing but fold */
-    return ns + (root ? 1 : share_of_cpu(inst)) * (moves + fold);
+    /* One rank puts, others take; of gather and scatter the root alone is busy. But the root of a gather takes the
+     * lines that leaves write next, and of two ranks that reduce the leaf alone folds. */
+    double busy = is_of_leaves(call->info.kind) ? 1 : share_of_cpu(inst);
+    if (call->info.kind == TUTTI_GATHER) return ns + share_of_cpu(inst) * in + out;
+    return ns + busy * ((fold > 0 && inst->n == 2 ? in + out : larger(in, out)) + fold);
 }
 
 /* Leaves stage and go on; the root folds all that they staged, and takes the lines that they write next. */
@@ -246,19 +256,21 @@ double flat_cost_direct(const struct flat_instance *inst, const struct tutti_bac
     double far = block * bytes_of(inst, call).far, fold = block / (pull < m->fold_gbs ? pull : (double)m->fold_gbs);
     double leaf = share_of_cpu(inst) * (block / (double)m->give_gbs + far);
     return STEPS_NS + (ways + further(others) * (1 + rounds)) * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, ways) +
-           leaf + others * (fold + far);
+           OVERLAP * (leaf + others * (fold + far));
 }
 
-/* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end.
- */
+/* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end,
+ * or each leaf moves its own block. */
 double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    const struct bytes bytes = bytes_of(inst, call);
-    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out, ways = 3;
+    double block = block_bytes(inst, call), ways = 3;
+    bool leaves = is_of_leaves(call->info.kind);
+    const struct bytes bytes = leaves ? (struct bytes){block, 0, block, far_of(inst, 2 * block)} : bytes_of(inst, call);
+    double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out;
     double near = moved / (double)inst->machine.copy_gbs, far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     double moves = share_of_cpu(inst) * (far > near ? far : near);
-    return STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, ways) + moves;
+    return STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, leaves ? LEAF_TURNS : ways) + moves;
 }
 
 /* ---- cross-memory copies ---- */
@@ -292,7 +304,10 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
 static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    return ATTACHED_NS + ways * line_ns_of(inst) + turns_ns(inst, ways + ATTACH_TURNS);
+    double turns = is_of_leaves(call->info.kind) ? LEAF_TURNS : ways + ATTACH_TURNS, queue = 0;
+    if (tutti_kind_info(call->info.kind)->rooted)
+        queue = (inst->n_cpus && inst->n_cpus < inst->n ? inst->n_cpus : inst->n - 1) - 1.0;
+    return ATTACHED_NS + ways * line_ns_of(inst) + turns_ns(inst, turns) + queue * ATTACH_QUEUE_NS;
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
@@ -348,7 +363,7 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
 
 /* ---- scans ---- */
 
-#define CHAIN_PIECE 32768.0 /* about what a step of the chain hands over */
+#define CHAIN_PIECE 65536.0 /* about what a step of the chain hands over */
 
 /* In, through the fold and out, whatever the number of ranks. */
 double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call)
@@ -359,15 +374,17 @@ double flat_cost_slices(const struct flat_instance *inst, const struct tutti_bac
            bytes / inst->machine.fold_gbs + 2 * bytes / pull + 2 * bytes * bytes_of(inst, call).far;
 }
 
-/* All wait for all posts; then a step for each rank, and everything once more in rounds that overlap. */
+/* Ranks run ahead of those above them: what one of them folds, keeps and hands over; the last of many has to wait for
+ * the first. */
 double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
-    double piece = bytes / 4 < CHAIN_PIECE ? bytes / 4 : CHAIN_PIECE;
-    double hop = 2 * line_ns_of(inst) + (inst->crowded ? (double)inst->machine.yield_ns : 0);
-    return STEPS_NS + turns_ns(inst, 1) + (inst->n - 1) * (hop + piece / pull + piece / inst->machine.copy_gbs) +
-           hop * bytes / CHAIN_PIECE + bytes / pull + bytes / inst->machine.give_gbs + bytes / inst->machine.fold_gbs +
-           bytes * bytes_of(inst, call).far;
+    const struct tutti_machine *m = &inst->machine;
+    double bytes = (double)flat_block_bytes(inst, call), hops = (inst->n - 1) * AHEAD + bytes / CHAIN_PIECE;
+    double byte_ns = 1 / tutti_machine_pull(m, inst->n) + 1 / (double)m->copy_gbs + 1 / (double)m->give_gbs;
+    double piece = bytes / flat_chain_pieces(inst), wait = inst->crowded ? 0 : inst->n - 2.0;
+    if (piece > CHAIN_PIECE) piece = CHAIN_PIECE;
+    return STEPS_NS + hops * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, 1) +
+           OVERLAP * (share_of_cpu(inst) * bytes * (byte_ns + bytes_of(inst, call).far) + wait * piece * byte_ns);
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)
