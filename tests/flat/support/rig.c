@@ -165,11 +165,10 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
     const struct rig_config *c = &rig->config;
     size_t room = (sizeof(struct flat_memory) + 4095) / 4096 * 4096 + 2 * FLAT_SLOTS * c->chunk;
     char *method = (char *)(uintptr_t)(c->method ? c->method : "");
-    static char off[] = "off"; /* no tuning */
-    rank->me = me, rank->port.rig = rig;
+    struct tutti_config options = {.text = {[TUTTI_OPT_flat] = method, [TUTTI_OPT_tuning] = (char[]){"off"}}};
+    rank->me = me, rank->port.rig = rig, rank->port.heap = reserve(rig->heap_bytes);
     rank->port.m = (struct tutti_memory){.ops = &memory_ops, .addresses = c->addresses};
     rank->port.t = (struct tutti_transport){.name = "rig", .memory = &rank->port.m, .n = c->n, .me = me};
-    rank->port.heap = reserve(rig->heap_bytes);
     pthread_mutex_init(&rank->host.lock, NULL);
     if (!rank->port.heap || !sheets_open(rig, rank)) return false;
     struct tutti_backend_config config = {.host = &rank->host,
@@ -181,7 +180,7 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
                                           .n_cpus = c->crowded ? 2 : c->n,
                                           .reproducible = c->reproducible,
                                           .staging_bytes = 2 * room,
-                                          .options = &(struct tutti_config){.text = {[TUTTI_OPT_flat] = method, [TUTTI_OPT_tuning] = off}},
+                                          .options = &options,
                                           .machine = &tutti_machine_default};
     return tutti_backend_flat.open(&config, card, &rank->lane) == TUTTI_OK;
 }
