@@ -149,6 +149,7 @@ struct flat_instance {
     int32_t *pids;                /* by slot, for cross-memory copies */
     int pagemap;                  /* of this process; below 0: none */
     struct flat_pages pages[FLAT_PAGES];
+    size_t n_pages; /* entries that were filled: the oldest one goes first */
 
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];

@@ -55,12 +55,20 @@ static bool are_huge(int pagemap, uintptr_t at, size_t bytes)
     return true;
 }
 
+/* What is known of a buffer, or the place for it. Buffers in huge pages are alike in the low bits of their addresses. */
+static struct flat_pages *place_of(struct flat_instance *inst, uintptr_t at, size_t bytes)
+{
+    for (size_t i = 0; i < FLAT_PAGES; i++)
+        if (inst->pages[i].at == at && inst->pages[i].bytes == bytes) return &inst->pages[i];
+    return &inst->pages[inst->n_pages++ % FLAT_PAGES];
+}
+
 bool flat_pages_huge(struct flat_instance *inst, const void *buffer, size_t bytes)
 {
     uintptr_t at = (uintptr_t)buffer;
-    struct flat_pages *known = &inst->pages[(at / PAGE + bytes) % FLAT_PAGES];
     if (bytes == 0) return true;
     if (inst->pagemap < 0) return false;
+    struct flat_pages *known = place_of(inst, at, bytes);
     if (known->at != at || known->bytes != bytes || known->uses == 0)
         *known = (struct flat_pages){at, bytes, USES, are_huge(inst->pagemap, at, bytes)};
     known->uses--;
