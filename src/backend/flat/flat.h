@@ -18,8 +18,10 @@
  * (flat_relay.c), moves and folds straight between buffers (flat_move.c, flat_fold.c).
  *
  * Reuse. Posts and lines rotate over FLAT_DEPTH operations: number k may be written when all ranks have finished k -
- * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS rounds, which are numbered through all operations of the
- * instance: round u may be written when all ranks have read round u - FLAT_SLOTS (flat_round_room). */
+ * FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS slots of FLAT_PARTS parts. A round takes as many parts as it
+ * needs, a power of two from a multiple of it on, so that who gives little runs far ahead of who takes. Parts are
+ * numbered through all operations of the instance: one may be written when all ranks have read what was there before,
+ * all slots' parts earlier (flat_round_room). */
 
 #include "backend/flat/flat_instance.h"
 
@@ -229,14 +231,22 @@ enum tutti_advance flat_meet(struct flat_op *op);
 #define FLAT_MEET(op) FLAT_WAIT(flat_meet(op) == TUTTI_RUN_DONE)
 
 /* ---- staging ---- */
+#define FLAT_ALL_PARTS (FLAT_SLOTS * FLAT_PARTS)
+/* The part with which a round of this operation begins; also: as many parts came before it. */
+static inline uint64_t flat_number(const struct flat_op *op, uint64_t round)
+{
+    return op->base + round * op->width;
+}
+/* Rounds of this operation take so many bytes of a slot: sets op->width and op->base. */
+void flat_rounds_place(struct flat_op *op, size_t bytes);
 /* Of round `round` of this operation, counted from 0: what the peer staged, and what it reduced. */
 static inline unsigned char *flat_slot_in(const struct flat_op *op, uint32_t peer, uint64_t round)
 {
-    return op->inst->staging[peer] + (op->inst->rounds + round) % FLAT_SLOTS * op->inst->chunk;
+    return op->inst->staging[peer] + flat_number(op, round) % FLAT_ALL_PARTS * (op->inst->chunk / FLAT_PARTS);
 }
 static inline unsigned char *flat_slot_out(const struct flat_op *op, uint32_t peer, uint64_t round)
 {
-    return op->inst->staging[peer] + (FLAT_SLOTS + (op->inst->rounds + round) % FLAT_SLOTS) * op->inst->chunk;
+    return flat_slot_in(op, peer, round) + FLAT_SLOTS * op->inst->chunk;
 }
 
 /* Rounds of blocks, of which a slot holds a piece of each of n: sets op->piece and op->n_rounds. Several rounds, so

@@ -286,7 +286,7 @@ enum tutti_advance flat_fold_staged(struct flat_op *op)
         if (op->round == 0) continue;
         for (op->peer = 1; op->peer < inst->n; op->peer++)
             FLAT_SERVE_UNTIL(flat_staged(op, flat_after(inst, op->peer), op->round));
-        if (op->round >= 2) flat_read_by_all(op->inst, inst->rounds + op->round - 2);
+        if (op->round >= 2) flat_read_by_all(op->inst, flat_number(op, op->round - 2));
         fold_round(op, op->round - 1);
         if (due(op, &at) == 0) continue;
         for (op->peer = 1; op->peer < inst->n; op->peer++) FLAT_STEP(write_due(op, flat_after(inst, op->peer)));

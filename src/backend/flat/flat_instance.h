@@ -17,7 +17,8 @@
 #define FLAT_LINE_BYTES 64
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)
 #define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
-#define FLAT_SLOTS 4
+#define FLAT_SLOTS 4 /* of staging, */
+#define FLAT_PARTS 8 /* of which small rounds take a part */
 #define FLAT_GROUP_ALONE 16 /* more ranks form groups */
 #define FLAT_SIZE_CLASSES 160
 #define FLAT_OTHERS 7
@@ -48,8 +49,8 @@ struct flat_flag {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint64_t n;
 };
 enum flat_flag_name {
-    FLAT_FOLDED, /* rounds whose slice this rank has reduced; they count through the instance, like all below */
-    FLAT_READ,   /* rounds of which this rank has read all it wants */
+    FLAT_FOLDED, /* parts whose slice this rank has reduced; they count through the instance, like all below */
+    FLAT_READ,   /* parts of which this rank has read all it wants */
     FLAT_MET,    /* barriers: one flag a level */
     FLAT_N_FLAGS = FLAT_MET + FLAT_LEVELS
 };
@@ -164,8 +165,8 @@ struct flat_instance {
     uint64_t number;      /* operations begun */
     uint64_t history;     /* of those in which somebody waits for nobody, and may have been mistaken: see flat_word */
     uint64_t synced;      /* all ranks have completed the operations up to this one */
-    uint64_t rounds;      /* of staging, of all operations before the running one */
-    uint64_t read_by_all; /* rounds that all ranks are known to have read */
+    uint64_t parts;       /* of staging, that all operations before the running one have taken */
+    uint64_t read_by_all; /* parts that all ranks are known to have read */
     uint64_t barriers;
 };
 
@@ -220,7 +221,9 @@ struct flat_op {
     size_t bytes;      /* of a block; v forms: of the largest one */
     size_t element;    /* of the type */
     size_t piece;      /* methods': bytes of a round */
-    uint64_t n_rounds; /* of staging */
+    uint64_t n_rounds; /* of staging, */
+    uint32_t width;    /* each of so many parts, */
+    uint64_t base;     /* from this part of the instance on */
     uint64_t staged;   /* rounds that the post told as staged */
     uint64_t facts;    /* that all who were asked share */
     uint64_t told;     /* the greatest number that a post of who was asked told: see told_of in flat_op.c */

@@ -283,6 +283,7 @@ enum tutti_advance flat_swap(struct flat_op *op)
 void flat_move_start(struct flat_op *op)
 {
     op->n_rounds = op->tables && op->call.info.kind == TUTTI_ALL_TO_ALL;
+    flat_rounds_place(op, op->inst->chunk);
 }
 
 bool flat_move_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)

@@ -141,6 +141,7 @@ static enum tutti_advance prologue(struct flat_op *op)
     FLAT_WAIT(flat_room(op));
     op->who = whom_to_ask(op);
     op->facts = op->who == FLAT_NOBODY ? 0 : own_facts(op);
+    flat_rounds_place(op, 0);
     if (op->method->start) op->method->start(op);
     if (prepare(op)) {
         FLAT_WAIT(flat_round_room(op, 0));
@@ -157,7 +158,7 @@ static enum tutti_advance prologue(struct flat_op *op)
             hear(op, op->peer);
         }
         /* Who has begun this operation is done with those before. */
-        flat_read_by_all(op->inst, inst->rounds);
+        flat_read_by_all(op->inst, inst->parts);
         if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
     } else if (op->who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
         FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
@@ -184,8 +185,8 @@ static void finish(struct flat_op *op)
     op->tables = NULL;
     if (!area) return; /* alone */
     if (op->symmetric && op->number - 1 > inst->synced) inst->synced = op->number - 1;
-    if (op->symmetric) flat_read_by_all(inst, inst->rounds);
-    inst->rounds += op->n_rounds;
+    if (op->symmetric) flat_read_by_all(inst, inst->parts);
+    if (op->n_rounds > 0) inst->parts = flat_number(op, op->n_rounds);
     atomic_store_explicit(&area->done_seq, op->call.seq, memory_order_relaxed);
     flat_publish(op, &area->done, op->number);
 }

@@ -175,7 +175,7 @@ static void fold_slice(struct flat_op *op, uint64_t u)
     if (all || root) dst[n_dst++] = op->recv + u * op->piece + at;
     const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, at};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
-    if (!root) flat_raise(op, FLAT_FOLDED, inst->rounds + u + 1);
+    if (!root) flat_raise(op, FLAT_FOLDED, flat_number(op, u + 1));
 }
 
 /* The prefixes of the own slice, one behind the other, in the slot of results. */
@@ -187,7 +187,7 @@ static void fold_prefixes(struct flat_op *op, uint64_t u)
     if (bytes > 0) memcpy(out, flat_slot_in(op, 0, u) + at, bytes);
     for (uint32_t r = 1; bytes > 0 && r + !flat_takes_own(op) < inst->n; r++)
         flat_fold(op, out + r * bytes, out + (r - 1) * bytes, flat_slot_in(op, r, u) + at, bytes);
-    flat_raise(op, FLAT_FOLDED, inst->rounds + u + 1);
+    flat_raise(op, FLAT_FOLDED, flat_number(op, u + 1));
 }
 
 static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
@@ -234,6 +234,7 @@ static void cut_slices(struct flat_op *op)
     while (piece >= 2 * least && op->bytes < 4 * piece) piece /= 2;
     op->piece = piece;
     op->n_rounds = (op->bytes + piece - 1) / piece;
+    flat_rounds_place(op, op->bytes < piece ? op->bytes : piece);
 }
 
 /* Of a v form a leaf knows its own block alone: the root's post says how many rounds there are. */
@@ -314,7 +315,7 @@ static bool is_there(struct flat_op *op, uint32_t peer)
 static bool is_folded(struct flat_op *op, uint32_t peer)
 {
     return peer == op->inst->me ||
-           flat_reached(op, peer, flat_flag(op, peer, FLAT_FOLDED), op->inst->rounds + op->round);
+           flat_reached(op, peer, flat_flag(op, peer, FLAT_FOLDED), flat_number(op, op->round));
 }
 
 static bool wants_to_put(const struct flat_op *op, uint64_t n_puts)
@@ -345,8 +346,8 @@ static enum tutti_advance walk(struct flat_op *op)
                 FLAT_WAIT(is_there(op, flat_after(inst, op->peer)));
                 if (kind->take && !kind->take(op, op->round, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
             }
-            if (asks && inst->rounds + op->round >= AHEAD - 1 + late)
-                flat_read_by_all(inst, inst->rounds + op->round - (AHEAD - 1) - late);
+            if (asks && op->round >= AHEAD - 1 + late)
+                flat_read_by_all(inst, flat_number(op, op->round - (AHEAD - 1) - late));
             if (kind->fold) kind->fold(op, op->round);
             if (!role.outs && (late || !asks)) flat_has_read(op, op->round + 1);
         }

@@ -102,9 +102,9 @@ bool flat_left(struct flat_op *op)
 bool flat_round_room(struct flat_op *op, uint64_t round)
 {
     struct flat_instance *inst = op->inst;
-    uint64_t number = inst->rounds + round + 1; /* rounds of the instance count from 1 */
-    if (inst->read_by_all + FLAT_SLOTS >= number) return true;
-    uint64_t least = least_of(op, number - FLAT_SLOTS, read_of);
+    uint64_t end = flat_number(op, round + 1);
+    if (inst->read_by_all + FLAT_ALL_PARTS >= end) return true;
+    uint64_t least = least_of(op, end - FLAT_ALL_PARTS, read_of);
     if (least == 0) return false;
     flat_read_by_all(inst, least);
     return true;
@@ -201,7 +201,7 @@ void flat_stage(struct flat_op *op)
 
 void flat_has_read(struct flat_op *op, uint64_t n)
 {
-    flat_raise(op, FLAT_READ, op->inst->rounds + n);
+    flat_raise(op, FLAT_READ, n > 0 ? flat_number(op, n) : op->inst->parts);
 }
 
 /* ---- sleeping ---- */
