@@ -55,7 +55,7 @@ static bool are_huge(int pagemap, uintptr_t at, size_t bytes)
     return true;
 }
 
-/* What is known of a buffer, or the place for it. Buffers in huge pages are alike in the low bits of their addresses. */
+/* What is known of a buffer, or the place for it. Buffers in huge pages are alike in the low bits of addresses. */
 static struct flat_pages *place_of(struct flat_instance *inst, uintptr_t at, size_t bytes)
 {
     for (size_t i = 0; i < FLAT_PAGES; i++)
