@@ -370,7 +370,7 @@ static inline bool flat_is_named(const struct flat_instance *inst, const struct 
 static inline bool flat_is_eager(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     return call->info.kind == TUTTI_GATHER && !call->bind.v && flat_block_bytes(inst, call) < FLAT_EAGER_BYTES &&
-           !flat_wanted(inst, call)[0];
+           (!flat_wanted(inst, call)[0] || flat_is_named(inst, call, "stage"));
 }
 
 /* ---- tiny calls (flat_tiny.c) ---- */

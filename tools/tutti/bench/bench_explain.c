@@ -12,14 +12,12 @@
 
 #define TURNS 4        /* rounds of a way for each that the user asks for, */
 #define ROUND_US 400.0 /* of calls for that long; */
-#define BRIEF_TURNS 3  /* in brief */
-#define BRIEF_US 120.0
+#define BRIEF_TURNS 4  /* in brief, and fewer of calls that last longer than a round is to */
+#define BRIEF_TURNS_LONG 2
 #define CALLS_MOST 1000.0
 #define CALLS_TRIED 64
 #define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */
 #define TURNS_HOPELESS 3
-
-#define NAMING_MOST_US 0.2 /* beyond that a call that names its way does something else */
 
 struct trial {
     struct bench_way *way;
@@ -57,14 +55,13 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
  * disturbed would leave rounds too short to tell anything. Equal on all ranks, since times are the slowest rank's. */
 static enum tutti_status calls_find(struct trial *trial, double *calls)
 {
-    const double round_us = trial->series.run->settings->brief ? BRIEF_US : ROUND_US;
     double best = HUGE_VAL, us;
-    for (uint32_t few = 1; few <= CALLS_TRIED && !(few > 1 && few * best > round_us); few *= 2) {
+    for (uint32_t few = 1; few <= CALLS_TRIED && !(few > 1 && few * best > ROUND_US); few *= 2) {
         trial->series.calls = few;
         TUTTI_TRY(bench_series_round(&trial->series, &us));
         if (us < best) best = us;
     }
-    *calls = round_us / best < 1 ? 1 : round_us / best > CALLS_MOST ? CALLS_MOST : round_us / best;
+    *calls = ROUND_US / best < 1 ? 1 : ROUND_US / best > CALLS_MOST ? CALLS_MOST : ROUND_US / best;
     return TUTTI_OK;
 }
 
@@ -92,6 +89,7 @@ static enum tutti_status trials_run(struct bench_run *run, struct trial *trials,
         for (size_t i = 0; i < n; i++) {
             struct trial *trial = &trials[(i + turn) % n];
             if (turn >= hopeless && !trial->way->chosen && trial->best_us > HOPELESS * best) continue;
+            if (run->settings->brief && turn >= BRIEF_TURNS_LONG && trial->best_us > ROUND_US) continue;
             TUTTI_TRY(bench_series_round(&trial->series, &us));
             if (us < trial->best_us) trial->best_us = us;
         }
@@ -136,7 +134,7 @@ static void times_take(struct bench_cell *cell, const struct trial *trials, size
         struct bench_way *way = &cell->ways[i];
         const bool named = n > cell->n_ways && i != chosen && are_alike(&cell->ways[chosen], way);
         way->measured_us = trials[i].best_us;
-        if (named && naming > 0) way->measured_us -= fmin(fmin(naming, NAMING_MOST_US), way->measured_us / 2);
+        if (named && naming > 0) way->measured_us -= fmin(naming, way->measured_us / 2);
     }
 }
 
