@@ -16,9 +16,9 @@
 #define FLAT_LINES 17 /* of a slot: the operation's word, then data */
 #define FLAT_LINE_BYTES 64
 #define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)
-#define FLAT_LEVELS 4 /* of a butterfly over lines or flags */
-#define FLAT_SLOTS 4 /* of staging, */
-#define FLAT_PARTS 8 /* of which small rounds take a part */
+#define FLAT_LEVELS 4       /* of a butterfly over lines or flags */
+#define FLAT_SLOTS 4        /* of staging, */
+#define FLAT_PARTS 8        /* of which small rounds take a part */
 #define FLAT_GROUP_ALONE 16 /* more ranks form groups */
 #define FLAT_SIZE_CLASSES 160
 #define FLAT_OTHERS 7
@@ -160,7 +160,7 @@ struct flat_instance {
     const struct flat_method *plain[TUTTI_N_KINDS][FLAT_SIZE_CLASSES];
     const struct flat_method *others[TUTTI_N_KINDS][FLAT_OTHERS + 1]; /* those that need something, then NULL */
 
-    struct flat_choice chosen[TUTTI_N_KINDS];
+    struct flat_choice chosen[TUTTI_N_KINDS][2]; /* by own posts, by those that were heard */
 
     uint64_t number;      /* operations begun */
     uint64_t history;     /* of those in which somebody waits for nobody, and may have been mistaken: see flat_word */

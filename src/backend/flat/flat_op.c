@@ -81,19 +81,18 @@ static const uint64_t takings[] = {
 /* The method that the facts allow. Others' facts can only take ways away, and make the others cost something else. */
 static struct flat_choice choose(const struct flat_op *op)
 {
-    struct flat_choice choice = {.bytes = op->bytes, .facts = op->facts, .settled = true};
-    choice.plain = op->method;
+    struct flat_choice choice = {.plain = op->method, .bytes = op->bytes, .facts = op->facts};
+    choice.settled = op->method->who == FLAT_UNSETTLED;
     choice.method = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(takings) && choice.settled; i++)
-        choice.settled =
-            flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~takings[i]) == op->method;
+        choice.settled = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~takings[i]) == op->method;
     return choice;
 }
 
-/* Programs repeat their calls, so the last choice is kept. */
-static struct flat_choice by_facts(struct flat_op *op)
+/* Programs repeat their calls, so the last choices are kept: before and after posts were heard. */
+static struct flat_choice by_facts(struct flat_op *op, bool heard)
 {
-    struct flat_choice *known = &op->inst->chosen[op->call.info.kind];
+    struct flat_choice *known = &op->inst->chosen[op->call.info.kind][heard];
     if (op->forced || op->facts == 0) return (struct flat_choice){.method = op->method, .settled = true};
     if (!flat_is_plain(&op->call)) return choose(op);
     if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts) *known = choose(op);
@@ -110,7 +109,7 @@ static enum flat_who whom_to_ask(const struct flat_op *op)
  * root decides, it alone knows. */
 static bool prepare(struct flat_op *op)
 {
-    const struct flat_choice choice = by_facts(op);
+    const struct flat_choice choice = by_facts(op, false);
     const struct flat_method *likely = choice.method;
     bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
     if (op->who == FLAT_UNSETTLED) op->who = choice.settled ? FLAT_NOBODY : FLAT_ALL;
@@ -166,7 +165,7 @@ static enum tutti_advance prologue(struct flat_op *op)
         op->told = 0;
         hear(op, (uint32_t)op->call.info.root);
     }
-    if (op->who != FLAT_NOBODY) take_way(op, by_facts(op).method);
+    if (op->who != FLAT_NOBODY) take_way(op, by_facts(op, true).method);
     for (op->peer = 1; compares(op) && op->peer < inst->n; op->peer++) {
         FLAT_WAIT(flat_posted(op, flat_after(inst, op->peer)));
         if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
