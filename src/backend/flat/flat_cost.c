@@ -363,7 +363,7 @@ double flat_cost_of(const struct flat_instance *inst, const struct flat_method *
 
 /* ---- scans ---- */
 
-#define CHAIN_PIECE 65536.0 /* about what a step of the chain hands over */
+#define CHAIN_PIECE 32768.0 /* about what a step of the chain hands over */
 
 /* In, through the fold and out, whatever the number of ranks. */
 double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call)
