@@ -365,11 +365,13 @@ static inline bool flat_is_named(const struct flat_instance *inst, const struct 
 }
 
 /* A leaf of a small gather stages and goes on, whatever the root's buffer is: to wait for its post costs more than any
- * way that it allows saves. */
+ * way that it allows saves, unless ranks have CPUs of their own and the root would copy much. */
 #define FLAT_EAGER_BYTES ((size_t)32 << 10)
 static inline bool flat_is_eager(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    return call->info.kind == TUTTI_GATHER && !call->bind.v && flat_block_bytes(inst, call) < FLAT_EAGER_BYTES &&
+    const size_t copies = inst->crowded ? 1 : inst->n - 1;
+    return call->info.kind == TUTTI_GATHER && !call->bind.v &&
+           copies * flat_block_bytes(inst, call) < FLAT_EAGER_BYTES &&
            (!flat_wanted(inst, call)[0] || flat_is_named(inst, call, "stage"));
 }
 
