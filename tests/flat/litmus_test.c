@@ -10,6 +10,8 @@
 
 #include "backend/flat/flat.h"
 
+#include <string.h>
+
 enum { CHUNK = 4096, PLANS_MOST = 400 };
 
 static struct mark_plan plans[PLANS_MOST];
@@ -66,6 +68,22 @@ static void hundreds(void **state)
         run((struct rig_config){.n = worlds[w]}, (struct mark_mix){.small = true}, 15, test_seed());
         run((struct rig_config){.n = worlds[w], .crowded = true}, (struct mark_mix){.named = true}, 8, test_seed());
     }
+}
+
+/* Of so many ranks a slice has a line where a piece has less, and its prefixes need more room than what is staged. */
+static void prefixes_of_many(void **state)
+{
+    (void)state;
+    struct rig_config config = {.n = 200, .chunk = 6 * CHUNK, .seed = test_seed()};
+    uint64_t random = test_seed();
+    struct rig *rig = rig_open(&config);
+    size_t n = 0;
+    for (size_t i = 0; i < 12; i++)
+        for (size_t m = 0; m < flat_n_methods; m++)
+            if (flat_is_scan(flat_methods[m].kind) && strcmp(flat_methods[m].name, "stage") == 0)
+                mark_suit(&random, &flat_methods[m], config.n, 90 << i % 6, &plans[n++]);
+    if (!rig_run(rig, plans, n)) fail_msg("%s", rig_why(rig));
+    rig_close(rig);
 }
 
 static void reproducible(void **state)
@@ -135,7 +153,8 @@ static void planted(void **state)
     for (int flaw = FLAW_NONE; flaw < N_FLAWS; flaw++) {
         steps_flaw = (enum steps_flaw)flaw;
         bool seen = found((struct rig_config){.n = 3}, (struct mark_mix){.named = true}) ||
-                    found((struct rig_config){.n = 4}, (struct mark_mix){.rooted = true, .small = flaw == FLAW_ROOM, .ahead = flaw == FLAW_ROOM});
+                    found((struct rig_config){.n = 4},
+                          (struct mark_mix){.rooted = true, .small = flaw == FLAW_ROOM, .ahead = flaw == FLAW_ROOM});
         steps_flaw = FLAW_NONE;
         if (seen != (flaw != FLAW_NONE)) fail_msg("flaw %d %s", flaw, seen ? "is none" : "was not found");
     }
@@ -146,7 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixes),        cmocka_unit_test(crowds),      cmocka_unit_test(hundreds),
         cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
-        cmocka_unit_test(methods),      cmocka_unit_test(planted),
+        cmocka_unit_test(methods),      cmocka_unit_test(planted),     cmocka_unit_test(prefixes_of_many),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

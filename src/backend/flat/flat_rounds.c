@@ -258,9 +258,10 @@ void flat_rounds_start(struct flat_op *op)
         is_direct(op) ? flat_cut_small(op, op->bytes, 2) : flat_cut(op, op->bytes, 1);
         break;
     case TUTTI_SCAN:
-    case TUTTI_EXSCAN: /* a slot holds the prefixes of a slice */
+    case TUTTI_EXSCAN: /* a slot holds the prefixes of a slice, which has whole lines */
         flat_cut(op, (op->bytes + n - 1) / n, n);
-        op->piece *= n;
+        op->piece = n * (op->piece > TUTTI_CACHE_LINE ? op->piece : TUTTI_CACHE_LINE);
+        flat_rounds_place(op, op->piece);
         op->n_rounds = flat_rounds_of(op, op->bytes);
         break;
     case TUTTI_GATHER:
@@ -314,8 +315,7 @@ static bool is_there(struct flat_op *op, uint32_t peer)
 
 static bool is_folded(struct flat_op *op, uint32_t peer)
 {
-    return peer == op->inst->me ||
-           flat_reached(op, peer, flat_flag(op, peer, FLAT_FOLDED), flat_number(op, op->round));
+    return peer == op->inst->me || flat_reached(op, peer, flat_flag(op, peer, FLAT_FOLDED), flat_number(op, op->round));
 }
 
 static bool wants_to_put(const struct flat_op *op, uint64_t n_puts)
