@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Cross-memory copies between processes: taken for large buffers in huge pages and not for others, as the kernel's own
- * account of the pages tells; by nobody where one rank may not; and a buffer that can not be copied from is a failure of
- * the call with a sentence. */
+ * account of the pages tells; by nobody where one rank may not, and by all where one of them has staged for another
+ * way; and a buffer that can not be copied from is a failure of the call with a sentence. */
 #include "test.h"
 
 #include "backend/flat/flat.h"
@@ -12,9 +12,11 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 enum { RANKS = 3 };
 #define BYTES ((size_t)8 << 20)
@@ -171,9 +173,59 @@ static void nowhere(void **state)
     assert_int_equal(ranks_forked(2, read_nowhere, NULL), 0);
 }
 
+/* ---- one rank expects another way than all take ---- */
+
+static char tuning[] = "/tmp/tutti-attach-XXXXXX";
+
+/* To stage pays where buffers are mapped, to write results to others where they are not. */
+static int tuning_make(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"mapped all_reduce mapped 100", "mapped all_reduce attach_staged 100",
+                                       "4k all_reduce stage 100", "4k all_reduce attach_staged 0.01"};
+    static const unsigned ranks[] = {1, UINT16_MAX}; /* whether they share CPUs here or not */
+    int fd = mkstemp(tuning);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    for (size_t i = 0; file && i < 2 * TUTTI_ARRAY_LEN(ways); i++)
+        fprintf(file, "way %u %s - - - - -\n", ranks[i % 2], ways[i / 2]);
+    return !file || fclose(file) != 0;
+}
+
+static int tuning_remove(void **state)
+{
+    (void)state;
+    return unlink(tuning);
+}
+
+/* Rank 0 has mapped buffers and the others have not. */
+static void differ(struct rank *rank)
+{
+    const size_t n = BYTES / 8;
+    void *send = rank_alloc(rank, BYTES), *recv = rank_alloc(rank, BYTES);
+    if (rank->index == 0) RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, BYTES, &send));
+    if (rank->index == 0) RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, BYTES, &recv));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* all have tried all */
+    uint64_t *in = send, *out = recv;
+    for (uint64_t call = 1; call <= 5; call++) {
+        for (size_t i = 0; i < n; i++) in[i] = (call * n + i) * (uint64_t)(rank->index + 1);
+        RANK_CHECK_OK(rank, tutti_all_reduce(in, out, n, TUTTI_UINT64, TUTTI_SUM, rank->comm, NULL, NULL));
+        for (size_t i = 0; i < n; i++) RANK_CHECK(rank, out[i] == (call * n + i) * 10);
+    }
+}
+
+static void unlike(void **state)
+{
+    (void)state;
+    if (!ranks_can_fork()) skip();
+    const struct tutti_option option = {"tuning", tuning};
+    const struct ranks_config config = {.n = 4, .forked = true, .options = &option, .n_options = 1};
+    assert_int_equal(ranks_run(&config, differ), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(huge_pages), cmocka_unit_test(forbidden),
-                                       cmocka_unit_test(nowhere)};
+                                       cmocka_unit_test(nowhere),
+                                       cmocka_unit_test_setup_teardown(unlike, tuning_make, tuning_remove)};
     return cmocka_run_group_tests_name("flat attach", tests, NULL, NULL);
 }

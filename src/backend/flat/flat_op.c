@@ -104,17 +104,17 @@ static enum flat_who whom_to_ask(const struct flat_op *op)
     return flat_is_eager(op->inst, &op->call) ? FLAT_NOBODY : op->method->who;
 }
 
-/* By the way that it goes if all others' posts are like its own: whether they are needed at all, makes the output ready
- * for others, and tells whether to stage the first round. Who could go another way does not stage in vain; where the
- * root decides, it alone knows. */
+/* By what its own facts leave: whether others' posts are needed at all, makes the output ready for others, and tells
+ * whether to stage the first round. Who could go another way does not, for its post would tell of a round that this way
+ * has not staged; where the root decides, it alone knows. */
 static bool prepare(struct flat_op *op)
 {
     const struct flat_choice choice = by_facts(op, false);
-    const struct flat_method *likely = choice.method;
-    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
+    bool is_root = op->call.info.root == (int32_t)op->inst->me;
+    bool knows = op->method->who == FLAT_ROOT ? is_root && choice.method == op->method : choice.settled;
     if (op->who == FLAT_UNSETTLED) op->who = choice.settled ? FLAT_NOBODY : FLAT_ALL;
-    if (likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
-    return op->method->first && knows && likely == op->method;
+    if (choice.method->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
+    return op->method->first && knows;
 }
 
 static void take_way(struct flat_op *op, const struct flat_method *way)
