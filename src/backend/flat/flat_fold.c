@@ -215,9 +215,11 @@ enum tutti_advance flat_fold_read(struct flat_op *op)
 
 /* ---- inputs are staged, results are written: all_reduce of many ---- */
 
+/* Some may have staged a round of the other way, and told it: rounds count from there on with all. */
 void flat_fold_staged_start(struct flat_op *op)
 {
     size_t at;
+    op->staged = op->told;
     flat_cut(op, flat_part(op, op->bytes, op->inst->n, 0, &at), op->inst->n - 1);
 }
 
@@ -285,7 +287,7 @@ enum tutti_advance flat_fold_staged(struct flat_op *op)
         }
         if (op->round == 0) continue;
         for (op->peer = 1; op->peer < inst->n; op->peer++)
-            FLAT_SERVE_UNTIL(flat_staged(op, flat_after(inst, op->peer), op->round));
+            FLAT_SERVE_UNTIL(flat_staged(op, flat_after(inst, op->peer), op->told + op->round));
         if (op->round >= 2) flat_read_by_all(op->inst, flat_number(op, op->round - 2));
         fold_round(op, op->round - 1);
         if (due(op, &at) == 0) continue;

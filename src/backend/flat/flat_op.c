@@ -38,12 +38,15 @@ static uint64_t own_facts(const struct flat_op *op)
     return facts | flat_attach_fact(op, facts);
 }
 
-/* The number in a post. For all_to_all: the rounds of its longest block; for a v form with a root: the root's rounds,
- * and a leaf's bytes; for a scan, since others may make a rank's result: by what it divides. */
+/* The number in a post. For all_reduce: whether a round is staged, perhaps in vain; for all_to_all: the rounds of its
+ * longest block; for a v form with a root: the root's rounds, and a leaf's bytes; for a scan, since others may make a
+ * rank's result: by what it divides. */
 static uint64_t told_of(const struct flat_op *op)
 {
     const struct tutti_bind *bind = &op->call.bind;
     switch (op->call.info.kind) {
+    case TUTTI_ALL_REDUCE:
+        return op->staged;
     case TUTTI_ALL_TO_ALL:
         return op->n_rounds;
     case TUTTI_GATHER:
@@ -104,17 +107,17 @@ static enum flat_who whom_to_ask(const struct flat_op *op)
     return flat_is_eager(op->inst, &op->call) ? FLAT_NOBODY : op->method->who;
 }
 
-/* By what its own facts leave: whether others' posts are needed at all, makes the output ready for others, and tells
- * whether to stage the first round. Who could go another way does not, for its post would tell of a round that this way
- * has not staged; where the root decides, it alone knows. */
+/* By the way that it goes if all others' posts are like its own: whether they are needed at all, makes the output ready
+ * for others, and tells whether to stage the first round. Who could go another way does not stage in vain; where the
+ * root decides, it alone knows. */
 static bool prepare(struct flat_op *op)
 {
     const struct flat_choice choice = by_facts(op, false);
-    bool is_root = op->call.info.root == (int32_t)op->inst->me;
-    bool knows = op->method->who == FLAT_ROOT ? is_root && choice.method == op->method : choice.settled;
+    const struct flat_method *likely = choice.method;
+    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
     if (op->who == FLAT_UNSETTLED) op->who = choice.settled ? FLAT_NOBODY : FLAT_ALL;
-    if (choice.method->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
-    return op->method->first && knows;
+    if (likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
+    return op->method->first && knows && likely == op->method;
 }
 
 static void take_way(struct flat_op *op, const struct flat_method *way)
