@@ -384,7 +384,8 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
     double piece = bytes / flat_chain_pieces(inst), wait = inst->crowded ? 0 : inst->n - 2.0;
     if (piece > CHAIN_PIECE) piece = CHAIN_PIECE;
     return STEPS_NS + hops * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, 1) +
-           OVERLAP * (share_of_cpu(inst) * bytes * (byte_ns + bytes_of(inst, call).far) + wait * piece * byte_ns);
+           OVERLAP * share_of_cpu(inst) * bytes * (byte_ns + bytes_of(inst, call).far) +
+           wait * (EXCHANGE * line_ns_of(inst) + piece * byte_ns);
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)

@@ -162,7 +162,8 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     factor(inst->n, &inst->n_factors, inst->factors);
     TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
     if (inst->n > 1) {
-        TUTTI_TRY_GOTO(status, flat_found_open(inst, config->options, flat_methods, flat_n_methods, &mine.found), err_inst);
+        TUTTI_TRY_GOTO(status, flat_found_open(inst, config->options, flat_methods, flat_n_methods, &mine.found),
+                       err_inst);
         inst->chunk = chunk_within(config->staging_bytes, config->n);
         TUTTI_TRY_GOTO(status, memory_open(inst, &mine.where), err_inst);
     }

@@ -34,7 +34,8 @@ static bool room(struct flat_op *op, uint64_t round)
         op->call.info.kind == TUTTI_SCATTER || (!flat_is_scan(op->call.info.kind) && flat_group(inst) == inst->n);
     if (round * op->width < FLAT_ALL_PARTS || star) return flat_round_room(op, round);
     for (uint32_t r = 0; r < inst->n; r++)
-        if (gives_to(op, r) && !flat_reached(op, r, flat_flag(op, r, FLAT_READ), flat_number(op, round + 1) - FLAT_ALL_PARTS))
+        if (gives_to(op, r) &&
+            !flat_reached(op, r, flat_flag(op, r, FLAT_READ), flat_number(op, round + 1) - FLAT_ALL_PARTS))
             return false;
     return true;
 }
