@@ -244,6 +244,7 @@ static void all_memories(struct rank *rank)
         const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)send / page * page;
         if (memories[m].read_only) RANK_CHECK(rank, mprotect((void *)at, BYTES, PROT_READ) == 0);
         run_kinds(rank, &memories[m], send, recv);
+        if (memories[m].freed) free(send), free(recv);
     }
     on_stack(rank);
     /* The half that is not used any more goes. */

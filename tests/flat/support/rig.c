@@ -67,6 +67,16 @@ static uint64_t draw(struct rig *rig, uint64_t end)
     return end > 0 ? drawn % end : 0;
 }
 
+static struct flat_op *op_of(struct flight *flight)
+{
+    return (struct flat_op *)(void *)&flight->room;
+}
+
+static struct flight *oldest(struct rig_rank *rank)
+{
+    return &rank->flights[rank->done % IN_FLIGHT];
+}
+
 /* ---- futexes: who sleeps longest is woken first ---- */
 
 void __real_tutti_futex_wake(_Atomic uint32_t *word, uint32_t n);
@@ -216,14 +226,12 @@ struct rig *rig_open(const struct rig_config *config)
 
 void rig_close(struct rig *rig)
 {
-    for (uint32_t r = 0; r < rig->config.n; r++) {
-        struct rig_rank *rank = &rig->ranks[r];
-        rank->lane->ops->close(rank->lane, 0);
-    }
+    for (uint32_t r = 0; r < rig->config.n; r++) rig->ranks[r].lane->ops->close(rig->ranks[r].lane, 0);
     for (uint32_t r = 0; r < rig->config.n; r++) {
         struct rig_rank *rank = &rig->ranks[r];
         tutti_backend_sweep(&rank->host, true);
         pthread_mutex_destroy(&rank->host.lock);
+        for (; rank->done < rank->begun; rank->done++) tutti_free(op_of(oldest(rank))->tables);
         for (size_t i = 0; i < IN_FLIGHT; i++) mark_sheet_close(&rank->flights[i].sheet);
         munmap(rank->arenas, 2 * IN_FLIGHT * rig->arena_bytes);
         munmap(rank->port.heap, rig->heap_bytes);
@@ -283,11 +291,6 @@ static void fail(struct rig *rig, const char *why)
     if (!rig->why[0])
         snprintf(rig->why, sizeof rig->why, "%.560s; option flat \"%s\", seed %llu", why,
                  rig->config.method ? rig->config.method : "", (unsigned long long)rig->config.seed);
-}
-
-static struct flat_op *op_of(struct flight *flight)
-{
-    return (struct flat_op *)(void *)&flight->room;
 }
 
 static void end(struct rig *rig, struct rig_rank *rank, struct flight *flight)
@@ -353,11 +356,6 @@ static void begin(struct rig *rig, struct rig_rank *rank)
         fail(rig, tutti_last_error()->text);
     }
     if (got != TUTTI_RUN_DONE) op_of(flight)->spins = 0;
-}
-
-static struct flight *oldest(struct rig_rank *rank)
-{
-    return &rank->flights[rank->done % IN_FLIGHT];
 }
 
 /* The planted fault: it is not counted meanwhile. */
