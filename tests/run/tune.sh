@@ -72,11 +72,11 @@ alone=$(printf 'line_ns 100\n' >"$folder/alone.tune"
     TUTTI_TUNING=$folder/alone.tune "$tutti" bench all_gather -n 2 -b 1K -e 1K --explain --rounds 1 | chosen)
 [ "$mixed" = "$alone" ] || fail "ranks that read different ways chose '$mixed', not '$alone'"
 
-# Ways are measured beside the constants alone, not beside what the file says of ways already.
-{ cat "$file" && printf 'way 2 4k all_gather line 0.01 0.01 0.01 0.01 0.01 0.01\n'; } >"$folder/again.tune"
+# Ways are measured beside the constants alone, which here promise too much, not beside what the file says of ways.
+printf 'line_ns 20\nway 2 4k all_gather line 100 100 100 100 100 100\n' >"$folder/again.tune"
 "$tutti" run -n 2 -- "$tutti" tune --ways "$folder/again.tune" >/dev/null || fail "tune --ways ended with $?"
-times=$(grep '^way 2 4k all_gather line ' "$folder/again.tune" | tail -n 1 | cut -d ' ' -f 6)
-awk -v times="$times" 'BEGIN { exit !(times > 0.01 && times < 20) }' || fail "a line's way took $times times as long as predicted"
+times=$(sed -nE 's/^way 2 4k all_gather line ([0-9.]+) .*/\1/p' "$folder/again.tune" | sed 1d)
+awk -v times="$times" 'BEGIN { exit !(times > 0.5) }' || fail "a line's way took '$times' times as long as predicted"
 
 # Rank 0's count for all, whatever the others read.
 mixed=$(TUTTI_BACKENDS=off "$tutti" run -n 4 -- sh -c 'f=messages; [ "$RANK" = 0 ] || f=bytes
