@@ -112,8 +112,8 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
     *machine = tutti_machine_default;
     caches_ask(machine);
     if (!tutti_machine_file(config, path, sizeof path)) return TUTTI_OK;
-    enum tutti_status status = tutti_constants_read(&table, path, machine);
-    if (status >= 0) status = tutti_ways_read(path, NULL, NULL);
+    enum tutti_status status = tutti_ways_read(path, NULL, NULL); /* all of the file counts, or nothing */
+    if (status >= 0) status = tutti_constants_read(&table, path, machine);
     if (strcmp(config->text[TUTTI_OPT_tuning], "auto") != 0) return status;
     if (status < 0)
         tutti_log(TUTTI_LOG_WARN, "%s; going on without: `tutti tune` writes it anew", tutti_last_error()->text);

@@ -103,6 +103,7 @@ static void wrong_lines_are_refused(void **state)
         fclose(file);
         assert_int_equal(load(&machine), TUTTI_ERR_ARGUMENT);
         assert_non_null(strstr(tutti_last_error()->text, ":2: not of the form `way RANKS MEMORY KIND NAME TIMES...`"));
+        assert_true(machine.links[0].line_ns == tutti_machine_default.links[0].line_ns);
     }
 }
 
