@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 static void become(const char *const *argv, const char *const *env, int to)
 {
     setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the command may be ended from outside */
     if (dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0) _exit(127);
     for (size_t i = 0; env && env[i]; i++) putenv((char *)(uintptr_t)env[i]);
     execv("/proc/self/exe", (char *const *)(uintptr_t)argv);
