@@ -36,7 +36,7 @@ for name in $constants; do
     grep -qE "^$name +[0-9]+\.[0-9]{3}\$" "$file" || fail "no $name in $file"
 done
 # Two worlds at least; what a busy machine leaves no time for is left out, from the large sizes and the last kinds on.
-[ "$(grep -cE "^way [0-9]+ 4k all_reduce line [0-9.]+ " "$file")" -ge 2 ] || fail "no ways of all_reduce in $file"
+[ "$(grep -cE "^way [0-9]+ 4k all_reduce [a-z_]+ [0-9.]+ " "$file")" -ge 2 ] || fail "no ways of all_reduce in $file"
 expect '^# tutti' "$tutti" bench all_reduce -b 8 -e 8 --calls 1 --rounds 1
 
 expect "tuning +.*$(basename "$file")" "$tutti" info
