@@ -122,7 +122,8 @@ static void link(struct flat_op *op, uint64_t u)
 
     for (size_t done = 0; done < bytes; done += FLAT_BLOCK_BYTES) {
         size_t some = bytes - done < FLAT_BLOCK_BYTES ? bytes - done : FLAT_BLOCK_BYTES;
-        struct link l = {.mine = op->send + at + done, .out = op->recv + at + done, .bytes = some, .past = past};
+        struct link l = {.mine = op->send + at + done, .bytes = some, .past = past};
+        if (has_result) l.out = op->recv + at + done; /* else there may be no buffer */
         if (me > 0) l.below = flat_slot_in(op, me - 1, u) + done;
         if (gives(op)) l.above = flat_slot_in(op, me, u) + done;
         if (op->call.bind.scale) flat_take(op, scaled, l.mine, some), l.mine = scaled;
