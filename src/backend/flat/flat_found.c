@@ -26,21 +26,19 @@ static double distance_of(uint32_t a, uint32_t b)
     return a > b ? (double)a / b : (double)b / a;
 }
 
-static void ranks_take(void *to, const struct tutti_way_times *way)
+static void take(void *to, const struct tutti_way_times *way)
 {
     struct reading *reading = to;
+    struct flat_found *found = reading->inst->found;
     const bool crowded = way->ranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     const double distance = distance_of(way->ranks, reading->inst->n);
-    if (crowded != reading->inst->crowded || (reading->ranks && distance >= reading->distance)) return;
-    reading->ranks = way->ranks;
-    reading->distance = distance;
-}
-
-static void times_take(void *to, const struct tutti_way_times *way)
-{
-    struct reading *reading = to;
-    if (way->ranks != reading->ranks) return;
-    struct flat_found *found = reading->inst->found;
+    if (crowded != reading->inst->crowded) return;
+    if (way->ranks != reading->ranks) {
+        if (reading->ranks && distance >= reading->distance) return;
+        reading->ranks = way->ranks;
+        reading->distance = distance;
+        memset(found->times, 0, sizeof found->times);
+    }
     for (size_t i = 0; i < found->n; i++)
         if (found->methods[i].kind == way->kind && strcmp(found->methods[i].name, way->name) == 0)
             memcpy(found->times[i][way->memory], way->times, sizeof way->times);
@@ -53,13 +51,12 @@ enum tutti_status flat_found_open(struct flat_instance *inst, const struct tutti
     char path[PATH_MAX];
     *mark = 0;
     if (!tutti_machine_file(options, path, sizeof path)) return TUTTI_OK;
-    /* What is wrong with a file was told when the constants were read from it. */
-    if (tutti_ways_read(path, ranks_take, &reading) < 0 || !reading.ranks) return TUTTI_OK;
     inst->found = tutti_alloc(sizeof *inst->found);
     if (!inst->found) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what tutti tune found");
     inst->found->methods = methods;
     inst->found->n = n < FLAT_METHODS_MOST ? n : FLAT_METHODS_MOST;
-    if (tutti_ways_read(path, times_take, &reading) >= 0)
+    /* What is wrong with a file was told when the constants were read from it. */
+    if (tutti_ways_read(path, take, &reading) >= 0 && reading.ranks)
         *mark = tutti_hash64(inst->found->times, sizeof inst->found->times, 0);
     if (*mark == 0) flat_found_close(inst);
     return TUTTI_OK;
