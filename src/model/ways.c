@@ -10,10 +10,8 @@
 #define LINE_MAX_BYTES 256
 #define TIMES_LEAST 0.01 /* what a file may say */
 #define TIMES_MOST 100.0
-#define OCTAVES 3 /* from one size to the next */
 
 const char *const tutti_way_memories[] = {"4k", "huge", "mapped"};
-_Static_assert(TUTTI_WAY_FACTOR == 1 << OCTAVES, "sizes are powers of two apart");
 
 /* ---- reading ---- */
 
@@ -92,8 +90,10 @@ static void way_write(FILE *file, const struct tutti_way_times *way)
             way->name);
     for (int i = 0; i < TUTTI_WAY_SIZES; i++) {
         const double times = (double)way->times[i];
-        const unsigned hundredths =
-            (unsigned)(100 * (times < TIMES_LEAST ? TIMES_LEAST : times > TIMES_MOST ? TIMES_MOST : times) + 0.5);
+        const unsigned hundredths = (unsigned)(100 * (times < TIMES_LEAST  ? TIMES_LEAST
+                                                      : times > TIMES_MOST ? TIMES_MOST
+                                                                           : times) +
+                                               0.5);
         if (times > 0)
             fprintf(file, " %u.%02u", hundredths / 100, hundredths % 100);
         else
@@ -119,13 +119,13 @@ static double octaves_of(uint64_t bytes)
 {
     double octaves = 0;
     uint64_t reach = TUTTI_WAY_LEAST;
-    while (reach <= bytes / 2 && octaves < OCTAVES * (TUTTI_WAY_SIZES - 1)) reach *= 2, octaves++;
+    while (reach <= bytes / 2 && octaves < TUTTI_WAY_OCTAVES * (TUTTI_WAY_SIZES - 1)) reach *= 2, octaves++;
     return bytes > reach ? octaves + (double)(bytes - reach) / (double)reach : octaves;
 }
 
 double tutti_way_at(const float times[TUTTI_WAY_SIZES], uint64_t bytes)
 {
-    const double at = octaves_of(bytes) / OCTAVES;
+    const double at = octaves_of(bytes) / TUTTI_WAY_OCTAVES;
     int below = -1, above = -1;
     for (int i = 0; i < TUTTI_WAY_SIZES; i++) {
         if (!(times[i] > 0)) continue;

@@ -15,8 +15,8 @@
 #include "sched/kind.h"
 
 #define TUTTI_WAY_SIZES 6
-#define TUTTI_WAY_LEAST 256 /* bytes; each further size is TUTTI_WAY_FACTOR times the one before */
-#define TUTTI_WAY_FACTOR 8
+#define TUTTI_WAY_LEAST 256 /* bytes; each further size is so many octaves more: */
+#define TUTTI_WAY_OCTAVES 3
 
 enum tutti_way_memory { TUTTI_WAY_4K, TUTTI_WAY_HUGE, TUTTI_WAY_MAPPED, TUTTI_WAY_MEMORIES };
 extern const char *const tutti_way_memories[TUTTI_WAY_MEMORIES]; /* as `tutti bench --pages` names them, and "mapped" */

@@ -34,6 +34,8 @@ extern const struct bench_op bench_ops[];
 extern const size_t bench_n_ops;
 /* The call's count for a size in elements, and elements of the send and receive buffers. */
 size_t bench_count(const struct bench_op *op, size_t elements, size_t n_ranks);
+/* Sets count and bytes of a case whose other fields stand: as many as fit in `bytes`; none where it has no size. */
+void bench_case_size(struct bench_case *c, size_t bytes);
 size_t bench_send_elements(const struct bench_case *c);
 size_t bench_recv_elements(const struct bench_case *c);
 /* In place: where the smaller buffer begins in the larger one, in elements; SIZE_MAX: no such form. */

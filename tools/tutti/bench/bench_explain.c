@@ -47,7 +47,8 @@ static enum tutti_status ways_find(struct bench_run *run, const struct bench_cas
     const char *only = run->settings->only ? run->settings->only : "";
     cell->n_ways = 0;
     for (size_t i = 0; i < agreed.n_ways; i++)
-        if (all[i] && strncmp(agreed.ways[i].name, only, strlen(only)) == 0) cell->ways[cell->n_ways++] = agreed.ways[i];
+        if (all[i] && strncmp(agreed.ways[i].name, only, strlen(only)) == 0)
+            cell->ways[cell->n_ways++] = agreed.ways[i];
     return TUTTI_OK;
 }
 

@@ -73,6 +73,13 @@ static size_t side_elements(const struct bench_case *c, struct tutti_kind_side s
     return side.blocks == TUTTI_ALL_BLOCKS ? c->count * (size_t)c->n_ranks : c->count;
 }
 
+void bench_case_size(struct bench_case *c, size_t bytes)
+{
+    const size_t esize = tutti_dtype_bytes(c->dtype), n = (size_t)c->n_ranks;
+    c->count = bench_count(c->op, bytes / esize, n);
+    c->bytes = (c->op->info->block_a_slot ? n : 1) * c->count * esize;
+}
+
 size_t bench_send_elements(const struct bench_case *c)
 {
     return side_elements(c, c->op->info->send);

@@ -198,8 +198,7 @@ static enum tutti_status sweep(struct bench_run *run, const struct request *r, s
     bool sized = bench_count(c.op, 1, 1) > 0;
     for (double bytes = (double)s->min_bytes; bytes <= (double)s->max_bytes;
          bytes = next_size(bytes, esize, s->factor)) {
-        c.count = bench_count(c.op, (size_t)bytes / esize, (size_t)c.n_ranks);
-        c.bytes = !sized ? 0 : !c.op->info->block_a_slot ? c.count * esize : c.count * esize * (size_t)c.n_ranks;
+        bench_case_size(&c, (size_t)bytes);
         if (s->explain && sized && c.count == 0) continue; /* nothing moves: there is nothing to choose */
         enum tutti_status status = s->explain ? explain(run, &c, results) : measure(run, &c, results);
         if (status == TUTTI_ERR_UNSUPPORTED) {

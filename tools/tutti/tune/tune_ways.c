@@ -51,17 +51,14 @@ static void cell_take(struct rows *rows, const struct bench_cell *cell, enum tut
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_op *op, enum tutti_way_memory memory,
                                       size_t size, uint64_t until, struct rows *rows)
 {
-    const size_t bytes = (size_t)TUTTI_WAY_LEAST << (3 * size), n = (size_t)tutti_comm_size(run->comm);
-    struct bench_case c = {.op = op, .rank = tutti_comm_rank(run->comm), .n_ranks = (int32_t)n};
+    struct bench_case c = {.op = op, .rank = tutti_comm_rank(run->comm), .n_ranks = tutti_comm_size(run->comm)};
     struct bench_cell cell;
     uint8_t goes_on = tutti_now_ns() < until;
     TUTTI_TRY(tutti_broadcast(&goes_on, 1, TUTTI_UINT8, 0, run->comm, NULL, NULL));
     c.dtype = TUTTI_FLOAT32, c.reduction = TUTTI_SUM;
-    c.count = bench_count(op, bytes / sizeof(float), n);
-    c.bytes = (op->info->block_a_slot ? n : 1) * c.count * sizeof(float);
-    if (!goes_on || (c.count == 0 && bench_count(op, n, n) > 0)) return TUTTI_OK;
-    if (c.count == 0 && size > 0) return TUTTI_OK; /* a barrier has no size */
-    if (c.count == 0) c.bytes = 0;
+    bench_case_size(&c, (size_t)TUTTI_WAY_LEAST << (TUTTI_WAY_OCTAVES * size));
+    const bool sized = bench_count(op, 1, 1) > 0; /* but a barrier */
+    if (!goes_on || (sized ? c.count == 0 : size > 0)) return TUTTI_OK;
     const enum tutti_status status = bench_explain(run, &c, &cell);
     if (status >= 0) cell_take(rows, &cell, memory, size);
     return status == TUTTI_ERR_UNSUPPORTED ? TUTTI_OK : status;
