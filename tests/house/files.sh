@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # files.sh ROOT: every source says its licence in its first lines, ends with a newline, holds no promise of later work,
-# and is not longer than 500 lines (tests: 700); one in Python has lines of at most 120 columns and says what it is for.
+# and is not longer than 600 lines (tests: 700); one in Python has lines of at most 120 columns and says what it is for.
 set -eu
 cd "${1:?usage: files.sh ROOT}"
 files=$(find src include bindings bench examples tests tools cmake pyproject.toml dev .ci completions man \
@@ -12,7 +12,7 @@ printf '%s\n' "$files" | awk '
 function refuse(why) { print name ": " why; n_refused++ }
 {
     name = $0; n_files++; n = 0; licence = 0; purpose = 0; last = ""
-    limit = name ~ /_test\.(c|py)$/ ? 700 : 500
+    limit = name ~ /_test\.(c|py)$/ ? 700 : 600
     python = name ~ /\.py$/
     while ((getline line <name) > 0) {
         n++
