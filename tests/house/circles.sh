@@ -1,33 +1,38 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# circles.sh BUILD: refuses circles between the files of the library and of the command: a file uses another when its object
-# file needs a symbol that the other one defines. Read from the object files below BUILD, so that it is what the linker
-# sees.
+# circles.sh ROOT BUILD: refuses circles between the folders of the library and of the command. A folder uses another when
+# one of its object files needs a symbol that the other one defines. Files of one folder may need one another, and a
+# folder may name the folders inside it: there stands the list of its implementations.
 set -eu
-build=${1:?usage: circles.sh BUILD}
+root=${1:?usage: circles.sh ROOT BUILD} build=${2:?usage: circles.sh ROOT BUILD}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Those that are built now: of files that were removed the tree may still hold some.
-grep -oE ' -o [^ ]*tutti_[a-z_]+\.dir/[^ ]+\.c\.o' "$build/compile_commands.json" | sed "s|^ -o |$build/|" |
-    LC_ALL=C sort >"$work/objects"
-[ -s "$work/objects" ] || { echo "circles: no object files below $build"; exit 1; }
-xargs nm -A <"$work/objects" 2>/dev/null | awk -v root="$build/" '
+# Object file and source, of what is built now: files that were removed may have left objects behind.
+sed -n 's/^ *"command": .* -o \([^ ]*\.c\.o\).* -c \([^ "]*\)",*$/\1 \2/p' "$build/compile_commands.json" |
+    grep -E '/tutti_[a-z_]+\.dir/' | awk -v root="$root/" 'index($2, root) == 1 { print $1, substr($2, length(root) + 1) }' |
+    grep -E ' (src|tools)/' | LC_ALL=C sort >"$work/sources"
+[ -s "$work/sources" ] || { echo "circles: no object files below $build"; exit 1; }
+(cd "$build" && cut -d ' ' -f 1 "$work/sources" | xargs nm -A 2>/dev/null) | awk -v sources="$work/sources" '
+BEGIN {
+    while ((getline line <sources) > 0) {
+        split(line, cell, " ")
+        sub(/\/[^\/]*$/, "", cell[2])
+        folder[cell[1]] = cell[2]
+    }
+}
 {
-    file = $1
-    sub(/:.*/, "", file)
-    sub(/.*\.dir\//, "", file)
-    sub(/\.o$/, "", file)
-    name = $NF
-    type = $(NF - 1)
-    if (type ~ /^[TDBRVW]$/) owner[name] = file
-    else if (type == "U") { n++; user[n] = file; used[n] = name }
+    object = $1
+    sub(/:.*/, "", object)
+    if ($(NF - 1) ~ /^[TDBRVW]$/) owner[$NF] = folder[object]
+    else if ($(NF - 1) == "U") { n++; user[n] = folder[object]; used[n] = $NF }
 }
 END {
     for (i = 1; i <= n; i++)
-        if (used[i] in owner && owner[used[i]] != user[i]) print user[i], owner[used[i]]
+        if (used[i] in owner && owner[used[i]] != user[i] && index(owner[used[i]], user[i] "/") != 1) print user[i], owner[used[i]]
 }' | LC_ALL=C sort -u >"$work/edges"
-printf 'circles: %d files, %d uses of one by another\n' "$(wc -l <"$work/objects")" "$(wc -l <"$work/edges")"
+printf 'circles: %d object files, %d uses of one folder by another\n' "$(wc -l <"$work/sources")" "$(wc -l <"$work/edges")"
+[ -s "$work/edges" ] || exit 1
 tsort "$work/edges" >/dev/null 2>"$work/loops" && exit 0
 sed -n 's/^tsort: //p' "$work/loops" | grep -v 'input contains a loop' | sort -u | sed 's/^/in a circle: /'
 exit 1

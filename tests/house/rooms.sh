@@ -4,7 +4,7 @@
 # the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
 # another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
 # tests see everything. Files of bindings/ and tools/ whose folders have rows are held to them, too;
-# among those of bindings/ no circles of includes are allowed (a.hpp and a.cpp are one): circles.sh sees only symbols of C.
+# among the folders of bindings/ no circles of includes are allowed: circles.sh sees only symbols of C.
 set -eu
 root=${1:?usage: rooms.sh ROOT}
 cd "$root"
@@ -43,7 +43,6 @@ function room_of(path) {
 function house_of(room) { return room ~ /^(bindings|tools)\// && sub(/[^\/]*$/, "", room) ? room : "" }
 function beside(room, name) { return (room ~ /^bindings\// ? house_of(room) : "") name }
 function in_house(path,    house) { for (house in houses) if (index(path, house) == 1) return 1; return 0 }
-function stem(path) { sub(/\.[^.\/]*$/, "", path); return path }
 function may(room, other,    whole) {
     if (room == other || (room SUBSEP other) in uses) return 1
     whole = folder_of(other)
@@ -74,7 +73,7 @@ FNR == 1 {
     if (roomy && quoted) {
         found = exists(beside(room, name)) ? beside(room, name) : exists(here "/" name) ? here "/" name : name
         if (in_house(found)) {
-            if (top == "bindings" && stem(found) != stem(FILENAME)) print stem(FILENAME), stem(found) >edges
+            if (top == "bindings" && room_of(found) != room) print room, room_of(found) >edges
             if (!may(room, room_of(found))) refuse(room " may not include \"" name "\"")
             next
         }

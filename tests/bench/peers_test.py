@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
+measured; and the constants that bench/gpu_scale.sh finds in times of GPUs. Nothing here says how fast anything is.
+Ends with 77 where nothing could be tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
+sys.path.insert(0, str(BENCH))
+
+from peers.gpu import fit as gpu_fit  # noqa: E402
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Run(unittest.TestCase):
+    """The result of each call is compared with a reference inside."""
+
+    def run_script(self, name: str, *more: str) -> tuple[list[dict], str]:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.jsonl"
+            command = [sys.executable, BENCH / name, "--peers", "tutti", "--build", folder, "--out", out]
+            command += ["--block", "1", "--tutti", os.environ["TUTTI_BUILD"], "--turns", "1", *more]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            rows = [json.loads(line) for line in out.read_text().splitlines()]
+            command = [sys.executable, BENCH / name, "--report", out]
+            page = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stdout
+        rows = [row for row in rows if "run" not in row]
+        self.assertEqual({row.get("wrong") for row in rows}, {0}, rows)
+        return rows, page
+
+    def test_cells_of_one_host(self) -> None:
+        size = 4 * random.Random(1).randrange(1, 1 << 18)
+        operations, memories = ("all_reduce", "reduce_scatter"), ("pages", "mapped")
+        rows, page = self.run_script("cpu_peers.py", "-n", "2", "--ops", ",".join(operations), "--sizes", f"8,{size}")
+        expected = {(op, s, m) for op in operations for s in (8, size) for m in memories}
+        self.assertLessEqual(expected, {(r["operation"], r["size"], r["memory"]) for r in rows})
+        for row in rows:
+            self.assertGreaterEqual(row["us"], row["min_us"], row)
+        self.assertIn("all_reduce", page)
+
+    def test_every_operation_with_ranks_that_share_a_cpu(self) -> None:
+        cpu = str(min(os.sched_getaffinity(0)))
+        rows, _ = self.run_script("cpu_peers.py", "-n", "3", "--sizes", "4096", "--memory", "pages", "--cpus", cpu)
+        expected = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather"}
+        self.assertLessEqual(expected | {"scatter", "scan", "barrier"}, {row["operation"] for row in rows})
+
+    def test_cells_of_the_network(self) -> None:
+        rows, page = self.run_script("net_peers.py", "-n", "2,3", "--where", "lo", "--sizes", "8,4K,1M")
+        self.assertEqual(len({(r["world"], r["operation"], r["size"]) for r in rows}), 2 * 6 * 3)
+        self.assertIn("2 ranks, lo: tutti", page)
+
+    def test_nonsense_is_refused(self) -> None:
+        for name in ("cpu_peers.py", "net_peers.py"):
+            for words in ("-n 0", "--sizes -8", "--ops x", "--peers x"):
+                done = subprocess.run([sys.executable, BENCH / name, *words.split()], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2)
+                self.assertNotIn("Traceback", done.stderr)
+
+
+class Fit(unittest.TestCase):
+    """Times as the costs of src/backend/gpu/plan have them."""
+
+    SPEED = {
+        "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
+        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0,
+        "direct_ns": 4700.0, "direct_gbs": 345.0,
+    }  # fmt: skip
+    MEET_NS = 2700.0
+
+    def us(self, op: str, size: int, n: int) -> dict[str, float]:
+        s, block = self.SPEED, size if op == "all_reduce" else size // n
+        push = block * (n - 1)
+        us = {"tiles": s["tiles_ns"] + push / s["tile_gbs"]}
+        if size <= MIB:
+            us["lines"] = s["lines_ns"] + 2 * push / s["store_gbs"]
+        if size <= 4 * MIB:
+            extra = s["exceptions_ns"] if op == "all_gather" else 0
+            us["sentinel"] = s["sentinel_ns"] + extra + push / s["store_gbs"]
+        if op == "all_reduce":
+            us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
+        else:
+            us["direct"] = s["direct_ns"] + push / s["direct_gbs"]
+            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * self.MEET_NS
+        return {name: ns / 1e3 for name, ns in us.items()}
+
+    def test_constants_are_found_again(self) -> None:
+        for n in (2, 3, 4, 8):
+            sizes = [size // n * n for size in (KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 64 * MIB)]
+            lines = [{"machine": "NVIDIA H200", "ranks": n, "unavailable": {}}] + [
+                {"op": op, "bytes": size, "dtype": "bfloat16", "us": self.us(op, size, n), "wrong": 0}
+                for op in ("all_reduce", "all_gather") for size in sizes
+            ]  # fmt: skip
+            found = gpu_fit.fit(lines, n, self.MEET_NS)
+            self.assertEqual(set(found), set(self.SPEED))
+            for name, value in self.SPEED.items():
+                self.assertAlmostEqual(found[name] / value, 1.0, places=3, msg=f"{name} of {n}")
+
+
+def main() -> int:
+    build = Path(os.environ.get("TUTTI_BUILD", ""))
+    if not shutil.which("cc") or not all((build / path).exists() for path in ("lib/libtutti.so", "bin/tutti")):
+        print("there is no cc, or TUTTI_BUILD names no build of tutti and its command: nothing was tried")
+        return 77
+    return 0 if unittest.main(exit=False).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
