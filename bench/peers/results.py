@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What bench/cpu_peers.py measured, read back from its lines of JSON: points sorted by the state in which the machine
-was, their medians, and how many times faster the subject is than the best peer."""
+"""What bench/cpu_peers.py or bench/net_peers.py measured, read back from its lines of JSON: points sorted by the state
+in which the machine was, their medians, and how many times faster the subject is than the best peer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from .report import geomean, size_text
+from .report import geomean, ratio_text, size_text
 
 SUBJECT = "tutti"
 BY_ONECCL = "tutti_oneccl"  # beside oneCCL itself: no rival
 LIMITS = ("copy", "stream")  # the harness's own operations
 LIMITS_FROM = 4 << 10  # below, a copy takes less than a cache line's way
 PRIVATE = ("pages", "huge")
+SUBJECT_NAMES = {"pages": "private buffers", "huge": "private, huge pages", "mapped": "mapped buffers"}
 HUGE_FROM = 64 << 10  # smaller buffers are not measured in huge pages
 CALM = 0.05  # of a point's time some process waited for a CPU, at most, unless ranks outnumber CPUs
 STRADDLE = 1.5
@@ -84,12 +85,10 @@ class Results:
             return None
         return min(((who[0], cell[who]) for who in expected), key=lambda found: found[1].us)
 
-    def limit_us(self, state: str, world: str, size: int, operations=LIMITS) -> float | None:
+    def limit_us(self, state: str, world: str, size: int) -> float | None:
         """What all ranks need to copy so many bytes at once, and at least a cache line's way."""
-        found = [self.entry(state, world, op, size, SUBJECT, "huge") for op in operations]
+        found = [self.entry(state, world, op, size, SUBJECT, "huge") for op in LIMITS]
         times, way = [entry.us for entry in found if entry], self.latency.get(state, 0.0) / 1e3
-        if size < LIMITS_FROM:
-            return way or None
         return max(min(times), way) if times else None
 
 
@@ -215,10 +214,6 @@ def name_of(ratio: Ratio) -> str:
     memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[ratio.memory]
     size = f" {size_text(ratio.size)}" if ratio.size else ""
     return f"{ratio.operation}{size}{memory} ({ratio_text(ratio.value)})"
-
-
-def ratio_text(value: float) -> str:
-    return format(value, ".0f" if value >= 9.95 else ".2g")
 
 
 def ranks_text(world: str) -> str:

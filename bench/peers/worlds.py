@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from .programs import PEERS, Program
+from .programs import Program
 from .ranks import Lost, Ranks
 from .report import size_text
 from .results import HUGE_FROM, LIMITS, LIMITS_FROM, SUBJECT, ranks_text, straddles
@@ -28,10 +28,11 @@ Cell = tuple  # operation, size
 class World:
     n: int
     pinned: bool = True
+    where: str = ""  # over the network: "lo" or "hosts"
 
     @property
     def name(self) -> str:
-        return f"{self.n}" if self.pinned else f"{self.n} unpinned"
+        return f"{self.n} {self.where or ('' if self.pinned else 'unpinned')}".strip()
 
 
 @dataclass
@@ -44,10 +45,11 @@ class Plan:
     block_us: int  # about how long the calls of one point are timed
     fresh: bool
     cpus: list[int]
+    limits: bool = True  # also what a copy takes
 
     def cells(self) -> list[Cell]:
         cells = [(op, size) for op in self.operations for size in (self.sizes if op != "barrier" else [0])]
-        return cells + [(op, size) for op in LIMITS for size in self.sizes if size >= LIMITS_FROM]
+        return cells + [(op, size) for op in LIMITS for size in self.sizes if self.limits and size >= LIMITS_FROM]
 
     def points(self, cell: Cell, peers: list[str]) -> list[tuple[str, str]]:
         """Peers with the kinds of memory that are measured in the cell."""
@@ -58,7 +60,7 @@ class Plan:
         for memory in self.memories if operation != "barrier" else ["pages"]:  # it has none: that is its name in tables
             if memory == "huge" and size < HUGE_FROM:
                 continue
-            points += [(peer, memory) for peer in peers if memory in PEERS[peer].memories]
+            points += [(peer, memory) for peer in peers if memory != "mapped" or peer == SUBJECT]
         return points
 
 

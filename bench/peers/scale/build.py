@@ -4,6 +4,7 @@ command, the contract suite, and the PyTorch package. `python3 -m peers.scale.bu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,10 +13,23 @@ import sys
 from pathlib import Path
 
 from ..programs import ROOT
-from .source import source
 
 TARGETS = ["tutti", "tutti_command", "test_cuda_contract"]
 STANDIN = ["cuda_standin"]
+
+
+def source() -> str:
+    """The commit, and a number for what was changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, errors="replace").stdout
+
+    try:
+        commit, changes = git("rev-parse", "--short", "HEAD").strip(), git("diff", "HEAD")
+    except OSError:
+        commit = changes = ""
+    digest = hashlib.sha256(changes.encode(errors="replace")).hexdigest()[:8]
+    return (commit or "unknown commit") + (f" with changes {digest}" if changes else "")
 
 
 def torch_facts(backend):

@@ -15,24 +15,23 @@ import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from . import report as scale_report
-from ..arguments import seconds, size
+import gpu_peers
+
+from ..arguments import names, seconds, size
 from ..programs import ROOT
-from ..report import cpu_name
+from ..report import cpu_name, table, training_lines
+from .build import source
 from .parts import PARTS, Scene, Unavailable
 from .programs import end_all
-from .source import source
 
 RESERVE_S = 5.0  # for the last words
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RESULTS = "results.json"
-REST = "rest.tar.gz"
-OLD = "old"  # where in --out that of the run before is
-END_BYTES = 2 << 20  # of a file in there: a log may be of any size
+RESULTS, SUMMARY, REST = "results.json", "summary.md", "rest.tar.gz"
+OLD = "old"  # where in --out the files of the run before are
+END_BYTES = 2 << 20  # of a file in the archive: a log may be of any size
 # The driver, without PyTorch: what the library itself would find. A child asks, since a driver does not survive a fork.
 PROBE = """
 import ctypes, json, os
@@ -43,84 +42,36 @@ if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(n)) == 0 and n.val
     name = text.value.decode()
 print(json.dumps([n.value, name]))
 """
+# In seconds of the usual eight minutes.
+SHARES = {"build": 130, "contract": 150, "peers": 100, "training": 45, "cpu": 60, "tune": 20}
 
 
-@dataclass(frozen=True)
-class Share:
-    """What of the time a part gets, in seconds of the usual eight minutes."""
-
-    name: str
-    weight: float
-
-
-SHARES = (
-    Share("build", 130),
-    Share("contract", 150),
-    Share("peers", 100),
-    Share("training", 45),
-    Share("cpu", 60),
-    Share("tune", 20),
-)
-
-
-def limit_of(name: str, chosen: list[str], left: float) -> float:
-    """Seconds that a part may take when `left` are left for it and all chosen ones after it."""
-    weights = {share.name: share.weight for share in SHARES}
-    later = chosen[chosen.index(name) :]
-    return max(0.0, left) * weights[name] / sum(weights[part] for part in later)
-
-
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
-    known = [share.name for share in SHARES]
-
-    def parts(text: str) -> list[str]:
-        for name in (asked := [name for name in text.split(",") if name]):
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
-        return [name for name in known if name in asked]
-
-    def size_text(text: str) -> str:
-        size(text)
-        return text
-
-    def from_0(text: str) -> int:
-        if not text.isdecimal():
-            raise argparse.ArgumentTypeError(f"{text} is no number of GPUs")
-        return int(text)
-
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/gpu_scale.sh", description=__doc__)
     add = parser.add_argument
     add("--out", type=Path, default=ROOT / "build-scale" / "results", metavar="DIR", help="where results are written")
     add("--seconds", type=seconds, default=480, help="for everything (default 480)")
-    add("--parts", type=parts, default=known, metavar="LIST", help=",".join(known))
-    add("--gpus", type=from_0, help="how many to use; 0: none (default: all there are)")
+    add("--parts", type=names(SHARES), default=list(SHARES), metavar="LIST", help=",".join(SHARES))
+    add("--gpus", type=int, help="how many to use; 0: none (default: all there are)")
     add("--build", type=Path, default=ROOT / "build-scale", metavar="DIR", help="where things are built")
-    add("--up-to", type=size_text, metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
+    add("--up-to", type=size, metavar="SIZE", help="leaves out the larger sizes of the comparison on GPUs")
     add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
     add("--report", action="store_true", help="measure nothing, tell what --out holds")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_args()
     chosen.out, chosen.build = chosen.out.resolve(), chosen.build.resolve()
+    chosen.parts = [name for name in SHARES if name in chosen.parts]
     return chosen
 
 
-# ---- the machine ----
-
-
-def gpus() -> tuple[int, str | None]:
-    """How many devices the driver shows, and the name of the first."""
+def machine(wanted: int | None) -> dict:
     try:
         done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=60)
+        there, name = json.loads(done.stdout) if done.returncode == 0 else (0, None)
     except subprocess.TimeoutExpired:
-        return 0, None
-    return tuple(json.loads(done.stdout)) if done.returncode == 0 else (0, None)
-
-
-def machine(wanted: int | None) -> dict:
-    there, name = gpus()
-    n = there if wanted is None else min(wanted, there)
+        there, name = 0, None
     return {
         "gpu": name,
-        "n_gpus": n,
+        "n_gpus": there if wanted is None else max(0, min(wanted, there)),
         "gpus_there": there,
         "cpu": cpu_name(),
         "n_cpus": len(os.sched_getaffinity(0)),
@@ -128,7 +79,40 @@ def machine(wanted: int | None) -> dict:
     }
 
 
-# ---- parts ----
+# ---- telling ----
+
+
+def part_row(name: str, part: dict | None) -> list[str]:
+    if not part:
+        return [name, "not begun", "", ""]
+    told = part.get("why") or part.get("told") or part.get("without_torch") or ""
+    return [name, part["status"], f"{part['seconds']:.0f} of {part['limit_s']:.0f}", told.replace("|", "/")]
+
+
+def summary(results: dict) -> str:
+    """What became of each part."""
+    machine, parts = results["machine"], results["parts"]
+    gpus = f"{machine['n_gpus']} x {machine['gpu']}" if machine["n_gpus"] else "no CUDA device"
+    lines = [f"# {gpus}; {machine['cpu']}, {machine['n_cpus']} CPUs; {machine['kernel']}", ""]
+    lines += [f"{results['date']}, {results['source']}.", ""]
+    lines += table(["part", "", "seconds", ""], [part_row(n, parts.get(n)) for n in results["asked"]], "---")
+    if runs := parts.get("contract", {}).get("runs"):
+        rows = [[k, run["outcome"], f"{run['seconds']:.0f}", run["told"]] for k, run in runs.items()]
+        lines += ["## The contract suite, worlds of 1, 2, 3, 4 and 8 ranks", "", *table(["GPUs", "", "s", ""], rows)]
+    if found := parts.get("peers", {}).get("lines"):
+        us = parts["peers"].get("c_us")
+        lines += ["## Against the other libraries on GPUs", "", *gpu_peers.report(found), ""]
+        lines += [f"Call by call from C, 1 KiB all_reduce: {us:.1f} us.", ""] if us else []
+    if world := parts.get("training", {}).get("world"):
+        lines += ["## Training", "", *training_lines(world, ["tutti", "nccl"])]
+    if constants := parts.get("tune", {}).get("constants"):
+        lines += ["## What the choice of methods rests on", ""]
+        lines += table(["constant", ""], [[name, f"{value:.1f}"] for name, value in constants.items()])
+        lines += [f"In {parts['tune']['file']}: the option gpu_tuning names it, or gpu_speed.c gets a row."]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+# ---- files ----
 
 
 def keep(results: dict, out: Path) -> None:
@@ -136,44 +120,17 @@ def keep(results: dict, out: Path) -> None:
     draft = out / (RESULTS + ".new")
     draft.write_text(json.dumps(results, indent=1))
     draft.replace(out / RESULTS)
-    (out / "summary.md").write_text("\n".join(scale_report.summary(results)) + "\n")
-
-
-def kept(out: Path) -> dict:
-    """By an earlier run; what is not there, or no whole, is told."""
-    path = out / RESULTS
-    try:
-        results = json.loads(path.read_text())
-        scale_report.summary(results)
-    except OSError as error:
-        sys.exit(f"gpu_scale: {path}: {error.strerror}; no part has ended there")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        sys.exit(f"gpu_scale: {path} is broken")
-    lines = out / "gpu.jsonl"
-    last = (lines.read_text(errors="replace").splitlines() if lines.exists() else [])[-1:]
-    if last and not is_json(last[0]):
-        print(f"gpu_scale: the last line of {lines} is half written: its run was ended there.", file=sys.stderr)
-    return results
-
-
-def is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    (out / SUMMARY).write_text(summary(results))
 
 
 def put_away(out: Path) -> None:
     """What an earlier run has left, which would stand beside the new results as if it were of them."""
-    old = out / OLD
-    names = (RESULTS, REST, "summary.md", "gpu.md", "gpu.jsonl")
-    found = [path for path in [*map(out.joinpath, names), *out.glob("*.tune")] if path.exists()]
+    found = [path for path in out.iterdir() if path.is_file()]
     if found:
-        shutil.rmtree(old, ignore_errors=True)
-        old.mkdir()
+        shutil.rmtree(out / OLD, ignore_errors=True)
+        (out / OLD).mkdir()
     for path in found:
-        path.replace(old / path.name)
+        path.replace(out / OLD / path.name)
 
 
 def pack(rest: Path, out: Path) -> None:
@@ -181,18 +138,18 @@ def pack(rest: Path, out: Path) -> None:
     draft = out / (REST + ".new")
     with tarfile.open(draft, "w:gz") as archive:
         for path in sorted(rest.iterdir()) if rest.exists() else []:
-            size = path.stat().st_size
-            with open(path, "rb") as file:
-                file.seek(max(0, size - END_BYTES))
-                content = file.read(END_BYTES)
+            content = path.read_bytes()[-END_BYTES:]
             member = tarfile.TarInfo(f"rest/{path.name}")
             member.size, member.mtime = len(content), int(path.stat().st_mtime)
             archive.addfile(member, io.BytesIO(content))
     draft.replace(out / REST)
 
 
+# ---- running ----
+
+
 def run_part(name: str, scene: Scene, limit: float) -> dict:
-    """What a part came to: {"status": ok, failed or unavailable, "why", "seconds", "limit_s", ...}."""
+    """What a part came to: {"status": ok, partial, failed or unavailable, "why", "seconds", "limit_s", ...}."""
     begun = time.monotonic()
     scene.until = begun + limit
     try:
@@ -208,19 +165,15 @@ def run_part(name: str, scene: Scene, limit: float) -> dict:
 
 def run(chosen: argparse.Namespace) -> dict:
     until = time.monotonic() + chosen.seconds - RESERVE_S
-    try:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        sys.exit(f"gpu_scale: {chosen.out} can not be made: {error.strerror}")
+    chosen.out.mkdir(parents=True, exist_ok=True)
     put_away(chosen.out)
-    sources = source()
-    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), **sources}
+    results: dict = {"machine": machine(chosen.gpus), "date": date.today().isoformat(), "source": source()}
     results |= {"seconds": chosen.seconds, "asked": chosen.parts, "parts": {}}
-    scene = Scene(chosen.out, chosen.build, results["machine"], results["parts"], source=sources)
-    scene.up_to, scene.openmpi = chosen.up_to, chosen.openmpi
+    scene = Scene(chosen.out, chosen.build, results["machine"], results["source"], chosen.up_to, chosen.openmpi)
     shutil.rmtree(scene.rest, ignore_errors=True)
-    for name in chosen.parts:
-        limit = limit_of(name, chosen.parts, until - time.monotonic())
+    for i, name in enumerate(chosen.parts):
+        share = SHARES[name] / sum(SHARES[later] for later in chosen.parts[i:])
+        limit = max(0.0, until - time.monotonic()) * share
         print(f"== {name}: at most {limit:.0f} s", file=sys.stderr, flush=True)
         try:
             part = results["parts"][name] = run_part(name, scene, limit)
@@ -248,9 +201,12 @@ def end_when_told() -> None:
 def main() -> int:
     chosen = options()
     end_when_told()
-    results = kept(chosen.out) if chosen.report else run(chosen)
-    print("\n".join(scale_report.summary(results)))
-    return 0 if all(part["status"] == "ok" for part in results["parts"].values()) and results["parts"] else 1
+    try:
+        results = json.loads((chosen.out / RESULTS).read_text()) if chosen.report else run(chosen)
+    except (OSError, ValueError) as error:
+        sys.exit(f"gpu_scale: {chosen.out}: {error}")
+    print(summary(results), end="")
+    return 0 if results["parts"] and all(part["status"] == "ok" for part in results["parts"].values()) else 1
 
 
 if __name__ == "__main__":

@@ -10,29 +10,23 @@ import os
 import re
 import sys
 import time
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
 
+import cpu_peers
 import gpu_peers
 
 from .. import pages, results
-from ..gpu import goals as gpu_goals
-from ..gpu import plots as gpu_plots
-from ..plots import svg
 from ..programs import ROOT
 from ..report import training_lines
 from .programs import GRACE_S, TIME_IS_UP, Program, finish, run, start
-from .source import source_text
 
 BENCH = ROOT / "bench"
 LAST_CELL_S = 20.0  # for the one that is begun when a program's time is up, and for closing
 SKIPPED = 77  # what a test ends with that finds no device
 CPU_RANKS = (64, 32, 16, 4)
 OPEN_MPI = "openmpi,openmpi_sm"  # as it comes, and with its own way for one host
-
-
-UNKNOWN = {"commit": "an unknown commit"}
 
 
 class Unavailable(Exception):
@@ -50,12 +44,11 @@ class Scene:
     out: Path
     build: Path
     machine: dict
-    parts: dict  # what the earlier ones came to
-    until: float = 0.0  # when the part has to be over, by time.monotonic
-    source: dict = field(default_factory=dict)  # of which a build has to be
-    running: list[Program] = field(default_factory=list)
-    up_to: str | None = None
+    source: str  # the build has to be of it
+    up_to: int | None = None
     openmpi: Path | None = None
+    until: float = 0.0  # when the part has to be over, by time.monotonic
+    running: list[Program] = field(default_factory=list)
 
     @property
     def left(self) -> float:
@@ -79,9 +72,8 @@ class Scene:
         built = self.built()
         if not self.library.exists() or not built:
             raise Unavailable(f"there is no build in {self.build}, or it did not end well")
-        of = built.get("source", UNKNOWN)
-        if self.source and of != self.source:
-            raise Unavailable(f"the build in {self.build} is of other sources: {source_text(of)}")
+        if built.get("source") != self.source:
+            raise Unavailable(f"the build in {self.build} is of other sources: {built.get('source')}")
 
     def built(self) -> dict:
         """What the last build has told; nothing if it did not end well."""
@@ -205,7 +197,6 @@ def peers(scene: Scene) -> dict:
     why = run(scene, "peers", [sys.executable, BENCH / "gpu_peers.py", *arguments], environment)
     lines = lines_of(path)
     (scene.out / "gpu.md").write_text("\n".join(gpu_peers.report(lines)) + "\n")
-    draw(scene, lines)
     wrong = [line for line in lines if line.get("wrong")]
     bad = together(why or (f"wrong results in {len(wrong)} cells" if wrong else ""), failed)
     planned = len(gpu_peers.plan_of(gpu_peers.options([str(word) for word in arguments]))["cells"])
@@ -227,12 +218,6 @@ def c_eager(scene: Scene, n: int) -> tuple[float | None, str]:
     return (float(found.group(1)), "") if found else (None, "tutti bench told no time")
 
 
-def draw(scene: Scene, lines: list[dict]) -> None:
-    for dtype, in_place, op in gpu_plots.drawn(lines):
-        place = "in" if in_place else "out"
-        (scene.rest / f"gpu_{op}_{dtype}_{place}.svg").write_text(gpu_plots.svg(lines, dtype, in_place, op))
-
-
 # ---- training ----
 
 
@@ -246,7 +231,7 @@ def training(scene: Scene) -> dict:
     found = json.loads(path.read_text()) if path.exists() else {}
     world = found.get("worlds", {}).get(str(n), {})
     if world:
-        (scene.rest / "training.md").write_text("\n".join(training_lines(world, "tutti", ["nccl"])) + "\n")
+        (scene.rest / "training.md").write_text("\n".join(training_lines(world, ["tutti", "nccl"])) + "\n")
     bad = [
         f"{kind} on {peer}: {row['reason']}"
         for kind, steps in world.get("training", {}).items()
@@ -272,7 +257,7 @@ class Job:
 
 
 def cpu_jobs(n_cpus: int) -> list[Job]:
-    """What has goals comes first. Private buffers of megabytes are in huge pages, which take less time to be made."""
+    """Small all_reduce first. Private buffers of megabytes are in huge pages, which take less time to be made."""
     worlds = [n for n in CPU_RANKS if n <= n_cpus] or [4, 2]
     small = [Job(n, "all_reduce", "8,512,64K,1M", "pages,mapped", 2.0) for n in worlds]
     large = Job(worlds[0], "all_reduce", "64M", "huge,mapped", 3.0)
@@ -316,18 +301,16 @@ def tell_cpu(scene: Scene, files: list[Path], troubles: list[str], cut: list[str
     if not files:
         return ended("; ".join(troubles) or "nothing was measured")
     found = results.load(files)
-    (scene.rest / "cpu.md").write_text(pages.section(found, pictures=True))
-    state = found.state_names[0] if found.state_names else ""
-    for operation in pages.drawn(found) if state else []:
-        (scene.rest / pages.picture_name(found, operation)).write_text(svg(found, state, operation))
+    (scene.rest / "cpu.md").write_text(pages.section(cpu_peers.PAGE, found))
+    for name, content in pages.pictures(cpu_peers.PAGE, found).items():
+        (scene.rest / name).write_text(content)
     wrong = sum(row["peer"] == results.SUBJECT for row in found.wrong)
     if wrong:
         troubles.append(f"{wrong} results were wrong")
     missing = found.head["missing"]
     told = [f"without Open MPI: {missing['openmpi']}"] if "openmpi" in missing else []
     told += [f"cut short: {', '.join(name.split(':')[0] for name in cut)}"] if cut else []
-    goals = [astuple(verdict) for verdict in gpu_goals.many_cpus(found, state)]
-    return ended("; ".join(troubles), files=[path.name for path in files], told="; ".join(told), goals=goals)
+    return ended("; ".join(troubles), files=[path.name for path in files], told="; ".join(told))
 
 
 # ---- constants ----
