@@ -305,7 +305,7 @@ def make_tutti_oneccl(kit: Kit) -> Program:
         if not kit.install:
             raise Missing(f"no oneCCL {ONECCL_C}: --install unpacks PyPI's")
         for requirement, files in ONECCL_C_FILES.items():  # which find one another
-            unpack(kit, root, requirement, lambda path: "/data/lib/" in path and files.get(path.rpartition("/")[2]) or None)
+            unpack(kit, root, requirement, lambda path: files.get(path.partition("/data/lib/")[2]))
     program = make_tutti(kit)
     own = {"TUTTI_BACKENDS": "oneccl", "TUTTI_ONECCL_LIBRARY": str(root.resolve() / "libccl.so.2")}
     env = {**program.env, **ONECCL_ENV, "CCL_OFI_LIBRARY_PATH": libfabric(), **own}
