@@ -33,6 +33,29 @@
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
+/* ---- element types (names.c), from the table in <tutti/types.h> ---- */
+enum tutti_dtype_class {
+    TUTTI_SIGNED,
+    TUTTI_UNSIGNED,
+    TUTTI_BOOLEAN,
+    TUTTI_SMALL_FLOAT, /* computed in float32 */
+    TUTTI_FLOAT,
+    TUTTI_COMPLEX, /* two floats */
+};
+struct tutti_dtype_info {
+    const char *name;
+    enum tutti_dtype_class class;
+    uint32_t bytes;               /* of an element */
+    uint32_t mantissa_bits, bias; /* floats, and parts of complex numbers */
+    bool has_infinity;
+};
+extern const struct tutti_dtype_info tutti_dtypes[];
+/* Whether it is one. */
+static inline bool tutti_dtype_is(enum tutti_dtype dtype)
+{
+    return (unsigned)dtype < TUTTI_N_DTYPES;
+}
+
 /* Words that programs around tutti look for (torchft, Lightning, users' own). The sentence of every deadline that
  * passed has the first, with tutti_says_ms; that of every peer that died or left has the second. */
 #define TUTTI_SAYS_TIMED_OUT "timed out after %llu ms"

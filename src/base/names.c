@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Names of statuses, element types and operations: one table each, so that a value and its name can not drift apart. */
+/* Names of statuses, element types and operations: a table each, so that a value and its name can not drift apart. */
 
 #include "base/base.h"
 
@@ -10,10 +10,7 @@ struct status_row {
     const char *name, *text;
 };
 
-#define STATUS(id, scope, text)                                                                                        \
-    {                                                                                                                  \
-        TUTTI_##id, TUTTI_SCOPE_##scope, "TUTTI_" #id, text                                                            \
-    }
+#define STATUS(id, scope, text) {TUTTI_##id, TUTTI_SCOPE_##scope, "TUTTI_" #id, text}
 static const struct status_row status_table[] = {
     STATUS(OK, NONE, "success"),
     STATUS(AGAIN, NONE, "nothing there or no room now; call again"),
@@ -62,37 +59,19 @@ enum tutti_scope tutti_status_scope(enum tutti_status status)
     return row ? row->scope : TUTTI_SCOPE_CONTEXT;
 }
 
-static const struct {
-    const char *name;
-    size_t bytes;
-} dtype_table[TUTTI_N_DTYPES] = {
-    [TUTTI_INT8] = {"int8", 1},
-    [TUTTI_UINT8] = {"uint8", 1},
-    [TUTTI_INT16] = {"int16", 2},
-    [TUTTI_UINT16] = {"uint16", 2},
-    [TUTTI_INT32] = {"int32", 4},
-    [TUTTI_UINT32] = {"uint32", 4},
-    [TUTTI_INT64] = {"int64", 8},
-    [TUTTI_UINT64] = {"uint64", 8},
-    [TUTTI_BOOL] = {"bool", 1},
-    [TUTTI_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1},
-    [TUTTI_FLOAT8_E5M2] = {"float8_e5m2", 1},
-    [TUTTI_FLOAT16] = {"float16", 2},
-    [TUTTI_BFLOAT16] = {"bfloat16", 2},
-    [TUTTI_FLOAT32] = {"float32", 4},
-    [TUTTI_FLOAT64] = {"float64", 8},
-    [TUTTI_COMPLEX64] = {"complex64", 8},
-    [TUTTI_COMPLEX128] = {"complex128", 16},
-};
+#define DTYPE(id, name, class, bits, mantissa, bias, infinity, torch)                                                  \
+    {#name, TUTTI_##class, (bits) / 8 * (TUTTI_##class == TUTTI_COMPLEX ? 2 : 1), mantissa, bias, infinity},
+const struct tutti_dtype_info tutti_dtypes[] = {TUTTI_DTYPES(DTYPE)};
+#undef DTYPE
 
 const char *tutti_dtype_name(enum tutti_dtype dtype)
 {
-    return (unsigned)dtype < TUTTI_N_DTYPES ? dtype_table[dtype].name : "?";
+    return tutti_dtype_is(dtype) ? tutti_dtypes[dtype].name : "?";
 }
 
 size_t tutti_dtype_bytes(enum tutti_dtype dtype)
 {
-    return (unsigned)dtype < TUTTI_N_DTYPES ? dtype_table[dtype].bytes : 0;
+    return tutti_dtype_is(dtype) ? tutti_dtypes[dtype].bytes : 0;
 }
 
 static const char *const op_table[TUTTI_N_OPS] = {

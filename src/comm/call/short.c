@@ -40,7 +40,7 @@ static bool is_right(const struct tutti_comm *comm, struct tutti_plain *plain)
     const struct tutti_args *args = &plain->args;
     const struct tutti_kind_info *kind = tutti_kind_info(args->kind);
 
-    if ((unsigned)args->dtype >= TUTTI_N_DTYPES || args->count > SIZE_MAX >> 8) return false;
+    if (!tutti_dtype_is(args->dtype) || args->count > SIZE_MAX >> 8) return false;
     if (kind->reduces && ((unsigned)args->op >= TUTTI_N_OPS || args->op == TUTTI_PREMUL_SUM)) return false;
     if (kind->reduces && !comm->context->kernels->reduce[args->dtype][args->op]) return false;
     return sides_of(kind, comm, plain) && lie_well(kind, comm->rank, plain);

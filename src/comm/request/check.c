@@ -283,7 +283,7 @@ static enum tutti_status check_wire(struct tutti_request *request)
     if (!sums)
         return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED, "op is %s: only sum and avg can be quantised",
                                   tutti_op_name((enum tutti_op)request->op));
-    if (request->dtype < TUTTI_FLOAT16 || request->dtype > TUTTI_FLOAT64)
+    if (!tutti_recode_takes(request->dtype))
         return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED,
                                   "%s can not be quantised: float16, bfloat16, float32 "
                                   "and float64 can",
@@ -341,8 +341,7 @@ static enum tutti_status check_p2p(const struct tutti_request *request)
 
 enum tutti_status tutti_request_check(struct tutti_request *request)
 {
-    if ((int)request->dtype < 0 || !tutti_dtype_bytes(request->dtype))
-        return REFUSE("dtype %d is no type", (int)request->dtype);
+    if (!tutti_dtype_is(request->dtype)) return REFUSE("dtype %d is no type", (int)request->dtype);
     if (request->type != TUTTI_REQUEST_COLLECTIVE) return check_p2p(request);
     const struct tutti_kind_info *info = tutti_kind_info(request->kind);
     if (info->rooted) TUTTI_TRY(check_rank(request, "root", request->root, false));

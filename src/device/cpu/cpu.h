@@ -9,6 +9,13 @@
 #include "device/cpu/reduce.h"
 #include "device/recode.h"
 
+/* Types whose elements can be packed: floats of 16 bits and more. */
+static inline bool tutti_recode_takes(enum tutti_dtype dtype)
+{
+    const struct tutti_dtype_info *type = &tutti_dtypes[dtype];
+    return type->class == TUTTI_FLOAT || (type->class == TUTTI_SMALL_FLOAT && type->bytes > 1);
+}
+
 /* Of packed data: loops over a group. By type and wire; NULL: undefined. */
 struct tutti_recoders {
     void (*widen[TUTTI_N_DTYPES])(float *out, const void *elements, size_t n);

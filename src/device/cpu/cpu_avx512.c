@@ -9,21 +9,23 @@
 
 #include <immintrin.h>
 
-FORCE void widen_f16(const unsigned char *p, v_f32 *out)
+FORCE bool widen_half(const unsigned char *p, v_f32 *out)
 {
     for (int k = 0; k < 2; k++) {
         __m256i codes;
         memcpy(&codes, p + (size_t)k * sizeof codes, sizeof codes);
         out[k] = (v_f32)_mm512_cvtph_ps(codes);
     }
+    return true;
 }
 
-FORCE void narrow_f16(unsigned char *p, const v_f32 *in)
+FORCE bool narrow_half(unsigned char *p, const v_f32 *in)
 {
     for (int k = 0; k < 2; k++) {
         const __m256i codes = _mm512_cvtps_ph((__m512)canonical_f32(in[k]), _MM_FROUND_TO_NEAREST_INT);
         memcpy(p + (size_t)k * sizeof codes, &codes, sizeof codes);
     }
+    return true;
 }
 
 #include "device/cpu/cpu_kernels.h"

@@ -94,14 +94,13 @@ INTEGER_KERNELS(i32, u32, 4)
 INTEGER_KERNELS(i64, u64, 8)
 /* Up to 32 bits a double holds both exactly, and their quotient never rounds up to the next integer: its distance from
  * one is at least 1 / divisor, far above a last place. Doubles divide in vectors, integers do not. */
-INTEGER_DIVIDE(i8, int8_t, double)
-INTEGER_DIVIDE(u8, uint8_t, double)
-INTEGER_DIVIDE(i16, int16_t, double)
-INTEGER_DIVIDE(u16, uint16_t, double)
-INTEGER_DIVIDE(i32, int32_t, double)
-INTEGER_DIVIDE(u32, uint32_t, double)
-INTEGER_DIVIDE(i64, int64_t, int64_t)
-INTEGER_DIVIDE(u64, uint64_t, uint64_t)
+#define QUOTIENT_8(c_type) double
+#define QUOTIENT_16(c_type) double
+#define QUOTIENT_32(c_type) double
+#define QUOTIENT_64(c_type) c_type
+#define DIVIDE(id, name, class, bits, mantissa, bias, infinity, torch)                                                 \
+    INTEGER_DIVIDE(name, name##_t, QUOTIENT_##bits(name##_t))
+TUTTI_INTEGERS(DIVIDE)
 
 /* ---- bool: a byte, of which anything but 0 counts as 1 ---- */
 #define TRUTH(v) ((v_u8)((v) != 0) & 1)
@@ -153,7 +152,7 @@ FLOAT_KERNELS(f64, double)
 #define CODE_REDUCE(name, type, expression)                                                                            \
     CODE_STEP(name, type, expression)                                                                                  \
     REDUCE(name, type, 4 / PARTS_##type)
-#define CODE_KERNELS(type)                                                                                             \
+#define CODE_KERNELS(id, type, class, bits, mantissa, bias, infinity, torch)                                           \
     CODE_REDUCE(sum, type, a + b)                                                                                      \
     CODE_REDUCE(prod, type, a *b)                                                                                      \
     SCALE(scale, type, 4 / PARTS_##type, step_prod_##type)                                                             \
@@ -169,12 +168,9 @@ FLOAT_KERNELS(f64, double)
     static void divide_##type(void *dst, const void *src, size_t n, uint32_t divisor)                                  \
     {                                                                                                                  \
         const float by = (float)divisor;                                                                               \
-        run_blocks_constant(dst, src, n *(4 / PARTS_##type), &by, sizeof by, step_quotient_##type);                    \
+        run_blocks_constant(dst, src, n * (4 / PARTS_##type), &by, sizeof by, step_quotient_##type);                   \
     }
-CODE_KERNELS(f16)
-CODE_KERNELS(bf16)
-CODE_KERNELS(e4m3fn)
-CODE_KERNELS(e5m2)
+TUTTI_SMALL_FLOATS(CODE_KERNELS)
 
 /* ---- min and max of every float ---- */
 #define EXTREME_KERNELS(type, bits, element_bytes)                                                                     \
@@ -182,88 +178,56 @@ CODE_KERNELS(e5m2)
     STEP(max, type, v_##bits, load_##bits, store_##bits, greatest_##type(a, b))                                        \
     REDUCE(min, type, element_bytes)                                                                                   \
     REDUCE(max, type, element_bytes)
-EXTREME_KERNELS(e4m3fn, i8, 1)
-EXTREME_KERNELS(e5m2, i8, 1)
-EXTREME_KERNELS(f16, i16, 2)
-EXTREME_KERNELS(bf16, i16, 2)
+#define SMALL_EXTREME_KERNELS(id, name, class, bits, mantissa, bias, infinity, torch)                                  \
+    EXTREME_KERNELS(name, i##bits, (bits) / 8)
+TUTTI_SMALL_FLOATS(SMALL_EXTREME_KERNELS)
 EXTREME_KERNELS(f32, i32, 4)
 EXTREME_KERNELS(f64, i64, 8)
 
-/* ---- the table ---- */
-#define INTEGER_ROW(compared, u)                                                                                       \
-    {                                                                                                                  \
-        [TUTTI_SUM] = sum_##u, [TUTTI_PROD] = prod_##u, [TUTTI_MIN] = min_##compared, [TUTTI_MAX] = max_##compared,    \
-        [TUTTI_AVG] = sum_##u, [TUTTI_PREMUL_SUM] = sum_##u, [TUTTI_BAND] = band_##u, [TUTTI_BOR] = bor_##u,           \
-        [TUTTI_BXOR] = bxor_##u,                                                                                       \
-    }
-#define FLOAT_ROW(type)                                                                                                \
-    {                                                                                                                  \
-        [TUTTI_SUM] = sum_##type, [TUTTI_PROD] = prod_##type, [TUTTI_MIN] = min_##type, [TUTTI_MAX] = max_##type,      \
-        [TUTTI_AVG] = sum_##type, [TUTTI_PREMUL_SUM] = sum_##type,                                                     \
-    }
-#define COMPLEX_ROW(type)                                                                                              \
-    {                                                                                                                  \
-        [TUTTI_SUM] = sum_complex_##type, [TUTTI_PROD] = prod_complex_##type, [TUTTI_AVG] = sum_complex_##type,        \
-        [TUTTI_PREMUL_SUM] = sum_complex_##type,                                                                       \
-    }
-
 #include "device/cpu/cpu_recode.h"
 
+/* ---- the table: what each class of types has. avg and premul_sum fold by sums ---- */
+#define NUMBER_ROW(sum, prod, min, max)                                                                                \
+    [TUTTI_SUM] = sum, [TUTTI_PROD] = prod, [TUTTI_MIN] = min, [TUTTI_MAX] = max, [TUTTI_AVG] = sum,                   \
+    [TUTTI_PREMUL_SUM] = sum
+#define INTEGER_ROW(bits, sign)                                                                                        \
+    {                                                                                                                  \
+        NUMBER_ROW(sum_u##bits, prod_u##bits, min_##sign##bits, max_##sign##bits),                                     \
+        [TUTTI_BAND] = band_u##bits,                                                                                   \
+        [TUTTI_BOR] = bor_u##bits,                                                                                     \
+        [TUTTI_BXOR] = bxor_u##bits,                                                                                   \
+    }
+#define FOLDS_SIGNED(name, bits) INTEGER_ROW(bits, i)
+#define FOLDS_UNSIGNED(name, bits) INTEGER_ROW(bits, u)
+#define FOLDS_BOOLEAN(name, bits)                                                                                      \
+    {                                                                                                                  \
+        [TUTTI_SUM] = bool_or_u8,   [TUTTI_PROD] = bool_and_u8, [TUTTI_MIN] = bool_and_u8,  [TUTTI_MAX] = bool_or_u8,  \
+        [TUTTI_BAND] = bool_and_u8, [TUTTI_BOR] = bool_or_u8,   [TUTTI_BXOR] = bool_xor_u8,                            \
+    }
+#define FOLDS_SMALL_FLOAT(name, bits) {NUMBER_ROW(sum_##name, prod_##name, min_##name, max_##name)}
+#define FOLDS_FLOAT(name, bits) {NUMBER_ROW(sum_f##bits, prod_f##bits, min_f##bits, max_f##bits)}
+#define FOLDS_COMPLEX(name, bits) {NUMBER_ROW(sum_complex_f##bits, prod_complex_f##bits, NULL, NULL)}
+
+#define DIVIDE_SIGNED(name, bits) divide_##name
+#define DIVIDE_UNSIGNED(name, bits) divide_##name
+#define DIVIDE_BOOLEAN(name, bits) NULL
+#define DIVIDE_SMALL_FLOAT(name, bits) divide_##name
+#define DIVIDE_FLOAT(name, bits) divide_f##bits
+#define DIVIDE_COMPLEX(name, bits) divide_complex_f##bits
+
+#define SCALE_SIGNED(name, bits) scale_u##bits
+#define SCALE_UNSIGNED(name, bits) scale_u##bits
+#define SCALE_BOOLEAN(name, bits) NULL
+#define SCALE_SMALL_FLOAT(name, bits) scale_##name
+#define SCALE_FLOAT(name, bits) scale_f##bits
+#define SCALE_COMPLEX(name, bits) scale_complex_f##bits
+
+#define FOLDS(id, name, class, bits, mantissa, bias, infinity, torch) [TUTTI_##id] = FOLDS_##class(name, bits),
+#define DIVIDES(id, name, class, bits, mantissa, bias, infinity, torch) [TUTTI_##id] = DIVIDE_##class(name, bits),
+#define SCALES(id, name, class, bits, mantissa, bias, infinity, torch) [TUTTI_##id] = SCALE_##class(name, bits),
 const struct tutti_cpu_kernels KERNEL_TABLE = {
     .recoders = RECODERS,
-    .reduce = {[TUTTI_INT8] = INTEGER_ROW(i8, u8),
-               [TUTTI_UINT8] = INTEGER_ROW(u8, u8),
-               [TUTTI_INT16] = INTEGER_ROW(i16, u16),
-               [TUTTI_UINT16] = INTEGER_ROW(u16, u16),
-               [TUTTI_INT32] = INTEGER_ROW(i32, u32),
-               [TUTTI_UINT32] = INTEGER_ROW(u32, u32),
-               [TUTTI_INT64] = INTEGER_ROW(i64, u64),
-               [TUTTI_UINT64] = INTEGER_ROW(u64, u64),
-               [TUTTI_BOOL] = {[TUTTI_SUM] = bool_or_u8,
-                               [TUTTI_PROD] = bool_and_u8,
-                               [TUTTI_MIN] = bool_and_u8,
-                               [TUTTI_MAX] = bool_or_u8,
-                               [TUTTI_BAND] = bool_and_u8,
-                               [TUTTI_BOR] = bool_or_u8,
-                               [TUTTI_BXOR] = bool_xor_u8},
-               [TUTTI_FLOAT8_E4M3FN] = FLOAT_ROW(e4m3fn),
-               [TUTTI_FLOAT8_E5M2] = FLOAT_ROW(e5m2),
-               [TUTTI_FLOAT16] = FLOAT_ROW(f16),
-               [TUTTI_BFLOAT16] = FLOAT_ROW(bf16),
-               [TUTTI_FLOAT32] = FLOAT_ROW(f32),
-               [TUTTI_FLOAT64] = FLOAT_ROW(f64),
-               [TUTTI_COMPLEX64] = COMPLEX_ROW(f32),
-               [TUTTI_COMPLEX128] = COMPLEX_ROW(f64)},
-    .divide = {[TUTTI_INT8] = divide_i8,
-               [TUTTI_UINT8] = divide_u8,
-               [TUTTI_INT16] = divide_i16,
-               [TUTTI_UINT16] = divide_u16,
-               [TUTTI_INT32] = divide_i32,
-               [TUTTI_UINT32] = divide_u32,
-               [TUTTI_INT64] = divide_i64,
-               [TUTTI_UINT64] = divide_u64,
-               [TUTTI_FLOAT8_E4M3FN] = divide_e4m3fn,
-               [TUTTI_FLOAT8_E5M2] = divide_e5m2,
-               [TUTTI_FLOAT16] = divide_f16,
-               [TUTTI_BFLOAT16] = divide_bf16,
-               [TUTTI_FLOAT32] = divide_f32,
-               [TUTTI_FLOAT64] = divide_f64,
-               [TUTTI_COMPLEX64] = divide_complex_f32,
-               [TUTTI_COMPLEX128] = divide_complex_f64},
-    .scale = {[TUTTI_INT8] = scale_u8,
-              [TUTTI_UINT8] = scale_u8,
-              [TUTTI_INT16] = scale_u16,
-              [TUTTI_UINT16] = scale_u16,
-              [TUTTI_INT32] = scale_u32,
-              [TUTTI_UINT32] = scale_u32,
-              [TUTTI_INT64] = scale_u64,
-              [TUTTI_UINT64] = scale_u64,
-              [TUTTI_FLOAT8_E4M3FN] = scale_e4m3fn,
-              [TUTTI_FLOAT8_E5M2] = scale_e5m2,
-              [TUTTI_FLOAT16] = scale_f16,
-              [TUTTI_BFLOAT16] = scale_bf16,
-              [TUTTI_FLOAT32] = scale_f32,
-              [TUTTI_FLOAT64] = scale_f64,
-              [TUTTI_COMPLEX64] = scale_complex_f32,
-              [TUTTI_COMPLEX128] = scale_complex_f64},
+    .reduce = {TUTTI_DTYPES(FOLDS)},
+    .divide = {TUTTI_DTYPES(DIVIDES)},
+    .scale = {TUTTI_DTYPES(SCALES)},
 };

@@ -87,10 +87,13 @@ static uint32_t greatest_of(const float *in, size_t n)
             sum[i] += recode_decode(TUTTI_WIRE_##wire, code, scale);                                                   \
         }                                                                                                              \
     }
-#define CODES(X) X(INT8, uint8_t) X(FLOAT8_E4M3, uint8_t) X(FLOAT8_E5M2, uint8_t) X(BFLOAT16, uint16_t)
-CODES(ENCODE)
-CODES(DECODE)
+#define WIRES(X) X(INT8, uint8_t) X(FLOAT8_E4M3, uint8_t) X(FLOAT8_E5M2, uint8_t) X(BFLOAT16, uint16_t)
+WIRES(ENCODE)
+WIRES(DECODE)
 
+#define ENCODER(wire, c_type) [TUTTI_WIRE_##wire] = encode_##wire,
+#define DECODER(wire, c_type) [TUTTI_WIRE_##wire] = decode_##wire,
+#define DECODE_ADDER(wire, c_type) [TUTTI_WIRE_##wire] = decode_add_##wire,
 #define RECODERS                                                                                                       \
     {                                                                                                                  \
         .widen = {[TUTTI_FLOAT16] = widen_to_f32_f16,                                                                  \
@@ -102,16 +105,7 @@ CODES(DECODE)
                    [TUTTI_FLOAT32] = narrow_from_f32_f32,                                                              \
                    [TUTTI_FLOAT64] = narrow_from_f32_f64},                                                             \
         .greatest = greatest_of,                                                                                       \
-        .encode = {[TUTTI_WIRE_BFLOAT16] = encode_BFLOAT16,                                                            \
-                   [TUTTI_WIRE_FLOAT8_E4M3] = encode_FLOAT8_E4M3,                                                      \
-                   [TUTTI_WIRE_FLOAT8_E5M2] = encode_FLOAT8_E5M2,                                                      \
-                   [TUTTI_WIRE_INT8] = encode_INT8},                                                                   \
-        .decode = {[TUTTI_WIRE_BFLOAT16] = decode_BFLOAT16,                                                            \
-                   [TUTTI_WIRE_FLOAT8_E4M3] = decode_FLOAT8_E4M3,                                                      \
-                   [TUTTI_WIRE_FLOAT8_E5M2] = decode_FLOAT8_E5M2,                                                      \
-                   [TUTTI_WIRE_INT8] = decode_INT8},                                                                   \
-        .decode_add = {[TUTTI_WIRE_BFLOAT16] = decode_add_BFLOAT16,                                                    \
-                       [TUTTI_WIRE_FLOAT8_E4M3] = decode_add_FLOAT8_E4M3,                                              \
-                       [TUTTI_WIRE_FLOAT8_E5M2] = decode_add_FLOAT8_E5M2,                                              \
-                       [TUTTI_WIRE_INT8] = decode_add_INT8},                                                           \
+        .encode = {WIRES(ENCODER)},                                                                                    \
+        .decode = {WIRES(DECODER)},                                                                                    \
+        .decode_add = {WIRES(DECODE_ADDER)},                                                                           \
     }

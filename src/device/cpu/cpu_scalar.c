@@ -6,6 +6,6 @@
 #define KERNEL_TABLE tutti_cpu_scalar
 #include "device/cpu/cpu_vector.h"
 
-PORTABLE_F16
+NO_HALF_INSTRUCTIONS
 
 #include "device/cpu/cpu_kernels.h"

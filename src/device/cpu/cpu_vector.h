@@ -87,10 +87,15 @@ CANONICAL(f64, u64)
 #define MAGNITUDE_i16 INT16_MAX
 #define MAGNITUDE_i32 INT32_MAX
 #define MAGNITUDE_i64 INT64_MAX
-EXTREMES(e4m3fn, i8, 0x7e, 0x7f)
-EXTREMES(e5m2, i8, 0x7c, 0x7f)
-EXTREMES(f16, i16, 0x7c00, 0x7e00)
-EXTREMES(bf16, i16, 0x7f80, 0x7fc0)
+/* Codes of a format without its sign: the greatest exponent, NaN, and infinity, which is NaN where the format has none.
+ * The NaN of 8 bits has all bits, as PyTorch's. */
+#define CODE_TOP(bits, mantissa) (((1 << ((bits) - 1 - (mantissa))) - 1) << (mantissa))
+#define CODE_NAN(bits, mantissa)                                                                                       \
+    ((bits) == 8 ? (1 << ((bits) - 1)) - 1 : CODE_TOP(bits, mantissa) | 1 << (mantissa ? (mantissa) - 1 : 0))
+#define CODE_INFINITY(bits, mantissa, infinity) ((infinity) ? CODE_TOP(bits, mantissa) : CODE_NAN(bits, mantissa))
+#define SMALL_EXTREMES(id, name, class, bits, mantissa, bias, infinity, torch)                                         \
+    EXTREMES(name, i##bits, CODE_INFINITY(bits, mantissa, infinity) - !(infinity), CODE_NAN(bits, mantissa))
+TUTTI_SMALL_FLOATS(SMALL_EXTREMES)
 EXTREMES(f32, i32, 0x7f800000, (int32_t)NAN_f32)
 EXTREMES(f64, i64, INT64_C(0x7ff0000000000000), (int64_t)NAN_f64)
 
@@ -134,9 +139,6 @@ struct code_format {
     unsigned sign_bit, mantissa_bits, bias;
     int32_t infinity, nan;
 };
-#define FORMAT_F16 ((struct code_format){15, 10, 15, 0x7c00, 0x7e00})
-#define FORMAT_E5M2 ((struct code_format){7, 2, 15, 0x7c, 0x7f})
-#define FORMAT_E4M3FN ((struct code_format){7, 3, 7, 0x7f, 0x7f})
 /* A float whose last place is the format's least subnormal. */
 #define CODE_MAGIC(f) ((127 + 24 - (f).bias - (f).mantissa_bits) << 23)
 
@@ -168,19 +170,18 @@ FORCE v_u32 narrow_code(v_f32 value, struct code_format f)
     return number | (is_nan & (uint32_t)f.nan) | (sign & ~is_nan);
 }
 
-#define PARTS_f16 2
-#define PARTS_bf16 2
-#define PARTS_e4m3fn 4
-#define PARTS_e5m2 4
+/* Vectors of float32 that a vector of codes becomes. */
+#define PARTS(id, name, class, bits, mantissa, bias, infinity, torch) PARTS_##name = 32 / (bits),
+enum { TUTTI_SMALL_FLOATS(PARTS) };
 
-FORCE void widen_bf16(const unsigned char *p, v_f32 *out)
+FORCE void widen_bfloat16_codes(const unsigned char *p, v_f32 *out)
 {
     const v_u32 pairs = load_u32(p);
     out[0] = (v_f32)(pairs << 16);
     out[1] = (v_f32)(pairs & 0xffff0000);
 }
 
-FORCE void narrow_bf16(unsigned char *p, const v_f32 *in)
+FORCE void narrow_bfloat16_codes(unsigned char *p, const v_f32 *in)
 {
     v_u32 code[2];
     for (int k = 0; k < 2; k++) {
@@ -190,22 +191,52 @@ FORCE void narrow_bf16(unsigned char *p, const v_f32 *in)
     store_u32(p, (code[0] >> 16) | (code[1] & 0xffff0000));
 }
 
+/* float16 by the instructions of the including file, which defines both; false: it has none. */
+FORCE bool widen_half(const unsigned char *p, v_f32 *out);
+FORCE bool narrow_half(unsigned char *p, const v_f32 *in);
+#define NO_HALF_INSTRUCTIONS                                                                                           \
+    FORCE bool widen_half(const unsigned char *p, v_f32 *out)                                                          \
+    {                                                                                                                  \
+        (void)p, (void)out;                                                                                            \
+        return false;                                                                                                  \
+    }                                                                                                                  \
+    FORCE bool narrow_half(unsigned char *p, const v_f32 *in)                                                          \
+    {                                                                                                                  \
+        (void)p, (void)in;                                                                                             \
+        return false;                                                                                                  \
+    }
+
+/* Whether a format has a faster conversion than by integer arithmetic, which is then done. */
+FORCE bool widen_fast(const unsigned char *p, v_f32 *out, unsigned bias, unsigned mantissa)
+{
+    if (bias == 127 && mantissa == 7) return widen_bfloat16_codes(p, out), true;
+    return bias == 15 && mantissa == 10 && widen_half(p, out);
+}
+FORCE bool narrow_fast(unsigned char *p, const v_f32 *in, unsigned bias, unsigned mantissa)
+{
+    if (bias == 127 && mantissa == 7) return narrow_bfloat16_codes(p, in), true;
+    return bias == 15 && mantissa == 10 && narrow_half(p, in);
+}
+
 /* Infinity included, float8_e5m2 and float16 are the same format at two widths; float8_e4m3fn is not: beyond 464, which
  * still rounds to 448, it has only NaN. As PyTorch converts: no saturation. */
-#define CODE_CONVERSIONS(type, format)                                                                                 \
-    FORCE void widen_##type(const unsigned char *p, v_f32 *out)                                                        \
+#define CODE_CONVERSIONS(id, name, class, bits, mantissa, bias, infinity, torch)                                       \
+    FORCE void widen_##name(const unsigned char *p, v_f32 *out)                                                        \
     {                                                                                                                  \
+        const struct code_format format = {(bits) - 1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),        \
+                                           CODE_NAN(bits, mantissa)};                                                  \
+        if (widen_fast(p, out, bias, mantissa)) return;                                                                \
         const v_u32 word = load_u32(p);                                                                                \
-        for (unsigned k = 0; k < PARTS_##type; k++)                                                                    \
-            out[k] = widen_code((word >> (k * 32 / PARTS_##type)) & ((2u << (format).sign_bit) - 1), format);          \
+        for (unsigned k = 0; k < PARTS_##name; k++)                                                                    \
+            out[k] = widen_code((word >> (k * (bits))) & ((1u << (bits)) - 1), format);                                \
     }                                                                                                                  \
-    FORCE void narrow_##type(unsigned char *p, const v_f32 *in)                                                        \
+    FORCE void narrow_##name(unsigned char *p, const v_f32 *in)                                                        \
     {                                                                                                                  \
+        const struct code_format format = {(bits) - 1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),        \
+                                           CODE_NAN(bits, mantissa)};                                                  \
+        if (narrow_fast(p, in, bias, mantissa)) return;                                                                \
         v_u32 word = {};                                                                                               \
-        for (unsigned k = 0; k < PARTS_##type; k++) word |= narrow_code(in[k], format) << (k * 32 / PARTS_##type);     \
+        for (unsigned k = 0; k < PARTS_##name; k++) word |= narrow_code(in[k], format) << (k * (bits));                \
         store_u32(p, word);                                                                                            \
     }
-CODE_CONVERSIONS(e4m3fn, FORMAT_E4M3FN)
-CODE_CONVERSIONS(e5m2, FORMAT_E5M2)
-/* float16 by integer arithmetic, for files whose instruction set does not convert it. */
-#define PORTABLE_F16 CODE_CONVERSIONS(f16, FORMAT_F16)
+TUTTI_SMALL_FLOATS(CODE_CONVERSIONS)

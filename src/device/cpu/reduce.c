@@ -70,18 +70,18 @@ const struct tutti_cpu_kernels *tutti_kernels_find(const char *isa)
 
 tutti_reduce_kernel tutti_reduce_find(enum tutti_dtype dtype, enum tutti_op op, const char *isa)
 {
-    if ((unsigned)dtype >= TUTTI_N_DTYPES || (unsigned)op >= TUTTI_N_OPS) return NULL;
+    if (!tutti_dtype_is(dtype) || (unsigned)op >= TUTTI_N_OPS) return NULL;
     return sets[choose_set(isa)].kernels->reduce[dtype][op];
 }
 
 tutti_divide_kernel tutti_divide_find(enum tutti_dtype dtype)
 {
-    return (unsigned)dtype < TUTTI_N_DTYPES ? sets[choose_set(NULL)].kernels->divide[dtype] : NULL;
+    return tutti_dtype_is(dtype) ? sets[choose_set(NULL)].kernels->divide[dtype] : NULL;
 }
 
 tutti_scale_kernel tutti_scale_find(enum tutti_dtype dtype)
 {
-    return (unsigned)dtype < TUTTI_N_DTYPES ? sets[choose_set(NULL)].kernels->scale[dtype] : NULL;
+    return tutti_dtype_is(dtype) ? sets[choose_set(NULL)].kernels->scale[dtype] : NULL;
 }
 
 const char *tutti_reduce_isa(void)
@@ -89,27 +89,31 @@ const char *tutti_reduce_isa(void)
     return sets[choose_set(NULL)].name;
 }
 
-#define NOT_DEFINED(op, dtype) #op " is not defined on " #dtype
-#define NO_BITS(dtype)                                                                                                 \
-    [TUTTI_BAND] = NOT_DEFINED(band, dtype), [TUTTI_BOR] = NOT_DEFINED(bor, dtype),                                    \
-    [TUTTI_BXOR] = NOT_DEFINED(bxor, dtype)
-#define NO_ORDER(dtype) [TUTTI_MIN] = NOT_DEFINED(min, dtype), [TUTTI_MAX] = NOT_DEFINED(max, dtype)
+#define NOT_DEFINED(op, name) #op " is not defined on " name
+#define NO_BITS(name)                                                                                                  \
+    [TUTTI_BAND] = NOT_DEFINED(band, name), [TUTTI_BOR] = NOT_DEFINED(bor, name), [TUTTI_BXOR] = NOT_DEFINED(bxor, name)
+#define REFUSALS_SIGNED(name) {NULL}
+#define REFUSALS_UNSIGNED(name) {NULL}
+#define REFUSALS_BOOLEAN(name)                                                                                         \
+    {                                                                                                                  \
+        [TUTTI_AVG] = NOT_DEFINED(avg, name),                                                                          \
+        [TUTTI_PREMUL_SUM] = NOT_DEFINED(premul_sum, name),                                                            \
+    }
+#define REFUSALS_SMALL_FLOAT(name) {NO_BITS(name)}
+#define REFUSALS_FLOAT(name) {NO_BITS(name)}
+#define REFUSALS_COMPLEX(name)                                                                                         \
+    {                                                                                                                  \
+        NO_BITS(name),                                                                                                 \
+        [TUTTI_MIN] = NOT_DEFINED(min, name),                                                                          \
+        [TUTTI_MAX] = NOT_DEFINED(max, name),                                                                          \
+    }
+#define REFUSALS(id, name, class, bits, mantissa, bias, infinity, torch) [TUTTI_##id] = REFUSALS_##class(#name),
 
-static const char *const refusals[TUTTI_N_DTYPES][TUTTI_N_OPS] = {
-    [TUTTI_BOOL] = {[TUTTI_AVG] = NOT_DEFINED(avg, bool), [TUTTI_PREMUL_SUM] = NOT_DEFINED(premul_sum, bool)},
-    [TUTTI_FLOAT8_E4M3FN] = {NO_BITS(float8_e4m3fn)},
-    [TUTTI_FLOAT8_E5M2] = {NO_BITS(float8_e5m2)},
-    [TUTTI_FLOAT16] = {NO_BITS(float16)},
-    [TUTTI_BFLOAT16] = {NO_BITS(bfloat16)},
-    [TUTTI_FLOAT32] = {NO_BITS(float32)},
-    [TUTTI_FLOAT64] = {NO_BITS(float64)},
-    [TUTTI_COMPLEX64] = {NO_BITS(complex64), NO_ORDER(complex64)},
-    [TUTTI_COMPLEX128] = {NO_BITS(complex128), NO_ORDER(complex128)},
-};
+static const char *const refusals[][TUTTI_N_OPS] = {TUTTI_DTYPES(REFUSALS)};
 
 const char *tutti_reduce_refusal(enum tutti_dtype dtype, enum tutti_op op)
 {
-    if ((unsigned)dtype >= TUTTI_N_DTYPES) return "the element type is unknown";
+    if (!tutti_dtype_is(dtype)) return "the element type is unknown";
     if ((unsigned)op >= TUTTI_N_OPS) return "the operation is not a built-in one";
     return refusals[dtype][op];
 }

@@ -14,39 +14,32 @@ static uint32_t value_at(int32_t rank, size_t index, uint32_t round, int32_t n_r
     return ((size_t)rank + index + round) % (size_t)n_ranks == 0 ? 2 : 1;
 }
 
-struct small_float {
-    uint32_t exponent_bits, mantissa_bits;
-};
-static const struct small_float small_floats[TUTTI_N_DTYPES] = {
-    [TUTTI_FLOAT8_E4M3FN] = {4, 3}, [TUTTI_FLOAT8_E5M2] = {5, 2}, [TUTTI_FLOAT16] = {5, 10}, [TUTTI_BFLOAT16] = {8, 7}};
-
 /* Small integers: neither zero's sign, infinities nor NaN can be right, so they need no case of their own. */
-static double small_float_decode(struct small_float f, uint32_t bits)
+static double small_float_decode(const struct tutti_dtype_info *f, uint32_t bits)
 {
-    uint32_t mantissa = bits & ((1u << f.mantissa_bits) - 1);
-    int exponent = (int)(bits >> f.mantissa_bits & ((1u << f.exponent_bits) - 1));
-    int bias = (1 << (f.exponent_bits - 1)) - 1;
-    double magnitude = exponent ? ldexp(1.0 + ldexp(mantissa, -(int)f.mantissa_bits), exponent - bias)
-                                : ldexp(mantissa, 1 - bias - (int)f.mantissa_bits);
-    return bits >> (f.mantissa_bits + f.exponent_bits) ? -magnitude : magnitude;
+    const int sign_bit = (int)f->bytes * 8 - 1, digits = (int)f->mantissa_bits, bias = (int)f->bias;
+    uint32_t mantissa = bits & ((1u << digits) - 1);
+    int exponent = (int)((bits & ~(1u << sign_bit)) >> digits);
+    double magnitude =
+        exponent ? ldexp(1.0 + ldexp(mantissa, -digits), exponent - bias) : ldexp(mantissa, 1 - bias - digits);
+    return bits >> sign_bit ? -magnitude : magnitude;
 }
 
-static uint32_t small_float_encode(struct small_float f, uint32_t value)
+static uint32_t small_float_encode(const struct tutti_dtype_info *f, uint32_t value)
 {
-    int exponent = value >= 2 ? 1 : 0; /* only 1 and 2 are written */
-    return (uint32_t)(exponent + (1 << (f.exponent_bits - 1)) - 1) << f.mantissa_bits;
+    return (f->bias + (value >= 2)) << f->mantissa_bits; /* only 1 and 2 are written */
 }
 
 static bool is_integer(enum tutti_dtype dtype)
 {
-    return dtype <= TUTTI_UINT64;
+    return tutti_dtypes[dtype].class <= TUTTI_UNSIGNED;
 }
 
 static void element_write(enum tutti_dtype dtype, unsigned char *at, uint32_t value)
 {
     size_t bytes = tutti_dtype_bytes(dtype);
     uint64_t integer = value;
-    if (small_floats[dtype].exponent_bits) integer = small_float_encode(small_floats[dtype], value);
+    if (tutti_dtypes[dtype].class == TUTTI_SMALL_FLOAT) integer = small_float_encode(&tutti_dtypes[dtype], value);
     if (dtype == TUTTI_BOOL) integer = value == 2;
     if (dtype == TUTTI_FLOAT32 || dtype == TUTTI_COMPLEX64) {
         float parts[2] = {(float)value, 0};
@@ -74,7 +67,7 @@ static double float_read(enum tutti_dtype dtype, const unsigned char *at)
     if (dtype == TUTTI_FLOAT32 || dtype == TUTTI_COMPLEX64) return memcpy(&f32, at, sizeof f32), (double)f32;
     if (dtype == TUTTI_FLOAT64 || dtype == TUTTI_COMPLEX128) return memcpy(&f64, at, sizeof f64), f64;
     memcpy(&bits, at, tutti_dtype_bytes(dtype));
-    return small_float_decode(small_floats[dtype], bits);
+    return small_float_decode(&tutti_dtypes[dtype], bits);
 }
 
 static uint64_t integer_read(enum tutti_dtype dtype, const unsigned char *at)
@@ -134,11 +127,7 @@ static bool fold_bool(const struct bench_case *c, size_t index, size_t n, uint32
 /* Half an ulp for each of the roundings that a sum of n operands may see. */
 static double tolerance(enum tutti_dtype dtype, size_t n)
 {
-    static const double ulp[TUTTI_N_DTYPES] = {
-        [TUTTI_FLOAT8_E4M3FN] = 0x1p-4, [TUTTI_FLOAT8_E5M2] = 0x1p-3, [TUTTI_FLOAT16] = 0x1p-11,
-        [TUTTI_BFLOAT16] = 0x1p-8,      [TUTTI_FLOAT32] = 0x1p-24,    [TUTTI_FLOAT64] = 0x1p-53,
-        [TUTTI_COMPLEX64] = 0x1p-24,    [TUTTI_COMPLEX128] = 0x1p-53};
-    return ulp[dtype] * (double)n;
+    return ldexp((double)n, -(int)tutti_dtypes[dtype].mantissa_bits - 1);
 }
 
 static bool is_right(const struct bench_case *c, const unsigned char *at, size_t i, uint32_t round)

@@ -31,7 +31,7 @@ static const char *op_at(size_t i)
 }
 static const char *dtype_at(size_t i)
 {
-    return i < TUTTI_N_DTYPES ? tutti_dtype_name((enum tutti_dtype)i) : NULL;
+    return tutti_dtype_is((enum tutti_dtype)i) ? tutti_dtype_name((enum tutti_dtype)i) : NULL;
 }
 static const char *reduction_at(size_t i)
 {

@@ -56,7 +56,7 @@ enum tutti_status prove_folds(const struct tutti_device_ops *kind, struct prove_
     uint32_t n = 0, n_missing = 0;
     enum tutti_status status = prove_bed_open(kind, 0, &bed);
     if (status < 0) return status;
-    for (int dtype = 0; dtype < TUTTI_N_DTYPES && status >= 0; dtype++) {
+    for (int dtype = 0; tutti_dtype_is((enum tutti_dtype)dtype) && status >= 0; dtype++) {
         for (int op = 0; op < TUTTI_AVG && status >= 0; op++) {
             if (!tutti_reduce_find((enum tutti_dtype)dtype, (enum tutti_op)op, "auto")) continue;
             status = fold_one(&bed, (enum tutti_dtype)dtype, (enum tutti_op)op);

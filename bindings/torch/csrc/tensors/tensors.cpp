@@ -18,25 +18,8 @@ namespace tutti_torch
 namespace
 {
 
-constexpr std::pair<at::ScalarType, tutti_dtype> dtypes[] = {
-    {at::kByte, TUTTI_UINT8},
-    {at::kChar, TUTTI_INT8},
-    {at::kShort, TUTTI_INT16},
-    {at::kInt, TUTTI_INT32},
-    {at::kLong, TUTTI_INT64},
-    {at::kUInt16, TUTTI_UINT16},
-    {at::kUInt32, TUTTI_UINT32},
-    {at::kUInt64, TUTTI_UINT64},
-    {at::kBool, TUTTI_BOOL},
-    {at::kHalf, TUTTI_FLOAT16},
-    {at::kBFloat16, TUTTI_BFLOAT16},
-    {at::kFloat, TUTTI_FLOAT32},
-    {at::kDouble, TUTTI_FLOAT64},
-    {at::kComplexFloat, TUTTI_COMPLEX64},
-    {at::kComplexDouble, TUTTI_COMPLEX128},
-    {at::kFloat8_e4m3fn, TUTTI_FLOAT8_E4M3FN},
-    {at::kFloat8_e5m2, TUTTI_FLOAT8_E5M2},
-};
+#define TUTTI_TORCH_DTYPE(id, name, class, bits, mantissa, bias, infinity, torch) {at::ScalarType::torch, TUTTI_##id},
+constexpr std::pair<at::ScalarType, tutti_dtype> dtypes[] = {TUTTI_DTYPES(TUTTI_TORCH_DTYPE)};
 
 std::optional<tutti_dtype> dtype_of(at::ScalarType type)
 {
