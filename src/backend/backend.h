@@ -48,7 +48,7 @@ struct tutti_backend {
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
-    struct watch *watch;          /* of back ends of devices (watch/watch.h), NULL: there were none */
+    struct watch *watch;          /* of back ends of devices (watch.h), NULL: there were none */
     int pagemap;                  /* 1 + descriptor of this process's page map, 0: not open */
 };
 /* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */

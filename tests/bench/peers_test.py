@@ -70,7 +70,7 @@ class Run(unittest.TestCase):
 
 
 class Fit(unittest.TestCase):
-    """Times as the costs of src/backend/gpu/plan have them."""
+    """Times as the costs of src/backend/gpu have them."""
 
     SPEED = {
         "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,

@@ -4,7 +4,7 @@
  * which the process goes on. All of Intel's is played by stand-ins; SYCL's is the argument. */
 #include "test.h"
 
-#include "backend/oneccl/oneccl_device.h"
+#include "backend/library/oneccl_device.h"
 #include "comm/device/device.h"
 #include "comm/object/comm.h"
 #include "contract/contract.h"

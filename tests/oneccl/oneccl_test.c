@@ -4,7 +4,7 @@
  * process goes on. By the stand-in, or by the library that TUTTI_TEST_ONECCL names. */
 #include "test.h"
 
-#include "backend/oneccl/oneccl.h"
+#include "backend/library/oneccl.h"
 #include "comm/object/comm.h"
 #include "contract/contract.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Sentences for calls on devices, which never pass the engine. The watch (backend/watch) finds what became of such a
+/* Sentences for calls on devices, which never pass the engine. The watch (backend/watch.h) finds what became of such a
  * call; the functions here tell it in the words that the engine uses for its own calls. */
 
 #include "engine/report/report.h"

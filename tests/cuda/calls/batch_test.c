@@ -8,7 +8,7 @@
 #include "cuda/support/group_calls.h"
 #include "reference.h"
 
-#include "backend/gpu/run/gpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 #include "device/cpu/reduce.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "cuda/support/gpu_ranks.h"
 #include "cuda/support/group_calls.h"
 
-#include "backend/gpu/run/gpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>

@@ -7,8 +7,8 @@
 #include "contract/contract.h"
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/gpu/run/gpu_backend.h"
-#include "backend/nccl/nccl.h"
+#include "backend/gpu/gpu_backend.h"
+#include "backend/library/nccl.h"
 #include "comm/device/staging.h"
 
 #include <stdatomic.h>

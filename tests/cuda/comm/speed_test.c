@@ -6,7 +6,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/gpu/run/gpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 #include "comm/device/device.h"
 #include "comm/object/comm.h"
 

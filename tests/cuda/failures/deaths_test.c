@@ -5,7 +5,7 @@
 
 #include "failures_test.h"
 
-#include "backend/gpu/run/gpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 #include "comm/device/device.h"
 
 #include <pthread.h>

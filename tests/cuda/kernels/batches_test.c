@@ -5,7 +5,7 @@
 #include "cuda/support/rig.h"
 #include "reference.h"
 
-#include "backend/gpu/run/gpu_backend.h"
+#include "backend/gpu/gpu_backend.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "fake_nccl.h"
 
-#include "backend/nccl/nccl.h"
+#include "backend/library/nccl.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "cuda/support/gpu_ranks.h"
 #include "fake_nccl.h"
 
-#include "backend/nccl/nccl.h"
+#include "backend/library/nccl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/nccl/nccl.h"
+#include "backend/library/nccl.h"
 #include "comm/device/device.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "backend/nccl/nccl.h"
+#include "backend/library/nccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* NCCL: which one is here. */
 #include "info.h"
 
-#include "backend/nccl/nccl.h"
+#include "backend/library/nccl.h"
 #include "device/device.h"
 
 void info_nccl_gather(struct info *info)

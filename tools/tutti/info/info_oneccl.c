@@ -3,7 +3,7 @@
  */
 #include "info.h"
 
-#include "backend/oneccl/oneccl.h"
+#include "backend/library/oneccl.h"
 
 void info_oneccl_gather(struct info *info)
 {

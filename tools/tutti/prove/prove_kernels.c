@@ -2,7 +2,7 @@
 /* Points of kernels: what they compute, and whether all blocks of a launch run at once. */
 #include "prove.h"
 
-#include "backend/gpu/plan/gpu_plan.h"
+#include "backend/gpu/gpu_plan.h"
 #include "device/cpu/reduce.h"
 #include "device/gpu.h"
 #include "device/roll_call.h"
