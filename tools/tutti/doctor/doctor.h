@@ -3,10 +3,10 @@
 #define TUTTI_TOOLS_DOCTOR_H
 
 /* `tutti doctor` looks at a running job from beside it, and says who is to blame when it hangs. Begin with
- * cmd_doctor.c. doctor_find.c finds the worlds of this host in the memory of its processes, doctor_look.c looks at all
- * ranks of one, some times; doctor_reach.c tries hosts that do not answer; doctor_diagnose.c makes a verdict of the
- * looks, a pure function; doctor_say.c has its words, doctor_show.c writes page and JSON, doctor_dump.c keeps looks in
- * a file. It may use control (who lives, boards) and engine/report (a call in words). */
+ * cmd_doctor.c. doctor_look.c finds the worlds of this host in the memory of its processes, samples all ranks of one
+ * several times, and tries hosts that do not answer; doctor_diagnose.c makes a verdict of the samples, a pure function;
+ * doctor_say.c has its words, doctor_show.c writes page and JSON, doctor_dump.c keeps samples in a file. It may use
+ * control (life, boards) and engine/report (a call in words). */
 
 #include "control/control.h"
 #include "control/host/asks.h"
@@ -44,7 +44,7 @@ enum tutti_status doctor_world_look_add(struct doctor_world *world,
                                         uint64_t at_ns); /* n ranks that nothing is known of */
 void doctor_world_fini(struct doctor_world *world);
 
-/* ---- worlds of this host (doctor_find.c) ---- */
+/* ---- worlds of this host (doctor_look.c) ---- */
 struct doctor_found {
     struct tutti_host_control *segments[64];
     uint32_t n;
@@ -59,7 +59,7 @@ uint32_t doctor_worlds(const struct doctor_found *found, struct doctor_world *ou
 /* Adds looks for so long; at least one. */
 enum tutti_status doctor_look(const struct doctor_found *found, struct doctor_world *world, uint64_t watch_ns);
 
-/* Tries to connect to ranks that did not answer at the last look, one a host (doctor_reach.c). */
+/* Tries to connect to ranks that did not answer at the last look, one a host. */
 void doctor_reach(struct doctor_world *world);
 
 /* ---- the verdict (doctor_diagnose.c): pure ---- */

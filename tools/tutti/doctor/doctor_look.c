@@ -5,8 +5,18 @@
 #include "doctor.h"
 
 #include "base/clock.h"
+#include "control/net/net.h"
+#include "transport/host/layout.h"
 
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define LOCAL_NS (50 * TUTTI_NS_PER_MS)    /* between two looks at ranks of this host alone */
 #define ANSWER_NS (1500 * TUTTI_NS_PER_MS) /* so long an answer may take */
@@ -161,5 +171,121 @@ enum tutti_status doctor_look(const struct doctor_found *found, struct doctor_wo
         const uint64_t past = tutti_now_ns() - begin;
         if (past >= watch_ns || world->n_looks == DOCTOR_LOOKS) return TUTTI_OK;
         tutti_clock_sleep(NULL, watch_ns - past < step ? watch_ns - past : step);
+    }
+}
+
+/* Finds the memory that ranks share, among the descriptors of the processes of this machine. The kernel shows them to
+ * the same user (and to root) alone. */
+
+#define MEMFD "/memfd:tutti-control"
+
+struct seen {
+    dev_t device;
+    ino_t inode;
+};
+
+static bool same_network(const char *pid)
+{
+    char path[64];
+    struct stat mine, theirs;
+    snprintf(path, sizeof path, "/proc/%.16s/ns/net", pid);
+    return stat("/proc/self/ns/net", &mine) == 0 && stat(path, &theirs) == 0 && mine.st_ino == theirs.st_ino;
+}
+
+/* Takes a descriptor of a segment, unless it is known. */
+static void segment_add(struct doctor_found *found, struct seen *seen, const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct stat info;
+    struct tutti_segment *segment;
+    if (fd < 0) return;
+    bool known = fstat(fd, &info) != 0;
+    for (uint32_t i = 0; i < found->n && !known; i++)
+        known = seen[i].device == info.st_dev && seen[i].inode == info.st_ino;
+    if (known || tutti_segment_look(fd, &segment) < 0) {
+        if (!known) fprintf(stderr, "tutti doctor: %s: %s\n", path, tutti_last_error()->text);
+        close(fd);
+        return;
+    }
+    if (tutti_host_control_observe(segment, &found->segments[found->n]) < 0) {
+        fprintf(stderr, "tutti doctor: %s: %s\n", path, tutti_last_error()->text);
+        tutti_segment_release(segment);
+        return;
+    }
+    seen[found->n++] = (struct seen){info.st_dev, info.st_ino};
+}
+
+static void process_look(struct doctor_found *found, struct seen *seen, const char *pid)
+{
+    char path[64], at[128], target[64];
+    const struct dirent *entry;
+    snprintf(path, sizeof path, "/proc/%.16s/fd", pid);
+    DIR *fds = opendir(path);
+    while (fds && found->n < TUTTI_ARRAY_LEN(found->segments) && (entry = readdir(fds))) {
+        snprintf(at, sizeof at, "%s/%.16s", path, entry->d_name);
+        const ssize_t n = readlink(at, target, sizeof target - 1);
+        if (n < (ssize_t)strlen(MEMFD) || strncmp(target, MEMFD, strlen(MEMFD)) != 0) continue;
+        segment_add(found, seen, at);
+    }
+    if (fds) closedir(fds);
+}
+
+void doctor_find(struct doctor_found *found, bool all)
+{
+    struct seen seen[TUTTI_ARRAY_LEN(found->segments)];
+    const struct dirent *entry;
+    DIR *processes = opendir("/proc");
+    found->n = 0;
+    while (processes && (entry = readdir(processes)))
+        if (isdigit((unsigned char)entry->d_name[0]) && (all || same_network(entry->d_name)))
+            process_look(found, seen, entry->d_name);
+    if (processes) closedir(processes);
+}
+
+void doctor_found_fini(struct doctor_found *found)
+{
+    for (uint32_t i = 0; i < found->n; i++) found->segments[i]->base.ops->close(&found->segments[i]->base);
+    found->n = 0;
+}
+
+/* Whether the host of a rank that does not answer is there: its kernel takes a connection to where the rank listens,
+ * also while the process is stopped. Nothing is sent. */
+
+#define CONNECT_MS 1000
+
+static enum doctor_reach connect_try(const char *where)
+{
+    struct tutti_net_address address;
+    struct pollfd wait = {.events = POLLOUT};
+    char text[TUTTI_WHO_ADDRESS];
+    unsigned port;
+    int error = 0;
+    socklen_t n = sizeof error;
+    if (sscanf(where, "%63s %u", text, &port) != 2 || port == 0 || port > UINT16_MAX ||
+        !tutti_net_address_parse(text, &address))
+        return DOCTOR_NOT_TRIED;
+    if (tutti_net_connect(&address, (uint16_t)port, "", "system", &wait.fd) < 0) return DOCTOR_NO_WAY;
+    const bool decided = poll(&wait, 1, CONNECT_MS) > 0;
+    if (decided) getsockopt(wait.fd, SOL_SOCKET, SO_ERROR, &error, &n);
+    close(wait.fd);
+    if (!decided) return DOCTOR_NO_WAY;
+    return error == 0 ? DOCTOR_CONNECTS : error == ECONNREFUSED ? DOCTOR_REFUSES : DOCTOR_NO_WAY;
+}
+
+/* A rank before this one on the same host that was tried. */
+static const struct doctor_rank *neighbour_of(const struct doctor_rank *ranks, uint32_t rank)
+{
+    for (uint32_t i = 0; i < rank; i++)
+        if (ranks[i].reach != DOCTOR_NOT_TRIED && strcmp(ranks[i].host, ranks[rank].host) == 0) return &ranks[i];
+    return NULL;
+}
+
+void doctor_reach(struct doctor_world *world)
+{
+    struct doctor_rank *ranks = world->looks[world->n_looks - 1];
+    for (uint32_t i = 0; i < world->n; i++) {
+        if (ranks[i].known || ranks[i].life != TUTTI_LIFE_ALIVE || !ranks[i].address[0]) continue;
+        const struct doctor_rank *tried = neighbour_of(ranks, i);
+        ranks[i].reach = tried ? tried->reach : connect_try(ranks[i].address);
     }
 }

@@ -3,8 +3,8 @@
 #define TUTTI_TOOLS_INFO_H
 
 /* `tutti info` says what this machine and this build are. It may use most rooms of the library, for it looks into them.
- * Begin with cmd_info.c. Facts are gathered in sections (info_facts.c, info_host.c, info_gpu.c, info_nccl.c,
- * info_oneccl.c, info_job.c, info_probe.c), then written as a page or as JSON (info_show.c). */
+ * Begin with cmd_info.c. Facts are gathered in sections (info_facts.c, info_host.c, info_gpu.c, info_job.c,
+ * info_probe.c), then written as a page or as JSON (info_show.c). */
 
 #include "base/config.h"
 

@@ -3,7 +3,7 @@
 #define TUTTI_TOOLS_INFO_CLUSTER_H
 
 /* `tutti info --cluster`: where the ranks of a job are, and how fast their links are. info_cluster.c meets and
- * measures, info_rounds.c says who measures with whom at once, info_cluster_show.c writes page, JSON and heat map. */
+ * measures, info_cluster_show.c writes page, JSON and heat map. */
 
 #include "base/base.h"
 
@@ -37,7 +37,6 @@ struct cluster {
 bool cluster_gather(struct cluster *cluster, bool *speaks);
 void cluster_fini(struct cluster *cluster);
 
-/* ---- info_rounds.c ---- */
 /* Pairs that measure at once: no host is in two of them, so nobody shares a link. hosts: of each of n. Writes a round
  * number for each pair (a < b) to rounds[a * n + b]; returns how many rounds there are. */
 uint32_t cluster_rounds(const uint32_t *hosts, uint32_t n, uint32_t *rounds);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* GPUs of every maker: the driver, the kernels that were built in, the devices and who reaches whom; and what is
- * missing, tried and not guessed: each device is opened. */
+/* GPUs of every maker: the driver, the kernels that were built in, the devices and which of them reach one another; and
+ * what is missing, tried and not guessed: each device is opened. Then NCCL and oneCCL. */
 
 #include "info.h"
 
+#include "backend/library/nccl.h"
+#include "backend/library/oneccl.h"
 #include "device/device.h"
 #include "tools/tutti/prove/prove_points.h"
 
@@ -91,4 +93,43 @@ void info_gpus_gather(struct info *info, bool verbose)
 {
     for (size_t i = 0; i < TUTTI_N_DEVICES; i++)
         if (tutti_devices[i]->about) kind_gather(info, tutti_devices[i], verbose);
+}
+
+/* NCCL: which one is here. */
+
+void info_nccl_gather(struct info *info)
+{
+    static const char section[] = "nccl";
+    const struct nccl_library *nccl = nccl_library(info->config ? info->config->text[TUTTI_OPT_nccl_library] : NULL);
+    if (nccl)
+        info_text(info, section, "library", "option nccl_library", "%d.%d.%d", nccl->version / 10000,
+                  nccl->version / 100 % 100, nccl->version % 100);
+    else
+        info_text(info, section, "library", "option nccl_library", "none: %s", tutti_last_error()->text);
+    if (!nccl && tutti_device_cuda.count() > 0)
+        info_lack(info, "NCCL", "there is no back end nccl; cuda needs none",
+                  "install libnccl2 2.18 or later, or name the file of another with TUTTI_NCCL_LIBRARY");
+}
+
+/* oneCCL: which one is here, what the back end serves with it, and what is left to tutti's own ways, with the reason.
+ */
+
+void info_oneccl_gather(struct info *info)
+{
+    static const char section[] = "oneccl";
+    struct oneccl_left left[ONECCL_LEFT_MOST];
+    char served[256];
+    const struct oneccl_library *library = info->config ? oneccl_library(info->config, false) : NULL;
+    if (!library) {
+        info_text(info, section, "library", "option oneccl_library", "none%s%s", info->config ? ": " : "",
+                  info->config ? tutti_last_error()->text : "");
+        return;
+    }
+    info_text(info, section, "library", "option oneccl_library", "%d.%d", library->version / 10000,
+              library->version / 100 % 100);
+    oneccl_say_served(library, served, sizeof served);
+    info_text(info, section, "serves", "on host memory, where option backends names it", "%s", served);
+    const size_t n = oneccl_list_left(library, left, ONECCL_LEFT_MOST);
+    for (size_t i = 0; i < n; i++)
+        info_text(info, section, left[i].what, "left to tutti's own ways", "%s", left[i].why);
 }

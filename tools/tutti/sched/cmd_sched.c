@@ -5,6 +5,9 @@
 
 #include "algo/algo.h"
 
+#include <stdio.h>
+#include <string.h>
+
 int tutti_cmd_sched(int argc, char **argv)
 {
     static const struct tutti_command verbs[] = {
@@ -20,4 +23,73 @@ int tutti_cmd_sched(int argc, char **argv)
         "\n'tutti sched VERB --help' tells the options of a verb.\n"};
     tutti_algorithms_init();
     return tutti_commands_run(&commands, argc, argv);
+}
+
+/* `tutti sched list`: a row for all kinds of an algorithm that need the same. */
+
+static const struct {
+    uint32_t bit;
+    const char *word;
+} needs[] = {
+    {TUTTI_NEEDS_COMMUTATIVE, "commutative"}, {TUTTI_NEEDS_POWER_OF_TWO, "power-of-two"},
+    {TUTTI_NEEDS_LEVELS, "levels"},           {TUTTI_NEEDS_EQUAL_BLOCKS, "equal-blocks"},
+    {TUTTI_KEEPS_RANK_ORDER, "rank-order"},   {TUTTI_OWN_COUNTS_ONLY, "own-counts"},
+};
+
+static void needs_text(uint32_t bits, char *out, size_t capacity)
+{
+    out[0] = '\0';
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(needs); i++)
+        if (bits & needs[i].bit) tutti_append(out, capacity, "%s%s", out[0] ? "," : "", needs[i].word);
+    if (!out[0]) snprintf(out, capacity, "-");
+}
+
+static bool alike(const struct tutti_schedule_ops *a, const struct tutti_schedule_ops *b)
+{
+    return a && b && a->needs == b->needs && a->default_radix == b->default_radix;
+}
+
+static void print_row(const struct tutti_algorithm *algorithm, uint32_t first, bool *named)
+{
+    const struct tutti_schedule_ops *ops = algorithm->kinds[first];
+    char kinds[160] = "", bits[96], radix[16] = "-";
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+        if (!alike(algorithm->kinds[kind], ops)) continue;
+        if (kind < first) return; /* printed with that one */
+        tutti_append(kinds, sizeof kinds, "%s%s", kinds[0] ? " " : "", tutti_kind_name((enum tutti_kind)kind));
+    }
+    needs_text(ops->needs, bits, sizeof bits);
+    if (ops->needs & TUTTI_TAKES_RADIX) snprintf(radix, sizeof radix, "any");
+    if (ops->default_radix) snprintf(radix, sizeof radix, "%u", ops->default_radix);
+    printf("%-17s %-5s %-23s %s\n", *named ? "" : algorithm->name, radix, bits, kinds);
+    *named = true;
+}
+
+int sched_list(int argc, char **argv)
+{
+    static const struct tutti_args spec = {
+        .command = "tutti sched list",
+        .usage = "",
+        .no_positional = true,
+        .about = "Needs: commutative: does not keep the operands' order; levels: a shape with hosts of several ranks;\n"
+                 "equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, ... from left to right;\n"
+                 "own-counts: v forms know only the own row and column. Radix: the default; any: one may be given; -: "
+                 "none."};
+    int n;
+    const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
+    if (result != TUTTI_ARGS_OK) return (int)result;
+    printf("%-17s %-5s %-23s %s\n", "ALGORITHM", "RADIX", "NEEDS AND PROMISES", "KINDS");
+    for (size_t i = 0; i < tutti_n_algorithms; i++) {
+        bool named = false;
+        for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
+            if (tutti_algorithms[i]->kinds[kind]) print_row(tutti_algorithms[i], kind, &named);
+        }
+    }
+    printf("\nWHAT THEY DO, AND WHERE THEY COME FROM\n");
+    for (size_t i = 0; i < tutti_n_algorithms; i++) {
+        const struct tutti_algorithm *algorithm = tutti_algorithms[i];
+        printf("%-17s %s\n%-17s %s\n", algorithm->name, algorithm->help ? algorithm->help : "", "",
+               algorithm->source ? algorithm->source : "");
+    }
+    return TUTTI_EXIT_OK;
 }

@@ -58,19 +58,9 @@ int sched_check(int argc, char **argv);
 /* ---- drawings ---- */
 /* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */
 void sched_draw_grid(const struct sched_bundle *bundle, bool unicode);
-/* Writes a space-time diagram: ranks from left to right, time downwards. False and a sentence when it can not. */
+/* Writes an SVG: ranks from left to right, rounds downwards. False and a sentence when it can not. */
 bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path);
 /* "3", "3-5", "s2" for SCRATCH, "i2" for IN. */
 void sched_chunks_label(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity);
-
-/* When each step starts and ends, counted in messages, if a message takes 1, a copy or reduction 0.3, and a rank starts
- * a message every 0.25: for drawing, not for measuring. */
-struct sched_times {
-    double *start, *end; /* by step of the bundle: slot's first is base[slot] */
-    uint32_t *base;
-    double last;
-};
-enum tutti_status sched_times_make(const struct sched_bundle *bundle, struct sched_times *out);
-void sched_times_free(struct sched_times *times);
 
 #endif

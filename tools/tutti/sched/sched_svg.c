@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The space-time diagram of a bundle as SVG: a vertical line for each rank, time downwards, a slanted arrow for each
- * message (blue: stored, orange: reduced), a dot for each copy or reduction. Each shape has a title that says what it
- * is, which browsers show under the pointer. */
+/* A bundle as SVG: a vertical line for each rank, rounds downwards, a slanted arrow for each message (blue: stored,
+ * orange: reduced), a dot for each copy or reduction. Each shape has a title that says what it is, which browsers show
+ * under the pointer. */
 
 #include "sched.h"
 
@@ -14,8 +14,8 @@ enum { LEFT = 70, TOP = 92, BOTTOM = 40, HEIGHT = 900, LEAST_UNIT = 12, MOST_UNI
 struct picture {
     FILE *file;
     const struct sched_bundle *bundle;
-    struct sched_times times;
-    double column, unit; /* pixels between ranks, and of a message's time */
+    uint32_t n_rounds;
+    double column, unit; /* pixels between ranks, and of a round */
     bool labels;
 };
 
@@ -37,16 +37,16 @@ static double x_of(const struct picture *picture, uint32_t rank)
     return LEFT + picture->column * (rank + 0.5);
 }
 
-static double y_of(const struct picture *picture, double time)
+static double y_of(const struct picture *picture, double round)
 {
-    return TOP + picture->unit * time;
+    return TOP + picture->unit * round;
 }
 
 static void head_write(const struct picture *picture)
 {
     const struct tutti_schedule *first = picture->bundle->slots[0];
     const double width = LEFT + picture->column * picture->bundle->n + 30;
-    const double height = y_of(picture, picture->times.last) + BOTTOM;
+    const double height = y_of(picture, picture->n_rounds) + BOTTOM;
     char levels[96];
     fprintf(picture->file,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
@@ -68,11 +68,8 @@ static void head_write(const struct picture *picture)
     if (tutti_kind_info(first->kind)->rooted) fprintf(picture->file, ", root %u", first->shape.root);
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) fprintf(picture->file, ", levels %s", levels);
-    fprintf(picture->file,
-            "</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">%u chunk%s, %u round%s, %.3g message "
-            "times</text>\n",
-            first->n_chunks, first->n_chunks == 1 ? "" : "s", first->n_rounds, first->n_rounds == 1 ? "" : "s",
-            picture->times.last);
+    fprintf(picture->file, "</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">%u chunk%s, %u round%s</text>\n",
+            first->n_chunks, first->n_chunks == 1 ? "" : "s", first->n_rounds, first->n_rounds == 1 ? "" : "s");
     fputs("<g><line x1=\"16\" y1=\"56\" x2=\"46\" y2=\"56\" stroke=\"#2c6fbb\" marker-end=\"url(#store)\"/>"
           "<text x=\"52\" y=\"60\">stored</text><line x1=\"110\" y1=\"56\" x2=\"140\" y2=\"56\" stroke=\"#d9730d\" "
           "marker-end=\"url(#reduce)\"/><text x=\"146\" y=\"60\">reduced</text><circle cx=\"214\" cy=\"56\" r=\"3\" "
@@ -80,12 +77,12 @@ static void head_write(const struct picture *picture)
           picture->file);
 }
 
-/* Time lines, and the ranks'. */
+/* A line for each round, and for each rank. */
 static void axes_write(const struct picture *picture)
 {
     const double right = LEFT + picture->column * picture->bundle->n;
-    const uint32_t every = picture->times.last > 200 ? 10 : 1;
-    for (uint32_t t = 0; t <= picture->times.last; t += every) {
+    const uint32_t every = picture->n_rounds > 200 ? 10 : 1;
+    for (uint32_t t = 0; t <= picture->n_rounds; t += every) {
         fprintf(picture->file,
                 "<line x1=\"%d\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eeeeee\"/>"
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\" fill=\"#999999\">%u</text>\n",
@@ -96,17 +93,15 @@ static void axes_write(const struct picture *picture)
         fprintf(picture->file,
                 "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#bbbbbb\"/>"
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"bold\">%u</text>\n",
-                x, TOP - 8, x, y_of(picture, picture->times.last) + 8, x, TOP - 14, r);
+                x, TOP - 8, x, y_of(picture, picture->n_rounds) + 8, x, TOP - 14, r);
     }
 }
 
-static void message_write(const struct picture *picture, uint32_t slot, uint32_t index)
+static void message_write(const struct picture *picture, uint32_t slot, const struct tutti_step *send)
 {
-    const struct tutti_step *send = &picture->bundle->slots[slot]->steps[index];
     const struct tutti_step *recv = sched_bundle_message(picture->bundle, send->peer, false, slot, send->fifo);
-    const uint32_t number = picture->times.base[slot] + index;
-    const double x1 = x_of(picture, slot), y1 = y_of(picture, picture->times.start[number]);
-    const double x2 = x_of(picture, send->peer), y2 = y_of(picture, picture->times.end[number]);
+    const double x1 = x_of(picture, slot), y1 = y_of(picture, send->round);
+    const double x2 = x_of(picture, send->peer), y2 = y_of(picture, send->round + 0.8);
     const bool reduced = recv && recv->op == TUTTI_STEP_RECV_REDUCE;
     const char *color = reduced ? "#d9730d" : "#2c6fbb";
     char src[24], dst[24] = "?";
@@ -127,67 +122,54 @@ static void message_write(const struct picture *picture, uint32_t slot, uint32_t
     fputs("</g>\n", picture->file);
 }
 
-static void local_write(const struct picture *picture, uint32_t slot, uint32_t index)
+static void local_write(const struct picture *picture, uint32_t slot, const struct tutti_step *step)
 {
-    const struct tutti_step *step = &picture->bundle->slots[slot]->steps[index];
-    const uint32_t number = picture->times.base[slot] + index;
     char src[24], dst[24];
     sched_chunks_label(step->src_buffer, step->src, step->n, src, sizeof src);
     sched_chunks_label(step->dst_buffer, step->dst, step->n, dst, sizeof dst);
     fprintf(picture->file,
             "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#3a7d44\"><title>round %u: rank %u %s %s %s "
             "%s</title></circle>\n",
-            x_of(picture, slot), y_of(picture, picture->times.end[number]), step->round, slot,
+            x_of(picture, slot), y_of(picture, step->round + 0.9), step->round, slot,
             step->op == TUTTI_STEP_COPY ? "copies" : "reduces", src, step->op == TUTTI_STEP_COPY ? "to" : "into", dst);
 }
 
 static void body_write(const struct picture *picture)
 {
     for (uint32_t s = 0; s < picture->bundle->n; s++) {
-        for (uint32_t i = 0; i < picture->bundle->slots[s]->n_steps; i++) {
-            const enum tutti_step_op op = picture->bundle->slots[s]->steps[i].op;
-            if (op == TUTTI_STEP_SEND) message_write(picture, s, i);
-            if (op == TUTTI_STEP_COPY || op == TUTTI_STEP_REDUCE) local_write(picture, s, i);
+        const struct tutti_schedule *schedule = picture->bundle->slots[s];
+        for (uint32_t i = 0; i < schedule->n_steps; i++) {
+            const struct tutti_step *step = &schedule->steps[i];
+            if (step->op == TUTTI_STEP_SEND) message_write(picture, s, step);
+            if (step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE) local_write(picture, s, step);
         }
     }
 }
 
-static uint64_t count_messages(const struct sched_bundle *bundle)
-{
-    uint64_t n = 0;
-    for (uint32_t s = 0; s < bundle->n; s++) {
-        for (uint32_t i = 0; i < bundle->slots[s]->n_steps; i++) n += bundle->slots[s]->steps[i].op == TUTTI_STEP_SEND;
-    }
-    return n;
-}
-
 bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path)
 {
-    struct picture picture = {.bundle = bundle};
-    bool written = false;
-    if (sched_times_make(bundle, &picture.times) < 0) {
-        fprintf(stderr, "%s: no diagram: %s\n", spec->command, tutti_last_error()->text);
-        return false;
+    struct picture picture = {.bundle = bundle, .file = fopen(path, "w")};
+    uint64_t n_messages = 0;
+    bool written = picture.file != NULL;
+    for (uint32_t s = 0; s < bundle->n; s++) {
+        for (uint32_t i = 0; i < bundle->slots[s]->n_steps; i++) {
+            const struct tutti_step *step = &bundle->slots[s]->steps[i];
+            n_messages += step->op == TUTTI_STEP_SEND;
+            if (step->round >= picture.n_rounds) picture.n_rounds = step->round + 1;
+        }
     }
     picture.column = bundle->n <= 16 ? 72 : bundle->n <= 64 ? 36 : 14;
-    picture.unit = HEIGHT / (picture.times.last + 0.1);
+    picture.unit = HEIGHT / (picture.n_rounds + 0.1);
     picture.unit = picture.unit > MOST_UNIT ? MOST_UNIT : picture.unit < LEAST_UNIT ? LEAST_UNIT : picture.unit;
-    picture.labels = count_messages(bundle) <= MOST_LABELS;
-    picture.file = fopen(path, "w");
-    if (!picture.file) {
-        fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));
-        goto err_times;
+    picture.labels = n_messages <= MOST_LABELS;
+    if (written) {
+        head_write(&picture);
+        axes_write(&picture);
+        body_write(&picture);
+        fputs("</svg>\n", picture.file);
+        written = !ferror(picture.file);
+        if (fclose(picture.file) != 0) written = false;
     }
-    head_write(&picture);
-    axes_write(&picture);
-    body_write(&picture);
-    fputs("</svg>\n", picture.file);
-    written = !ferror(picture.file);
-    if (fclose(picture.file) != 0 || !written) {
-        fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));
-        written = false;
-    }
-err_times:
-    sched_times_free(&picture.times);
+    if (!written) fprintf(stderr, "%s: cannot write %s: %s\n", spec->command, path, strerror(errno));
     return written;
 }
