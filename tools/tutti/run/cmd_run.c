@@ -3,7 +3,6 @@
 /* tutti run: starts N copies of a program, on this host or on several, as the ranks of one job. */
 
 #include "run.h"
-#include "run_agent.h"
 #include "run_supervise.h"
 
 #include <stdlib.h>

@@ -5,8 +5,7 @@
 /* `tutti run` starts the ranks of a job. It may use base, topo and the addresses of control/net. Begin with cmd_run.c.
  * Two processes watch each other, so that no rank is ever left behind: the one that was started (run_guard.c) owns
  * terminal and signals and does almost nothing; its child (run_supervise.c) owns the ranks (run_here.c, run_spawn.c),
- * their output (run_output.c) and their binding (run_cores.c). If one of the two dies, the other ends all descendants
- * (run_wipe.c).
+ * their output (run_output.c) and their binding (run_cores.c). If one of the two dies, the other ends all descendants.
  *
  * On several hosts (run_hosts.c says which) the launcher's supervisor owns remote shells instead of ranks
  * (run_remote.c). Each of them starts an agent on its host: `tutti run --agent`, again a guard and a
@@ -60,7 +59,7 @@ struct run_options {
     struct rlimit old_files;
 };
 
-/* Prints "tutti run: ..." as one write to stderr (run_say.c). */
+/* Prints "tutti run: ..." as one write to stderr (run_guard.c). */
 void run_say(const char *format, ...) TUTTI_PRINTF(1, 2);
 void run_say_host(const char *host); /* from now on with the host's name */
 
@@ -129,7 +128,7 @@ uint64_t run_output_settle(struct run_output *output, uint64_t now_ns);
 void run_output_finish(struct run_output *output);
 bool run_output_is_done(const struct run_output *output); /* all read and written */
 
-/* ---- descendants (run_wipe.c) ---- */
+/* ---- descendants (run_guard.c) ---- */
 /* Children of this process, at most capacity pids; returns how many there are. */
 size_t run_children(pid_t *pids, size_t capacity);
 /* Makes orphans of descendants children of this process. */

@@ -4,8 +4,6 @@
  * of it, least of all the secret, is on a command line; finds the way to the launcher's store; and supervises the ranks
  * of its host by the launcher's records. When its input ends the launcher is gone, and so are the ranks. */
 
-#include "run_agent.h"
-
 #include "control/net/net.h"
 #include "run_record.h"
 #include "run_supervise.h"

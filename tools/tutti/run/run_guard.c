@@ -6,13 +6,16 @@
 
 #include "run.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -159,4 +162,85 @@ int run_guard(struct run_options *options)
     const int status = guard_wait(&guard);
     run_wipe(kept, n_kept);
     return exit_status(status);
+}
+
+/* What guard and supervisor share: sentences, and the signals that are passed on. */
+
+const int run_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+const size_t run_n_signals = TUTTI_ARRAY_LEN(run_signals);
+
+static char said_by[300] = "tutti run: ";
+
+void run_say_host(const char *host)
+{
+    snprintf(said_by, sizeof said_by, "tutti run on %.250s: ", host);
+}
+
+void run_say(const char *format, ...)
+{
+    char text[1536];
+    const size_t prefix = strlen(said_by);
+    memcpy(text, said_by, prefix);
+    va_list ap;
+    va_start(ap, format);
+    const int n = vsnprintf(text + prefix, sizeof text - prefix - 1, format, ap);
+    va_end(ap);
+    size_t length = prefix + (n < 0 ? 0 : (size_t)n);
+    if (length > sizeof text - 2) length = sizeof text - 2;
+    text[length] = '\n';
+    if (write(STDERR_FILENO, text, length + 1) < 0) return; /* nobody to tell */
+}
+
+/* Ends every descendant of this process. As the subreaper of all below it, it becomes the parent of each process whose
+ * own parent dies: killing children over and over reaches them all, whatever groups and sessions they made. */
+
+/* A process in uninterruptible sleep may take longer: the kernel holds it. */
+#define WIPE_NS (10 * TUTTI_NS_PER_S)
+#define WIPE_MAX 256
+
+void run_adopt(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
+
+size_t run_children(pid_t *pids, size_t capacity)
+{
+    const pid_t self = getpid();
+    size_t n = 0;
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    while (proc && (entry = readdir(proc))) {
+        const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+        struct tutti_process process;
+        if (pid <= 0 || !tutti_process_read(pid, &process) || process.parent != self) continue;
+        if (n < capacity) pids[n] = pid;
+        n++;
+    }
+    if (proc) closedir(proc);
+    return n;
+}
+
+static bool is_in(pid_t pid, const pid_t *pids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pids[i] == pid) return true;
+    return false;
+}
+
+void run_wipe(const pid_t *keep, size_t n_keep)
+{
+    const uint64_t deadline = tutti_deadline_ns(WIPE_NS);
+    do {
+        pid_t pids[WIPE_MAX];
+        const size_t n = run_children(pids, WIPE_MAX);
+        size_t n_killed = 0;
+        for (size_t i = 0; i < n && i < WIPE_MAX; i++) {
+            if (is_in(pids[i], keep, n_keep)) continue;
+            kill(pids[i], SIGKILL);
+            while (waitpid(pids[i], NULL, WNOHANG) == 0 && tutti_now_ns() < deadline) tutti_sleep_ns(TUTTI_NS_PER_MS);
+            n_killed++;
+        }
+        if (n_killed == 0) return;
+    } while (tutti_now_ns() < deadline);
+    run_say("some processes do not end after SIGKILL; the kernel still holds them");
 }

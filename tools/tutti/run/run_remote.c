@@ -4,10 +4,8 @@
  * task by its input and says by its output what becomes of its ranks. The ranks start when all agents have said
  * hello. */
 
-#include "run_agent.h"
 #include "run_record.h"
 #include "run_supervise.h"
-#include "run_task.h"
 
 #include <errno.h>
 #include <fcntl.h>

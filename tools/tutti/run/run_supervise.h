@@ -51,6 +51,17 @@ struct run_side {
 };
 extern const struct run_side run_side_here, run_side_agent, run_side_remote;
 
+/* ---- run_agent.c: `tutti run --agent`, as a launcher's remote shell starts it; not for people ---- */
+#define RUN_INPUT_BYTES 4096 /* of rank 0's input in one record */
+int run_agent_main(void);    /* the exit status */
+
+/* ---- run_record.c: the launcher's addresses, and the task of a host's agent. False: a sentence was printed ---- */
+struct run_queue;
+/* text: all that agents shall try, by commas; bind: the first. */
+bool run_addresses_find(const struct run_options *o, char *text, size_t capacity, char *bind, size_t bind_capacity);
+/* Puts the task of host `index` into the queue. */
+bool run_task_make(const struct supervisor *s, struct run_queue *queue, uint32_t index, const char *addresses);
+
 /* ---- run_supervise.c ---- */
 void run_rank_ended(struct supervisor *s, uint32_t rank, int status);
 void run_fail(struct supervisor *s, int exit_status);
