@@ -206,8 +206,8 @@ struct tutti_backend_ops {
      * the opening can go. NULL: nothing was. */
     void (*connected)(struct tutti_backend *backend);
     /* No call is in flight on the host. Waits for what is enqueued on a device, and for what members do together, until
-     * `deadline_ns` at most, then stops it. It is called whether this member connected or not. Peers may have connected,
-     * and may still read what this member leaves; so that stays. */
+     * `deadline_ns` at most, then stops it. It is called whether this member connected or not. Peers may have
+     * connected, and may still read what this member leaves; so that stays. */
     void (*close)(struct tutti_backend *backend, uint64_t deadline_ns);
 
     /* ---- choosing ---- */

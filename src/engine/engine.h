@@ -4,8 +4,8 @@
 
 /* The engine runs sealed schedules over transports. A context has one engine. One thread at a time owns its progress: a
  * caller that waits, else a helper thread, which the first call starts that nobody waits for. Nothing is allocated on
- * the progress path. It may use base, sched, device, transport and control. Begin here, then flight/start.c; rooms.txt
- * has the order of the rooms. Where a thread sleeps: owner/own.c. What notices a dead peer: pass/watch.c.
+ * the progress path. It may use base, sched, device, transport and control. Begin here, then flight/flight.c. Threads
+ * sleep in owner.c; pass/watch.c notices a dead peer.
  *
  * The wire protocol (S5, S8). A message is (communicator, epoch, seq, slice, fifo).
  * - Short, at most `eager` bytes: it is sent at once while the channel (communicator, peer, direction) has a credit. Of
@@ -151,7 +151,7 @@ enum tutti_status tutti_engine_recv(struct tutti_team *team, const struct tutti_
                                     struct tutti_work **work);
 enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out);
 
-/* ---- runners (runner.c): a collective that a back end carries out whole, in the engine's order and under its watch:
+/* ---- runners (flight.c): a collective that a back end carries out whole, in the engine's order and under its watch:
  * deadlines, deaths, comparisons, sentences, sleep and failure are the engine's as for schedules. ---- */
 enum tutti_advance {
     TUTTI_RUN_DONE,
@@ -212,7 +212,7 @@ static inline uint64_t tutti_call_word(uint32_t kind, uint32_t dtype, uint32_t o
 }
 void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board);
 
-/* ---- failures of calls that were made past the engine (tell.c): they end the team on all members with the engine's
+/* ---- failures of calls that were made past the engine (report.c): they end the team on all members with the engine's
  * sentences. A board says which call it is. Its seq is 0 for messages; then kind is one of these, and `count` are the
  * bytes of one message with `peer`. */
 enum {
@@ -264,7 +264,7 @@ typedef enum tutti_status (*tutti_call_begin)(void *arg, uint32_t lane, const st
 enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
                                        void *arg);
 
-/* ---- followed works (follow.c): what goes on elsewhere, on a device. No place in the order, no deadline; the failure
+/* ---- followed works (flight.c): what goes on elsewhere, on a device. No place in the order, no deadline; the failure
  * of the team ends them. ---- */
 struct tutti_followed_ops {
     enum tutti_status (*look)(void *arg); /* OK: it is over. PENDING. Else the team fails with it. Owner only */

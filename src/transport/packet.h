@@ -30,8 +30,8 @@ enum tutti_packet_flag { TUTTI_PACKET_OFFER = 1, TUTTI_PACKET_EAGER = 2, TUTTI_P
  * world never share it. So a message that is late, repeated or of an older epoch is recognised. All of it is computed:
  * nobody writes tags.
  *
- * One-sided packets (engine/onesided) use the same fields: flags: what it is; slice: the window; seq: number of the
- * access in its pair; count: all accesses of the receiver up to this number have taken effect; fifo: number of a
+ * One-sided packets (engine/flight/onesided.h) use the same fields: flags: what it is; slice: the window; seq: number
+ * of the access in its pair; count: all accesses of the receiver up to this number have taken effect; fifo: number of a
  * signal; total: bytes of the access; offset: in the window's part; call, signature: values. */
 struct tutti_packet {
     uint8_t version, type, flags, credits;

@@ -4,7 +4,7 @@
  * comes as an arrival or is placed. Whatever they say, nothing but the part and the buffers of this rank's own accesses
  * is written, and the communicator goes on or ends with PROTOCOL. */
 
-#include "engine/onesided/access.h"
+#include "engine/flight/onesided_access.h"
 #include "fuzz.h"
 
 enum { PART = 256, GUARD = 64, PEER = 1, COMM = 77, DEST = 96, MOST = 4096 };

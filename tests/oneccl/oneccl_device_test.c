@@ -343,7 +343,9 @@ static void sentences(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call), cmocka_unit_test(streams), cmocka_unit_test(sentences),
+        cmocka_unit_test(every_call),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(sentences),
         cmocka_unit_test(two_of_one_process), /* last: this process has the driver then, and forks no more */
     };
     static char context; /* the stand-in of the driver looks at no more than that there is one */

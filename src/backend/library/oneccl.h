@@ -124,8 +124,8 @@ enum tutti_status oneccl_carrier_start(struct oneccl_carrier **out, const struct
 /* Memory for a job, kept for the next one. MEMORY. The carrier rests. */
 enum tutti_status oneccl_carrier_room(struct oneccl_carrier *carrier, size_t bytes);
 void oneccl_carrier_ask(struct oneccl_carrier *carrier);
-/* Ends it, within two seconds and by the deadline: the communicator is destroyed if all is well, and it rests; else not,
- * and nothing waits. A thread that is within oneCCL is left there, with what it works on. */
+/* Ends it, within two seconds and by the deadline: the communicator is destroyed if all is well, and it rests; else
+ * not, and nothing waits. A thread that is within oneCCL is left there, with what it works on. */
 void oneccl_carrier_end(struct oneccl_carrier *carrier, bool well, uint64_t deadline_ns);
 uint64_t oneccl_sooner(uint64_t timeout_ns, uint64_t deadline_ns); /* the deadline that comes first */
 /* One was left within oneCCL: this process has no oneCCL any more. */

@@ -7,7 +7,7 @@
  * user's buffers is not touched. Pure functions over requests that were checked. */
 
 #include "comm/request/request.h"
-#include "engine/bind/bind.h"
+#include "engine/bind.h"
 
 enum tutti_pinned_way {
     TUTTI_PINNED_IN, /* from the device, before the call */

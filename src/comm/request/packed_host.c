@@ -3,7 +3,7 @@
  * and unpacks between them, slice by slice as these pass. */
 #include "comm/request/packed.h"
 #include "device/cpu/cpu.h"
-#include "engine/bind/bind.h"
+#include "engine/bind.h"
 
 #include <string.h>
 

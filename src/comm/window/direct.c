@@ -3,7 +3,7 @@
  * release, a wait an acquire; so who has seen a signal sees what its sender saw, and wrote, before. */
 #include "comm/window/window.h"
 #include "device/cpu/copy.h"
-#include "engine/onesided/onesided.h"
+#include "engine/flight/onesided.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * not, since streams may wait for what it does. It uses nothing of windows. */
 
 #include "comm/device/pinned.h"
-#include "engine/onesided/onesided.h"
+#include "engine/flight/onesided.h"
 
 struct tutti_mover;
 /* base: of the part, in memory of the device. piece_bytes: the most that a move has. */

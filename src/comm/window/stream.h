@@ -13,7 +13,7 @@
 
 #include "comm/device/pinned.h"
 #include "comm/window/window.h"
-#include "engine/onesided/onesided.h"
+#include "engine/flight/onesided.h"
 
 /* Of a window. A driver's stream holds some hundred host functions and waits; who enqueues more is kept within the
  * driver, and with him the mover, for whose signals the stream may be waiting (seen at 128 on an H200). */

@@ -13,7 +13,7 @@
 
 #include "comm/device/device.h"
 #include "comm/object/pad.h"
-#include "engine/onesided/onesided.h"
+#include "engine/flight/onesided.h"
 
 #include <tutti/window.h>
 

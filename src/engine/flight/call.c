@@ -20,7 +20,7 @@
  * overlap. */
 
 #include "engine/flight/flight.h"
-#include "engine/report/report.h"
+#include "engine/team/report.h"
 
 enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
                                        void *arg)

@@ -4,6 +4,7 @@
  * slices, in and out of place, with and without credit to spare, copied, offered, and over a wire that borrows what it
  * sends and fills. Data is random by seed and known to all ranks as a function of (rank, block, index). */
 
+#include "engine/flight/flight.h"
 #include "engine/pass/rig_test.h"
 
 static uint64_t seed;
@@ -415,12 +416,46 @@ static void test_aborted_late(void **state)
     }
 }
 
+/* The wire gives back memory of a receive that nobody has granted: the communicator fails, and nothing is read past the
+ * list of granted messages. */
+static void given_back_ungranted(struct rig_rank *rank)
+{
+    struct tutti_step step = {.op = TUTTI_STEP_RECV, .peer = 1 - rank->me};
+    const struct tutti_schedule schedule = {.n_steps = 1, .steps = &step};
+    struct tutti_flight *flight = calloc(1, sizeof(*flight));
+    struct tutti_slice slice = {.flight = flight};
+    const struct tutti_loan loan = {.team = rank->team, .of = &slice, .peer = 1 - rank->me};
+    struct tutti_error error;
+    flight->bind.schedule = &schedule;
+    tutti_owner_enter(rank->engine->owner);
+    tutti_flights_back(rank->team, &loan, TUTTI_OK);
+    tutti_owner_leave(rank->engine->owner);
+    RIG_CHECK(rank, tutti_team_state(rank->team, &error) == TUTTI_ERR_PROTOCOL, "%s", error.text);
+    RIG_CHECK(rank, slice.done == 0, "the step is complete");
+    rig_meet(rank);
+    free(flight);
+}
+
+static void test_given_back_ungranted(void **state)
+{
+    (void)state;
+    struct rig rig = {.n = 2, .main = given_back_ungranted};
+    rig_run(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds_copied), cmocka_unit_test(test_kinds_sliced), cmocka_unit_test(test_kinds_offered),
-        cmocka_unit_test(test_kinds_late),   cmocka_unit_test(test_many_late),    cmocka_unit_test(test_aborted_late),
-        cmocka_unit_test(test_kinds_tcp),    cmocka_unit_test(test_kinds_ofi),    cmocka_unit_test(test_large_tcp),
+        cmocka_unit_test(test_given_back_ungranted),
+        cmocka_unit_test(test_kinds_copied),
+        cmocka_unit_test(test_kinds_sliced),
+        cmocka_unit_test(test_kinds_offered),
+        cmocka_unit_test(test_kinds_late),
+        cmocka_unit_test(test_many_late),
+        cmocka_unit_test(test_aborted_late),
+        cmocka_unit_test(test_kinds_tcp),
+        cmocka_unit_test(test_kinds_ofi),
+        cmocka_unit_test(test_large_tcp),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

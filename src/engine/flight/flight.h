@@ -4,12 +4,12 @@
 
 /* Collectives under way: a sealed schedule, cut into slices, whose steps are begun as their hazards allow; a runner of
  * a back end in the same order; calls of schedules on lanes; and works that are only followed. The room uses team (the
- * state) and report (failures). Begin with start.c (any thread), then flight.c, issue.c (what leaves) and deliver.c
+ * state) and report (failures). Begin with flight.c (any thread), then flight.c, issue.c (what leaves) and deliver.c
  * (what arrives). Functions without another word are the owner's. */
 
 #include "engine/team/team.h"
 
-/* ---- region.c: any thread ---- */
+/* ---- flight.c: any thread ---- */
 void *tutti_region_take(struct tutti_team *team, size_t bytes, struct tutti_region *out); /* NULL: no memory */
 void tutti_region_give(struct tutti_team *team, struct tutti_region region);
 static inline void tutti_bind_release(const struct tutti_bind *bind)
@@ -27,7 +27,7 @@ bool tutti_team_run_runners(struct tutti_team *team); /* the same, of its runner
 bool tutti_flights_may_begin(const struct tutti_team *team);
 void tutti_flights_fail(struct tutti_team *team, const struct tutti_error *error);
 
-/* ---- runner.c ---- */
+/* ---- flight.c ---- */
 /* Advances the runner until it has to wait, or is done: true. */
 bool tutti_runner_advance(struct tutti_team *team, struct tutti_flight *flight, bool *moved);
 /* Some turns in a row, as long as it moves. */
@@ -45,7 +45,7 @@ bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice); /* w
 void tutti_recv_ask(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step);
 void tutti_slice_finish(struct tutti_slice *slice); /* division */
 
-/* ---- apply.c: bytes into place ---- */
+/* ---- deliver.c: bytes into place ---- */
 void tutti_step_local(const struct tutti_slice *slice, const struct tutti_step *step);
 /* `bytes` bytes of the message of a RECV or RECV_REDUCE, from `offset` on. */
 void tutti_step_apply(const struct tutti_slice *slice, const struct tutti_step *step, size_t offset, size_t bytes,
@@ -67,7 +67,7 @@ bool tutti_held_take(struct tutti_team *team, struct tutti_slice *slice, uint32_
 /* A flight begins: packets that wait for it must carry its signature. False when the team broke. */
 bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight);
 
-/* ---- follow.c ---- */
+/* ---- flight.c ---- */
 void tutti_follow_begin(struct tutti_team *team, struct tutti_followed *followed);
 bool tutti_follow_run(struct tutti_team *team); /* whether anything happened */
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error);

@@ -3,7 +3,7 @@
 /* Calls whose input comes while they are under way: what has not come is not looked at, what is said to be over is
  * final, ranks with and without a gate meet, and a deadline that passes meanwhile says so. */
 
-#include "engine/bind/bind.h"
+#include "engine/bind.h"
 #include "engine/pass/rig_test.h"
 
 enum { COUNT = 40009, SLICE_BYTES = 4096, POISON = 0x55555555 };

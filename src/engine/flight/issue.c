@@ -6,7 +6,7 @@
  * order: what the checker proves with one credit then holds for the oldest slice, which always has one. */
 
 #include "engine/flight/flight.h"
-#include "engine/report/report.h"
+#include "engine/team/report.h"
 
 #include <string.h>
 

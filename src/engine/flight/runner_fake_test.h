@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_ENGINE_FLIGHT_RUNNER_FAKE_H
-#define TUTTI_ENGINE_FLIGHT_RUNNER_FAKE_H
+#ifndef TUTTI_ENGINE_FLIGHT_RUNNER_FAKE_TEST_H
+#define TUTTI_ENGINE_FLIGHT_RUNNER_FAKE_TEST_H
 
 /* The smallest back end, for tests: every rank posts a number, and waits for those of all others, whose sum is the
  * result. Ranks are threads, or processes that share the lane. It notes whatever the engine must not do. */

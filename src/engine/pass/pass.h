@@ -11,7 +11,7 @@
 /* ---- pass.c ---- */
 extern const struct tutti_owner_ops tutti_pass_ops;
 
-/* ---- dispatch.c: events of the wire to those they are for ---- */
+/* ---- events of the wire to those they are for ---- */
 void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival);
 /* A payload is still outside: answers where it goes. */
 void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet);
@@ -20,7 +20,7 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
 void tutti_team_deliver(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                         const void *payload);
 
-/* ---- stray.c: packets for teams that do not exist here yet ---- */
+/* ---- packets for teams that do not exist here yet ---- */
 enum tutti_status tutti_strays_create(struct tutti_engine *engine, struct tutti_port *port);
 void tutti_strays_destroy(struct tutti_port *port);
 void tutti_stray_keep(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet,

@@ -4,9 +4,9 @@
  * something else. Ten times a second, and whenever a deadline is near, the owner looks at the calls in flight. */
 
 #include "engine/flight/flight.h"
-#include "engine/onesided/access.h"
+#include "engine/flight/onesided_access.h"
 #include "engine/pass/pass.h"
-#include "engine/report/report.h"
+#include "engine/team/report.h"
 
 /* A peer that is gone may have sent something before. The owner reads that first: within the grace after a leave, or as
  * long as there is something to read; but it tells a death within a second. */

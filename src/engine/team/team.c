@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-
 /* Works of a team, and what anybody asks of it. */
-
 #include "engine/team/team.h"
+
+#include <string.h>
 
 /* ---- works ---- */
 
@@ -137,4 +137,277 @@ void tutti_team_set_overlay(struct tutti_team *team, tutti_overlay overlay, void
     tutti_owner_enter(team->engine->owner);
     team->overlay = overlay, team->overlay_arg = arg;
     tutti_owner_leave(team->engine->owner);
+}
+
+/* ---- Boards: what this rank shows of its calls, and what the others show. ---- */
+
+static uint32_t board_slot(const struct tutti_team *team)
+{
+    return (uint32_t)(team->id % TUTTI_BOARD_SLOTS);
+}
+
+_Atomic uint64_t *tutti_team_counter(struct tutti_team *team)
+{
+    struct tutti_control *control = team->port->control;
+    return control->ops->counter ? control->ops->counter(control, board_slot(team)) : NULL;
+}
+
+void tutti_team_publish(struct tutti_team *team)
+{
+    struct tutti_control *control = team->port->control;
+    control->ops->publish(control, board_slot(team), &team->board);
+}
+
+/* The signature is that of the published call. */
+void tutti_team_complete_board(struct tutti_team *team, uint32_t peer, struct tutti_board *board)
+{
+    uint64_t seq = board->seq;
+
+    if (!team->overlay) return;
+    team->overlay(team->overlay_arg, peer, board);
+    if (board->seq != seq) board->signature = 0;
+}
+
+enum tutti_status tutti_team_peek(struct tutti_team *team, uint32_t peer, struct tutti_board *out)
+{
+    struct tutti_control *control = team->port->control;
+    enum tutti_status status = control->ops->peek(control, team->members[peer], board_slot(team), out);
+
+    if (status != TUTTI_OK) return status;
+    if (out->comm != team->id || out->state == TUTTI_BOARD_EMPTY) return TUTTI_AGAIN;
+    tutti_team_complete_board(team, peer, out);
+    return TUTTI_OK;
+}
+
+uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_control *control = team->port->control;
+    struct tutti_board board;
+
+    if (control->ops->peek(control, team->members[peer], board_slot(team), &board) != TUTTI_OK) return 0;
+    return board.comm == team->id && board.state == TUTTI_BOARD_IN_USE ? board.seq : 0;
+}
+
+enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer)
+{
+    struct tutti_transport *t = team->port->transport;
+    struct tutti_control *control = team->port->control;
+    uint32_t member = team->members[peer];
+    enum tutti_life life = control->ops->life(control, member);
+
+    if (life == TUTTI_LIFE_DEAD) t->ops->cut(t, member);
+    return life;
+}
+
+void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight)
+{
+    const struct tutti_call_info *info = &flight->info;
+
+    board->seq = flight->work.seq;
+    board->signature = info->signature;
+    board->count = flight->bind.v ? info->count | TUTTI_COUNT_UNEQUAL : info->count;
+    board->step = 0, board->n_steps = flight->bind.schedule ? flight->bind.schedule->n_steps : 0;
+    board->peer = -1;
+    board->root = info->root;
+    board->kind = (uint8_t)info->kind;
+    board->dtype = (uint8_t)info->dtype;
+    board->op = info->op < 0 ? TUTTI_BOARD_NO_OP : info->op < TUTTI_N_OPS ? (uint8_t)info->op : TUTTI_BOARD_USER_OP;
+}
+
+uint64_t tutti_call_pack(const struct tutti_board *b)
+{
+    return tutti_call_word(b->kind, b->dtype, b->op, b->root);
+}
+
+void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *b)
+{
+    b->kind = (uint8_t)call, b->dtype = (uint8_t)(call >> 8), b->op = (uint8_t)(call >> 16);
+    b->root = (int32_t)(uint32_t)(call >> 32);
+    b->count = count;
+}
+
+/* ---- What is in progress in a team, and whom it waits for: questions that change nothing. ---- */
+
+struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight->work.seq == seq) return team->order[i]->flight;
+    for (struct tutti_flight *f = team->pending; f && f->work.seq <= seq; f = f->next)
+        if (f->work.seq == seq) return f;
+    return NULL;
+}
+
+const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq)
+{
+    const struct tutti_flight *flight = tutti_flight_find(team, seq);
+    return flight ? tutti_kind_name(flight->info.kind) : "";
+}
+
+const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
+{
+    for (uint32_t i = 0; i < team->n_active; i++)
+        if (team->order[i]->flight == flight) return team->order[i];
+    return NULL;
+}
+
+uint32_t tutti_runner_oldest(const struct tutti_team *team)
+{
+    uint32_t i = 0;
+
+    while (i < team->n_active && !team->order[i]->flight->runner) i++;
+    return i;
+}
+
+int32_t tutti_runner_awaits(const struct tutti_flight *flight)
+{
+    return flight->blocked ? (int32_t)flight->runner->ops->awaits(flight->runner) : -1;
+}
+
+bool tutti_team_is_calling(const struct tutti_team *team)
+{
+    for (uint32_t l = 0; l < team->n_lanes; l++)
+        if (team->lanes[l].slice) return true;
+    return false;
+}
+
+int32_t tutti_calling_awaits(const struct tutti_calling *calling)
+{
+    const struct tutti_runner *runner = (const struct tutti_runner *)(const void *)calling->room;
+
+    if (!calling->slice || !calling->blocked) return -1;
+    return (int32_t)(calling->group.base + runner->ops->awaits(runner) * calling->group.stride);
+}
+
+static const struct tutti_calling *calling_find(const struct tutti_team *team, const struct tutti_slice *slice,
+                                                uint32_t step)
+{
+    const struct tutti_call *calls = slice->flight->bind.schedule->calls;
+
+    for (uint32_t l = 0; l < team->n_lanes; l++)
+        if (team->lanes[l].slice == slice && calls[team->lanes[l].call].step == step) return &team->lanes[l];
+    return NULL;
+}
+
+int32_t tutti_slice_awaits(const struct tutti_slice *slice)
+{
+    if (slice->flight->runner) return tutti_runner_awaits(slice->flight);
+    const struct tutti_step *step = &slice->flight->bind.schedule->steps[slice->base];
+    if (step->op == TUTTI_STEP_CALL) {
+        const struct tutti_calling *calling = calling_find(slice->flight->work.team, slice, slice->base);
+        return calling ? tutti_calling_awaits(calling) : -1;
+    }
+    return tutti_step_is_message(step) ? (int32_t)step->peer : -1;
+}
+
+/* ---- A team's first failure ends it. The rank that finds a failure raises it to control, then takes what control
+ * gives back. Several ranks may raise at once: control lets one of them count, so all ranks end with the same sentence.
+ * Here the team is only marked; the pass ends its works. ---- */
+
+#define VERDICT_NS (300 * TUTTI_NS_PER_MS) /* so long control may take to say whose failure counts */
+
+/* Stops at once what the team only follows on a device. The pass looks at a team only after all failing teams were
+ * stopped: its question about one team may wait in the driver for another team's work. */
+void tutti_team_apply(struct tutti_team *team, const struct tutti_error *error)
+{
+    if (team->failed) return;
+    team->error = *error;
+    team->halted = true;
+    atomic_store(&team->failed, true);
+    team->engine->failing = true;
+    tutti_loans_cancel(team);
+    if (team->followed) team->followed->ops->stop(team->followed->arg);
+}
+
+static bool concerns(const struct tutti_team *team, const struct tutti_failure *failure)
+{
+    if (failure->comm != 0) return team->id == failure->comm && team->epoch == failure->epoch;
+    return failure->culprit < team->port->transport->n && team->slots[failure->culprit] != TUTTI_NO_SLOT;
+}
+
+static void apply_failure(struct tutti_team *team, const struct tutti_failure *failure)
+{
+    struct tutti_error error = failure->error;
+
+    if (!concerns(team, failure)) return;
+    error.collective = tutti_flight_name(team, error.seq);
+    if (failure->comm == 0) error.peer = (int32_t)team->slots[failure->culprit];
+    tutti_team_apply(team, &error);
+}
+
+bool tutti_port_failures(struct tutti_port *port)
+{
+    struct tutti_failure failure;
+    bool any = false;
+
+    while (port->control->ops->failure(port->control, &failure) == TUTTI_OK) {
+        any = true;
+        if (port->transport->ops->failed) port->transport->ops->failed(port->transport, failure.error.text);
+        if (failure.error.status >= 0) continue; /* nonsense */
+        for (uint32_t b = 0; b < TUTTI_TEAM_BUCKETS; b++)
+            for (struct tutti_team *team = port->buckets[b]; team; team = team->hash_next)
+                apply_failure(team, &failure);
+    }
+    return any;
+}
+
+/* Tells all, then listens. */
+static void raise_failure(struct tutti_team *team, const struct tutti_error *error)
+{
+    struct tutti_port *port = team->port;
+    struct tutti_failure failure = {.comm = team->id, .epoch = team->epoch, .culprit = UINT32_MAX, .error = *error};
+
+    tutti_port_failures(port); /* another member may have been faster */
+    if (team->failed) return;
+    if (error->peer >= 0 && (uint32_t)error->peer < team->size) failure.culprit = team->members[error->peer];
+    port->control->ops->raise(port->control, &failure);
+    tutti_port_failures(port);
+}
+
+void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t peer,
+                      const struct tutti_flight *flight, uint32_t step, const char *text)
+{
+    struct tutti_error error;
+
+    if (team->halted) return;
+    tutti_error_set(&error, status, "%s", text);
+    error.peer = peer;
+    error.step = step;
+    error.seq = flight ? flight->work.seq : 0;
+    error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
+    raise_failure(team, &error);
+    if (team->failed || team->port->control->answers_at_once || team->n_work == 0) {
+        tutti_team_apply(team, &error);
+    } else { /* of several that were raised at once one comes back to all; if none does, this one stands */
+        team->error = error;
+        team->halted = true;
+        team->verdict_ns = tutti_owner_now(team->engine->owner) + VERDICT_NS;
+        tutti_engine_watch_by(team->engine, team->verdict_ns);
+    }
+    if (strcmp(team->error.text, error.text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", error.text);
+}
+
+void tutti_team_fail(struct tutti_team *team, const struct tutti_error *error, bool tell)
+{
+    struct tutti_owner *owner = team->engine->owner;
+
+    tutti_owner_enter(owner);
+    if (tell && !team->failed) raise_failure(team, error);
+    tutti_team_apply(team, error);
+    if (team->engine->failing) tutti_owner_pass(owner);
+    tutti_owner_leave(owner);
+}
+
+enum tutti_status tutti_team_state(struct tutti_team *team, struct tutti_error *error)
+{
+    struct tutti_owner *owner = team->engine->owner;
+
+    /* A rank that waits for nothing has not listened for a while. */
+    if (!team->failed && tutti_owner_try(owner)) {
+        tutti_port_failures(team->port);
+        if (team->engine->failing) tutti_owner_pass(owner);
+        tutti_owner_leave(owner);
+    }
+    if (!team->failed) return TUTTI_OK;
+    if (error) *error = team->error;
+    return team->error.status;
 }

@@ -4,15 +4,14 @@
 
 /* A team is what the engine knows of a communicator: its calls, its letters, a channel a peer. This room holds that
  * state, and what all rooms that work on it (flight, p2p, report, pass) need: works of a team, its board, its packets,
- * its failure, and what its calls wait for. It uses owner, work and bind. Begin with this header (slice.h, letter.h,
- * channel.h and port.h hold the parts), then fail.c.
+ * its failure, and what its calls wait for. Begin with this header (state.h holds the parts), then
+ * team.c.
  *
  * How a team fails: the function that decides a failure marks the team (tutti_team_break) and returns; nothing is
  * freed. Every function that works on a team looks at `failed` and stops. At the end of the pass the works of failed
  * teams are ended (pass.c). */
 
-#include "engine/team/channel.h"
-#include "engine/team/port.h"
+#include "engine/team/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,7 +74,7 @@ struct tutti_team {
     struct tutti_region spare[4]; /* private memory of finished calls (engine->lock) */
     tutti_overlay overlay;        /* NULL: boards say all */
     void *overlay_arg;
-    _Atomic(struct tutti_ones *) ones; /* one-sided accesses (engine/onesided); NULL: none so far */
+    _Atomic(struct tutti_ones *) ones; /* one-sided accesses (flight/onesided.h); NULL: none so far */
     struct tutti_calling *lanes;       /* that carry out calls of schedules */
     uint32_t n_lanes;
     tutti_call_begin call_begin;
@@ -94,7 +93,7 @@ struct tutti_team *tutti_team_find(struct tutti_port *port, uint64_t id, uint32_
 struct tutti_team **tutti_team_bucket(struct tutti_port *port, uint64_t id, uint32_t epoch);
 void tutti_team_list(struct tutti_team *team, uint32_t slot); /* the channel holds or owes something */
 
-/* ---- board.c ---- */
+/* ---- team.c ---- */
 void tutti_team_publish(struct tutti_team *team);
 _Atomic uint64_t *tutti_team_counter(struct tutti_team *team); /* see control.h; NULL: there is none */
 /* OK: what the peer published of this team, and did past the engine; the signature is 0 where it is not known. AGAIN:
@@ -117,7 +116,7 @@ enum tutti_status tutti_team_lend(struct tutti_team *team, uint32_t peer, struct
 bool tutti_offer_locate(struct tutti_team *team, uint32_t peer, const void *pointer, size_t bytes, uint64_t *offset);
 const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t offset, size_t bytes);
 
-/* ---- loan.c: owner only ---- */
+/* ---- send.c: owner only ---- */
 bool tutti_loan_take(struct tutti_port *port, const struct tutti_loan *what, uint64_t *token); /* false: none left */
 /* The wire gave the memory back, or did not take it. False: no such loan is out. */
 bool tutti_loan_end(struct tutti_port *port, uint64_t token, struct tutti_loan *out);
@@ -131,7 +130,7 @@ static inline bool tutti_is_lent(const struct tutti_port *port, const void *of, 
 /* Takes all that is lent of a team back: when it returns, nobody touches the memory of its works. */
 void tutti_loans_cancel(struct tutti_team *team);
 
-/* ---- awaits.c: owner only: what is in progress, and what it waits for ---- */
+/* ---- team.c: owner only: what is in progress, and what it waits for ---- */
 /* A flight in progress, NULL: not started, or complete. */
 struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq);
 /* "all_reduce", static; "" if no such call is in flight. */
@@ -146,7 +145,7 @@ int32_t tutti_calling_awaits(const struct tutti_calling *calling);
 int32_t tutti_slice_awaits(const struct tutti_slice *slice);
 bool tutti_team_is_calling(const struct tutti_team *team);
 
-/* ---- fail.c: owner only ---- */
+/* ---- team.c: owner only ---- */
 /* Decides a failure here: tells all and marks the team. `flight` may be NULL; peer and step may be -1, TUTTI_NO_STEP.
  * The sentence is in `text`. */
 void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t peer,

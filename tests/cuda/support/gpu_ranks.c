@@ -122,7 +122,8 @@ bool gpu_rank_open(struct rank *rank, struct gpu_rank *out)
     const uint32_t n_devices = tutti_cuda_count();
     const int32_t device = n_devices ? rank->index % (int32_t)n_devices : 0;
     *out = (struct gpu_rank){.rank = rank};
-    if (tutti_cuda_open(device, &out->gpu) == TUTTI_OK && tutti_cuda_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
+    if (tutti_cuda_open(device, &out->gpu) == TUTTI_OK &&
+        tutti_cuda_stream_create(out->gpu, &out->stream) == TUTTI_OK &&
         (!rank->comm || tutti_comm_set_device(rank->comm, device) == TUTTI_OK))
         return true;
     rank_fail(rank, __FILE__, __LINE__, "device %d: %s", (int)device, tutti_last_error()->text);

@@ -6,7 +6,7 @@
  * cmd_doctor.c. doctor_look.c finds the worlds of this host in the memory of its processes, samples all ranks of one
  * several times, and tries hosts that do not answer; doctor_diagnose.c makes a verdict of the samples, a pure function;
  * doctor_say.c has its words, doctor_show.c writes page and JSON, doctor_dump.c keeps samples in a file. It may use
- * control (life, boards) and engine/report (a call in words). */
+ * control (life, boards) and engine/team/report.h (a call in words). */
 
 #include "control/control.h"
 #include "control/host/asks.h"

@@ -3,7 +3,7 @@
 
 #include "doctor.h"
 
-#include "engine/report/report.h"
+#include "engine/team/report.h"
 
 #include <string.h>
 
