@@ -212,7 +212,7 @@ def report(lines: list[dict]) -> list[str]:
 
 
 def kept(path: Path) -> list[dict]:
-    """Of an earlier run, whose last line may be half written."""
+    """The lines of an earlier run. The last one may be half written."""
     try:
         texts = path.read_text(errors="replace").splitlines()
     except OSError as error:

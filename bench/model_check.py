@@ -25,7 +25,7 @@ from peers.arguments import count, counts, names, size
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ["4k", "huge", "mapped"]
-NEAR, WITHIN = 1.1, 0.25  # of the best way's time, of the measured time
+NEAR, WITHIN = 1.1, 0.25  # near: times the best method's time; within: parts of the measured time
 GOAL_NEAR, GOAL_WITHIN = 0.95, 0.90
 
 

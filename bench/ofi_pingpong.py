@@ -18,7 +18,7 @@ import time
 
 BUILD = os.environ.get("TUTTI_BUILD", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build"))
 CELLS = [("8 B, us", 8, 200), ("1 MiB, us", 1 << 20, 10), ("16 MiB, us", 16 << 20, 3)]
-TRIES = 6  # of fi_pingpong, which tells the mean of its calls; tutti tells the best of its batches
+TRIES = 6  # fi_pingpong is tried so often: it tells the mean of its calls, tutti the best of its batches
 FAR = 60  # seconds that any program may take
 
 

@@ -9,7 +9,7 @@
 # those of TUTTI_STANDIN_LONG, whose sample takes half a minute of a CPU there, run there in the latter alone.
 include(CheckLanguage)
 check_language(CXX)
-if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ AND NOT CMAKE_CROSSCOMPILING) # whose compiler for C++ is the host's
+if(CMAKE_CXX_COMPILER AND NOT TUTTI_FUZZ AND NOT CMAKE_CROSSCOMPILING) # its compiler for C++ is the host's
   set(TUTTI_CUDA_STANDIN ON)
 else()
   set(TUTTI_CUDA_STANDIN OFF)

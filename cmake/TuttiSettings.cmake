@@ -18,7 +18,7 @@ set(TUTTI_WARNINGS -Wall -Wextra -Wconversion -Wshadow -Wvla -Wstrict-prototypes
 add_compile_definitions(_GNU_SOURCE TUTTI_VERSION_MAJOR=${PROJECT_VERSION_MAJOR}
                         TUTTI_VERSION_MINOR=${PROJECT_VERSION_MINOR} TUTTI_VERSION_PATCH=${PROJECT_VERSION_PATCH})
 set(TUTTI_FUZZ OFF CACHE BOOL "Build tests/fuzz for libFuzzer (clang)")
-set(TUTTI_TIMEOUT_FACTOR 1) # of the tests' time limits
+set(TUTTI_TIMEOUT_FACTOR 1) # for the tests' time limits
 if(TUTTI_SANITIZE)
   set(TUTTI_TIMEOUT_FACTOR 5)
   add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -g)

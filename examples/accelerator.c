@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     for (int number = 0; number < STEPS; number++) {
         struct step *now = &steps[number % 2], *next = &steps[(number + 1) % 2];
         run(world, now, calls);
-        if (number + 1 < STEPS) bring(next, number + 1, rank, copies); /* whose last results were read below */
+        if (number + 1 < STEPS) bring(next, number + 1, rank, copies); /* its last results were read below */
         CHECK(tutti_accelerator_copy(acc, got, now->blocks, (size_t)size * N * sizeof(float), calls));
         CHECK(tutti_accelerator_stream_sync(acc, calls));
         errors += wrong(got, size, number);

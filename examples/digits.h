@@ -61,7 +61,7 @@ struct reducer {
     size_t n, bucket; /* values in all, values in a bucket */
     size_t n_buckets, n_started;
     struct tutti_work **works;
-    enum tutti_status status;      /* of the first call that could not be started */
+    enum tutti_status status;      /* the status of the first call that could not be started */
     uint64_t started_ns;           /* the first call of this step */
     uint64_t waited_ns, flying_ns; /* since init: time waited, and time in which calls were in flight */
 };

@@ -12,7 +12,7 @@
 
 static float random_normal(uint64_t *state)
 {
-    double sum = 0; /* of twelve uniform numbers: variance 1 */
+    double sum = 0; /* the sum of twelve uniform numbers has variance 1 */
     for (int i = 0; i < 12; i++) {
         *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         sum += (double)(*state >> 11) / 9007199254740992.0;

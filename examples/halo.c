@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define COLUMNS 32
-#define ROWS 6 /* of a rank */
+#define ROWS 6 /* a rank's */
 #define STEPS 50
 
 typedef double row[COLUMNS];

@@ -22,7 +22,7 @@
 struct group {
     int64_t step, failures, quorum; /* failures: one after another; quorum: of the communicator */
     double weights[WEIGHTS], gradients[WEIGHTS];
-    struct tutti_comm *comm; /* of all groups that take part; NULL: none yet */
+    struct tutti_comm *comm; /* all groups that take part; NULL: none yet */
     struct tutti_ft_client *manager;
 };
 
@@ -79,7 +79,7 @@ static enum tutti_status meet(struct group *g, const struct tutti_ft_place *plac
     return status;
 }
 
-/* Who is behind receives the model from who is not. */
+/* A group that is behind receives the model from one that is not. */
 static enum tutti_status heal(struct group *g, const struct tutti_ft_place *place)
 {
     enum tutti_status status = TUTTI_OK;

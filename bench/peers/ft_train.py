@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn, optim
 
-TIMEOUT = timedelta(seconds=5)  # of a call: what torchft's examples give gloo
+TIMEOUT = timedelta(seconds=5)  # a call's: what torchft's examples give gloo
 STEP_S = 0.02  # computing, beside the product itself
 
 

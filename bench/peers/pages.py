@@ -17,9 +17,9 @@ from .results import SUBJECT, SUBJECT_NAMES, Ratio, Results, mean_of, name_of, r
 class Page:
     """What the pages of the two programs differ in."""
 
-    mark: str  # name of the program: of its marks in the page, and of its pictures
-    heading: str  # of its part of the page
-    titles: dict[str, tuple[str, str]]  # of each peer, and its letter in tables
+    mark: str  # the program's name, which its marks and pictures bear
+    heading: str  # above its part of the page
+    titles: dict[str, tuple[str, str]]  # each peer's, and its letter in tables
     memories: tuple[str, ...]
     small: int  # means are of sizes up to here, and of those above
     equal: float  # as fast as the best peer, from this ratio on

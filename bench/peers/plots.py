@@ -9,7 +9,7 @@ from math import ceil, floor, log10
 
 from .report import size_text
 
-WIDTH, HEIGHT = 430.0, 300.0  # of a panel
+WIDTH, HEIGHT = 430.0, 300.0  # a panel's
 LEFT, TOP, GAP, LEGEND = 80.0, 46.0, 60.0, 230.0
 COLOURS = ("#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#000")
 SUBJECT_COLOUR, SUBJECT_DASHES = "#d62728", ("", "7 3", "2 3")

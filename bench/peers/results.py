@@ -19,7 +19,7 @@ LIMITS_FROM = 4 << 10  # below, a copy takes less than a cache line's way
 PRIVATE = ("pages", "huge")
 SUBJECT_NAMES = {"pages": "private buffers", "huge": "private, huge pages", "mapped": "mapped buffers"}
 HUGE_FROM = 64 << 10  # smaller buffers are not measured in huge pages
-CALM = 0.05  # of a point's time some process waited for a CPU, at most, unless ranks outnumber CPUs
+CALM = 0.05  # the part of a point's time in which a process waited for a CPU, at most, unless ranks outnumber CPUs
 STRADDLE = 1.5
 
 # One way of a cache line between ranks 0 and 1, by what the two CPUs share, on the machines of this vendor: a core, an
@@ -27,7 +27,7 @@ STRADDLE = 1.5
 STATES = {"AuthenticAMD": (("S", 30.0), ("C", 110.0), ("X", float("inf")))}
 STATE_FACTOR = 1.8
 
-Key = tuple  # of a row: world, operation, size
+Key = tuple  # a row's: world, operation, size
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,6 @@ def name_of(ratio: Ratio) -> str:
 
 
 def ranks_text(world: str) -> str:
-    """Of a world's name."""
+    """A world's name in words."""
     n, *how = world.split()
     return ", ".join([f"{n} ranks", *how])

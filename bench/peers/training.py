@@ -18,7 +18,7 @@ from .cells import Clock, interleave
 
 @dataclass(frozen=True)
 class Size:
-    """Of the model, and of what each rank learns from in a step."""
+    """The size of the model, and of what each rank learns from in a step."""
 
     width: int
     layers: int
@@ -82,7 +82,7 @@ def stepper(model: nn.Module, ranks: Sequence[int], device: torch.device) -> Cal
 
 
 def gradients_alone(n: int, device: torch.device) -> list[list[torch.Tensor]]:
-    """Of the first steps of one process on the data of all ranks: no library has a part in them."""
+    """The gradients of one process on the data of all ranks: no library has a part in them."""
     model = make_model(device)
     step, found = stepper(model, range(n), device), []
     for _ in range(CHECKED):

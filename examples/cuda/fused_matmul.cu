@@ -31,7 +31,7 @@
 struct fused {
     tutti::device_window w{TUTTI_DEVICE_WINDOW_INIT};
     product p;
-    uint64_t turn;            /* of this kernel, from 1 */
+    uint64_t turn;            /* this kernel's number, from 1 */
     unsigned long long *next; /* tiles that blocks of this rank have taken to add up, in all turns */
     int reducers;             /* blocks that do nothing else */
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ size_t place_of(const product &p, int n, int tile, in
 /* A tile of this rank, of which all contributions have come, is added up, and the sum goes to all. */
 __device__ __noinline__ void reduce_tile(const fused &f, int tile)
 {
-    constexpr int EACH = EIGHTS / MATMUL_THREADS; /* of a thread: all loads of a contribution are under way at once */
+    constexpr int EACH = EIGHTS / MATMUL_THREADS; /* a thread's: all loads of a contribution are in flight at once */
     const int n = f.w.num_ranks();
     float sums[EACH][8] = {};
     for (int q = 0; q < n; q++) {

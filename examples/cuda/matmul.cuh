@@ -85,7 +85,7 @@ __device__ __forceinline__ void multiply_tile(const product &p, int tile, unsign
     using namespace nvcuda::wmma;
     __nv_bfloat16 *shared = reinterpret_cast<__nv_bfloat16 *>(memory);
     feed f = feed_of(p, tile_row(p, tile), tile_column(p, tile));
-    const int warp = threadIdx.x / 32, down = warp / 4 * 64, across = warp % 4 * 32; /* of the warp's part: 64 x 32 */
+    const int warp = threadIdx.x / 32, down = warp / 4 * 64, across = warp % 4 * 32; /* the warp's part: 64 x 32 */
     fragment<accumulator, 16, 16, 16, float> sums[4][2];
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 2; j++) fill_fragment(sums[i][j], 0.0f);
@@ -139,7 +139,7 @@ __device__ __forceinline__ void add_to(float *sums, uint4 words)
         sums[2 * i] += pair.x, sums[2 * i + 1] += pair.y;
     }
 }
-constexpr int EIGHTS = TILE * TILE / 8; /* of a tile; eight e is in row e / 16, from column e % 16 * 8 on */
+constexpr int EIGHTS = TILE * TILE / 8; /* in a tile; eight e is in row e / 16, from column e % 16 * 8 on */
 
 /* The tile in shared memory, rounded, to rows that are `stride` numbers apart. */
 __device__ __forceinline__ void store_tile(const unsigned char *memory, __nv_bfloat16 *to, size_t stride)

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 import digits
 from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti
 
-BATCH = 64  # of each group
+BATCH = 64  # each group's
 
 
 def model(hidden: int) -> nn.Sequential:
@@ -58,7 +58,7 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
         net.load_state_dict(state["model"])
         sgd.load_state_dict(state["optimizer"])
 
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # of this group's ranks
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # this group's ranks
     manager = Manager(
         pg=ProcessGroupTutti(timeout=timedelta(seconds=10)),
         load_state_dict=load,

@@ -15,7 +15,7 @@ TRUE = torch.tensor([2.0, -1.0, 0.5])
 
 
 def gradient(weights: Tensor, seed: int) -> Tensor:
-    """Of the squared error on a few random points of the line that TRUE describes."""
+    """The gradient of the squared error on a few random points of the line that TRUE describes."""
     x = torch.randn(8, WEIGHTS, generator=torch.Generator().manual_seed(seed))
     return 2 * x.t() @ (x @ weights - x @ TRUE) / len(x)
 

@@ -25,7 +25,7 @@ static uint32_t n_blocks = 11, me;
 static int raw;
 static struct tutti_transport *t;
 static unsigned char *out, *in;
-static size_t room; /* of both */
+static size_t room; /* both sides */
 
 static void require(bool claim, const char *what)
 {
@@ -164,7 +164,7 @@ static void connect_pair(int fds[2])
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(address);
     int listener = socket(AF_INET, SOCK_STREAM, 0);
-    choose_congestion(listener); /* whom it accepts has it, too */
+    choose_congestion(listener); /* an accepted connection has it, too */
     require(bind(listener, (struct sockaddr *)&address, bytes) == 0 && listen(listener, 1) == 0 &&
                 getsockname(listener, (struct sockaddr *)&address, &bytes) == 0,
             "no socket to listen at");

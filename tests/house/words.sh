@@ -18,12 +18,17 @@ FNR == 1 {
     if (FILENAME ~ /\.md$/) begins = "^(<!-- |[-*] |[0-9]+[.] )?"
     page = FILENAME ~ /\.md$/
     blank = 1
+    line_before = 0
 }
 {
     text = $0
     # In a page a line begins something after an empty one, or as an item of a list.
     asked = page && (text ~ /[?]/ || !(blank || text ~ /^([-*]|[0-9]+[.]) /))
     blank = text ~ /^ *$/
+    # The first line of a comment alone is asked.
+    goes_on = line_before && text ~ /^[ \t]*(#|\/\/)/
+    line_before = text ~ /^[ \t]*(#|\/\/)/
+    if (goes_on) next
     if (asked || !match(text, begins "([Ww]hom?|[Ww]hose|[Ww]hoever|[Oo]f)([^A-Za-z_]|$)")) next
     print FILENAME ":" FNR ":" substr(text, RSTART, 100)
     n++

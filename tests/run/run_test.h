@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a program that is called with the path of the command; false: it was not. */
+/* Takes the path of the command from the program's argument; false: there is none. */
 static inline bool launched_begin(int argc, char **argv)
 {
     if (argc != 2) {

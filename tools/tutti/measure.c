@@ -30,7 +30,7 @@ static bool turn_await(struct tutti_baton *baton, uint32_t turn, enum tutti_wait
         if (how == TUTTI_SLEEP)
             tutti_futex_wait(&baton->futex, now, deadline);
         else
-            sched_yield(); /* who spins may share a core, too; then that is what is measured */
+            sched_yield(); /* spinning ranks may share a core, too; then that is what is measured */
     }
 }
 

@@ -18,8 +18,8 @@ struct tutti_baton {
 enum tutti_waiting { TUTTI_SPIN, TUTTI_YIELD, TUTTI_SLEEP };
 struct tutti_relay {
     enum tutti_waiting how;
-    uint32_t batches, hops; /* of a batch */
-    uint64_t limit_ns;      /* of all of it: with more ranks than cores they may never run at once */
+    uint32_t batches, hops; /* per batch */
+    uint64_t limit_ns;      /* for all of it: with more ranks than cores they may never run at once */
 };
 /* By ranks 0 and 1: ns of one way in the best batch, since a busy machine takes one of them off its core now and then;
  * 0: no batch came to its end. */

@@ -47,8 +47,8 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
 
 
 def meet_ns(device: str, n: int) -> float:
-    """Of a meeting, which can not be told apart from what engines take beyond copies: what the library goes by, of this
-    device and the nearest number of ranks, else of the first device."""
+    """The time of a meeting, as the library has it: it can not be told apart from what engines take beyond copies. The
+    row is that of this device and the nearest number of ranks, else of the first device."""
     text = next((ROOT / "src" / "backend").rglob("gpu_speed.c")).read_text()
     rows = [(name, int(ranks), float(ns)) for name, ranks, ns in ROW.findall(text)]
     alike = [row for row in rows if row[0] == device] or rows[:1]
@@ -106,7 +106,7 @@ def fit_engines(lines: list[dict], n: int, meeting: float) -> dict[str, float]:
 
 
 def fewest_blocks(lines: list[dict]) -> int | None:
-    """Of those tried ("tiles@64"), the fewest that are nearly as fast as the fastest in every cell."""
+    """The fewest blocks of those tried ("tiles@64") that are nearly as fast as the fastest in every cell."""
     cells = []
     for line in lines:
         tried = {int(name.split("@")[1]): us for name, us in line.get("us", {}).items() if "@" in name}

@@ -170,7 +170,7 @@ class Session:
         return f", as are all further cells of {op}"
 
     def leaves_out(self, where: str, library: str | None, told: str) -> bool:
-        """Of the opening, calls from Python one by one can be."""
+        """Leaves out the first cell. At the opening only calls from Python one by one can be left out."""
         if where == OPENING and not (library and self.eager):
             self.tell({"failed": told})
             return False

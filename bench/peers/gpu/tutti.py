@@ -8,7 +8,7 @@ from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int32, c
 
 DTYPES = {"bfloat16": 12, "float32": 13}  # enum tutti_dtype
 SUM = 0  # enum tutti_op
-TIMEOUT_NS = 12 * 10**9  # of a call: then the library says who waits for whom, before a rank's own time is up
+TIMEOUT_NS = 12 * 10**9  # a call's: the library says which rank is awaited before a rank's own time is up
 
 
 class CommConfig(ctypes.Structure):

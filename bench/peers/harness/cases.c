@@ -13,8 +13,8 @@
 
 /* How much a rank has, in blocks of `count`: one, as many as ranks, or only at the root. */
 enum side { NONE, ONE, ALL, ONE_AT_ROOT, ALL_AT_ROOT };
-/* Whose input element i of the output is: all ranks' sum, that of this rank and those before it, rank i / count, or
- * the root's; and from which block of it. */
+/* The input that element i of the output comes from: all ranks' sum, the sum of this rank and those before it, rank
+ * i / count, or the root's; and from which block of it. */
 enum origin { SUM, SUM_OWN, SUM_BEFORE, OF_RANK, OF_RANK_OWN, OF_ROOT, OF_ROOT_OWN, OF_SELF, OF_PAIR };
 
 struct operation {

@@ -286,7 +286,7 @@ int peer_serve(const struct peer *p)
             fprintf(stderr, "rank %d does not know how to: %s", rank, line);
             return 1;
         }
-        alarm(order.limit_s); /* whoever hangs is ended */
+        alarm(order.limit_s); /* a rank that hangs is ended */
         point.call.count = point.c.count;
         int operation = point.c.operation;
         point.function = operation < PEER_N_OPERATIONS ? p->calls[operation] : peer_own_call(operation);

@@ -31,7 +31,7 @@ RESERVE_S = 5.0  # for the last words
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RESULTS, SUMMARY, REST = "results.json", "summary.md", "rest.tar.gz"
 OLD = "old"  # where in --out the files of the run before are
-END_BYTES = 2 << 20  # of a file in the archive: a log may be of any size
+END_BYTES = 2 << 20  # kept of a file in the archive: a log may have any size
 # The driver, without PyTorch: what the library itself would find. A child asks, since a driver does not survive a fork.
 PROBE = """
 import ctypes, json, os

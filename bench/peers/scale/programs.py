@@ -64,7 +64,7 @@ class Program:
         return found
 
     def last_words(self) -> str:
-        """Of a test the first complaint."""
+        """The first complaint of a test; else the last line."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         wrong = [line for line in lines if line.startswith("rank ")]
         return (wrong or lines[-1:] or ["no word"])[0][:300]

@@ -62,13 +62,13 @@ struct bench_settings {
     double factor;
     uint32_t iterations, warmup, rounds; /* calls a round, rounds: the median and spread are over rounds */
     bool check, fresh, json, mapped, explain, in_place_only, out_of_place_only;
-    const char *pages; /* of private memory on hosts: "4k" or "huge"; NULL: as malloc gives them */
+    const char *pages; /* private memory on hosts: "4k" or "huge"; NULL: as malloc gives it */
     const char *plot, *algorithm;
     const char *only;      /* explained: ways whose names begin so; NULL: all */
     bool brief;            /* explained: in fewer and shorter rounds */
     const char *wire_name; /* quantised calls; NULL: they are not */
     enum tutti_wire wire;
-    uint32_t seed;      /* of their rounding, 0: to nearest */
+    uint32_t seed;      /* for their rounding, 0: to nearest */
     const char *device; /* kind of the device whose memory it is; NULL: of the host */
     bool eager;         /* there: calls made one by one, else replayed from a graph, where the device has graphs */
     const char *peer;   /* another library to measure beside, NULL: none */
@@ -90,7 +90,7 @@ struct bench_side {
     struct tutti_comm *comm;
 };
 struct bench_run {
-    struct tutti_comm *comm; /* of all ranks, on host memory */
+    struct tutti_comm *comm; /* all ranks, on host memory */
     const struct bench_settings *settings;
     struct tutti_window *window; /* one cache line each, for the probe; NULL: one rank, or devices */
     void *line;

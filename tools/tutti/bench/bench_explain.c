@@ -10,10 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-#define TURNS 4        /* rounds of a way for each that the user asks for, */
-#define ROUND_US 400.0 /* of calls for that long; */
-#define BRIEF_TURNS 4  /* in brief, and fewer of calls that last longer than a round is to */
-#define BRIEF_TURNS_LONG 2
+#define TURNS 4            /* rounds of a method for each that the user asks for */
+#define ROUND_US 400.0     /* a round's calls last so long */
+#define BRIEF_TURNS 4      /* rounds in brief */
+#define BRIEF_TURNS_LONG 2 /* where one call lasts longer than a round */
 #define CALLS_MOST 1000.0
 #define CALLS_TRIED 64
 #define HOPELESS 2.0 /* and only a few for a way that takes so many times as long as the best */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BESIDE_BYTES ((size_t)256 << 20) /* of a round, at most */
+#define BESIDE_BYTES ((size_t)256 << 20) /* per round, at most */
 
 struct scene {
     struct bench_run *run;
@@ -18,7 +18,7 @@ struct scene {
     unsigned char *memory, *source, *beside; /* the part; what is put, or got into; what memcpy writes */
     size_t bytes;
     uint32_t calls;
-    uint64_t number; /* of signals so far */
+    uint64_t number; /* signals so far */
     int32_t rank;
 };
 
@@ -107,14 +107,14 @@ static double words_ns(struct scene *s)
 /* ---- one point ---- */
 
 struct point {
-    double *us, *beside_us; /* of a call, by round */
+    double *us, *beside_us; /* a call's time, by round */
     double words_ns;
 };
 
 static enum tutti_status round_make(struct scene *s, enum which which, double *us, double *beside_us)
 {
     const bool calls = s->rank == 0 || (s->rank == 1 && which == PUT_SIGNAL);
-    if (which != PUT_SIGNAL) TUTTI_TRY(tutti_barrier(s->run->comm, NULL, NULL)); /* who is woken is late */
+    if (which != PUT_SIGNAL) TUTTI_TRY(tutti_barrier(s->run->comm, NULL, NULL)); /* a rank that is woken is late */
     const uint64_t start = tutti_now_ns();
     if (calls) TUTTI_TRY(makers[which](s));
     *us = (double)(tutti_now_ns() - start) / 1e3 / s->calls;

@@ -281,7 +281,7 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
         }
         fflush(stdout);
     }
-    (void)tutti_barrier(comm, NULL, NULL); /* who ends with a failure ends the others: not before all is said */
+    (void)tutti_barrier(comm, NULL, NULL); /* a rank that ends with a failure ends the others: not before all is said */
     goto done;
 failed:
     fprintf(stderr, "tutti bench: %s\n", tutti_last_error()->text);

@@ -13,7 +13,7 @@
 
 #include <stdio.h>
 
-#define DOCTOR_BOARDS 8 /* of a rank */
+#define DOCTOR_BOARDS 8 /* per rank */
 #define DOCTOR_LOOKS 64
 #define DOCTOR_HOST 112
 
@@ -49,7 +49,7 @@ struct doctor_found {
     struct tutti_host_control *segments[64];
     uint32_t n;
 };
-/* Of processes of this network namespace; all: of whatever process of this machine may be looked at. */
+/* Searches the processes of this network namespace; all: every process of this machine that may be read. */
 void doctor_find(struct doctor_found *found, bool all);
 void doctor_found_fini(struct doctor_found *found);
 
@@ -80,8 +80,8 @@ enum doctor_kind { /* worse ones later */
 };
 struct doctor_verdict {
     enum doctor_kind kind;
-    int32_t rank;            /* of the job: who is to blame; -1: nobody */
-    int32_t other;           /* who waits for it, or differs from it; -1 */
+    int32_t rank;            /* the rank of the job that is to blame; -1: none */
+    int32_t other;           /* a rank that waits for it, or differs from it; -1 */
     struct tutti_board call; /* what is waited for; comm 0: nothing */
     struct tutti_board last; /* what the rank shows of that communicator; comm 0: nothing */
     uint32_t n_waiting;      /* ranks that wait in it */

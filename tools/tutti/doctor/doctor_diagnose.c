@@ -194,7 +194,7 @@ static int32_t missing_of(const struct doctor_rank *ranks, uint32_t n_ranks, con
     return first;
 }
 
-/* Whom a rank waits for by its board; -1: nobody that is known. */
+/* The rank that a rank waits for by its board; -1: none that is known. */
 static int32_t awaited(const struct doctor_world *world, const struct doctor_rank *ranks, const struct tutti_board *b)
 {
     uint32_t n;
@@ -285,7 +285,7 @@ static bool is_unheard(const struct doctor_world *world, struct doctor_verdict *
 
 /* ---- who is slow ---- */
 
-/* Whom one look blames. */
+/* The rank or link that one look blames. */
 struct late {
     int32_t rank, other; /* -1: nobody; other: who waits for it */
     bool link;           /* both are in the call, on two hosts */

@@ -72,7 +72,7 @@ bool doctor_dump_write(FILE *out, const struct doctor_world *world)
 struct reading {
     struct doctor_world *world;
     struct doctor_rank *rank; /* that boards go to; NULL: not wanted, another dump knows it */
-    uint32_t look;            /* of this dump */
+    uint32_t look;            /* in this dump */
     bool any_look, any_rank;
 };
 

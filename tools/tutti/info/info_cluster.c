@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PATIENCE_NS (60 * TUTTI_NS_PER_S)
-#define PINGS_NS (20 * TUTTI_NS_PER_MS) /* of one pair */
+#define PINGS_NS (20 * TUTTI_NS_PER_MS) /* per pair */
 #define SLOW_NS (100 * TUTTI_NS_PER_MS) /* a message of 1 MiB that takes longer is followed by no larger one */
 enum { PINGS_LEAST = 4, BATCH = 10, MESSAGES = 4 };
 enum word { END, PING, MEDIUM, LARGE };
@@ -23,7 +23,7 @@ enum word { END, PING, MEDIUM, LARGE };
 struct meter {
     struct tutti_comm *comm;
     unsigned char *buffer;    /* CLUSTER_LARGE */
-    enum tutti_status status; /* of the first call that failed */
+    enum tutti_status status; /* the first failure's */
 };
 
 /* ---- messages ---- */
@@ -161,7 +161,7 @@ static void self_fill(const struct tutti_comm *comm, struct cluster_rank *out)
         snprintf(out->device, sizeof out->device, "%.80s", facts.name);
 }
 
-/* Who measures: all ranks, or the first of each host, as many as there is room for. */
+/* Chooses the ranks that measure: all, or the first of each host, CLUSTER_MOST at most. */
 static void measured_choose(struct cluster *c)
 {
     bool seen[CLUSTER_MOST] = {false};
@@ -230,7 +230,7 @@ void cluster_fini(struct cluster *c)
     *c = (struct cluster){.n = 0};
 }
 
-/* Who measures with whom at once: pure, so that every rank comes to the same. */
+/* Pairs that measure at once. Pure, so that every rank comes to the same. */
 
 /* One round: takes each pair that is left whose hosts are idle. Returns how many. */
 static uint32_t round_fill(const uint32_t *hosts, uint32_t n, uint32_t round, uint32_t *rounds, bool *busy)

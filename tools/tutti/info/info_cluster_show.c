@@ -13,7 +13,7 @@ enum { CELL = 26, LEFT = 90, TOP = 84, GAP = 60 };
 struct panel {
     const char *name, *unit;
     double (*value)(const struct cluster_link *link);
-    uint8_t dark[3]; /* of the greatest value */
+    uint8_t dark[3]; /* the greatest value's colour */
 };
 
 static double latency_of(const struct cluster_link *link)

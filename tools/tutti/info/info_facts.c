@@ -66,7 +66,7 @@ static void backends_gather(struct info *info)
     info_text(info, features, "back_ends", "option backends", "%s", text);
 }
 
-/* Whose constants predict what is fastest. */
+/* The constants that predict what is fastest: a file's, or those built in. */
 static void tuning_gather(struct info *info)
 {
     struct tutti_machine machine;

@@ -21,7 +21,7 @@ static bool env_check(const struct tutti_args *spec, const struct tutti_arg_list
     return true;
 }
 
-/* Of this host alone: all CPUs and the program are looked at before anything is started. */
+/* Runs a job of this host alone. Its CPUs and the program are checked before anything is started. */
 static int run_here(struct run_options *options)
 {
     int status = TUTTI_EXIT_USAGE;

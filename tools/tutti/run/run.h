@@ -45,13 +45,13 @@ struct run_options {
     bool terminal;               /* what ranks print ends at a terminal */
     const struct run_side *side; /* here, agent or remote: run_supervise.h */
     struct run_agent *agent;     /* this process is an agent; else NULL */
-    /* Of the launcher of several hosts. */
+    /* For the launcher of several hosts. */
     struct run_hosts hosts; /* n 0: this host alone */
     char **shell;           /* the remote shell's words, NULL at the end */
-    const char *interface;  /* of the store; "": any */
-    const char *agent_path; /* of tutti on the hosts */
-    char **argv;            /* of the program, NULL at the end */
-    const char *path;       /* of the program, found in PATH */
+    const char *interface;  /* the store's; "": any */
+    const char *agent_path; /* where tutti is on the hosts */
+    char **argv;            /* the program's, NULL at the end */
+    const char *path;       /* the program's, found in PATH */
     cpu_set_t *cpus;        /* n_ranks; NULL: not bound */
     /* What the launcher changes of itself and the ranks get back. */
     sigset_t old_mask;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define RUN_MAX_HOSTS 4096
-#define RUN_MAX_RANKS 65536 /* of a job */
+#define RUN_MAX_RANKS 65536 /* per job */
 #define RUN_HOST_NAME 256
 #define RUN_HOSTS_WHY 512
 
@@ -32,7 +32,7 @@ bool run_hosts_slurm(struct run_hosts *hosts, const char *nodes, const char *tas
 /* Says how many ranks each host has: n_ranks of all, 0: as many as the hosts say, one where one says nothing. Hosts
  * without a rank are left out. */
 bool run_hosts_share(struct run_hosts *hosts, uint32_t n_ranks);
-uint32_t run_hosts_ranks(const struct run_hosts *hosts); /* of all */
+uint32_t run_hosts_ranks(const struct run_hosts *hosts); /* ranks of all hosts */
 /* The host of a rank; NULL: there are no hosts. */
 const char *run_host_of(const struct run_hosts *hosts, uint32_t rank);
 void run_hosts_fini(struct run_hosts *hosts);

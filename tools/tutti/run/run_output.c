@@ -24,7 +24,7 @@
 struct stream { /* from one rank */
     int fd;     /* -1: at its end */
     uint32_t rank;
-    size_t used; /* of line: what waits for its end */
+    size_t used; /* bytes of a line that waits for its end */
     uint64_t since_ns;
     char *line;
 };
@@ -32,7 +32,7 @@ struct stream { /* from one rank */
 struct sink { /* to our own stdout or stderr */
     int fd;
     bool broken;        /* nobody will ever read it */
-    uint32_t open_rank; /* whose unfinished line is on the screen */
+    uint32_t open_rank; /* the stream whose unfinished line is on the screen */
     size_t used, sent;
     char *queue;
 };
@@ -40,7 +40,7 @@ struct sink { /* to our own stdout or stderr */
 struct run_output {
     bool tag, records; /* records: all goes to stdout, for a launcher to read */
     size_t n_streams;
-    struct stream *streams; /* of rank r: 2 r and 2 r + 1 */
+    struct stream *streams; /* rank r has 2 r and 2 r + 1 */
     struct sink sinks[2];
 };
 

@@ -19,7 +19,7 @@
 
 #define RUN_RECORD_HEAD 48      /* bytes of its first line, at most */
 #define RUN_RECORD_MAX 262144   /* a variable of the environment may have 128 KiB */
-#define RUN_INBOX (1024 * 1024) /* of what came and is not read yet */
+#define RUN_INBOX (1024 * 1024) /* bytes that came and are not read yet */
 
 struct run_record {
     char name[16];

@@ -20,11 +20,11 @@
 #define FINISH_NS (10 * TUTTI_NS_PER_S) /* from the last rank's end to that of the agents */
 #define LEAVE_NS (2 * TUTTI_NS_PER_S)
 #define WORDS_BYTES 2048
-#define WORDS_TOLD 400 /* of a remote shell's last words */
+#define WORDS_TOLD 400 /* bytes of a remote shell's last words */
 
 struct host {
     const struct run_host *is;
-    pid_t pid;        /* of the remote shell; 0: reaped */
+    pid_t pid;        /* the remote shell's; 0: reaped */
     int in, out, err; /* its ends; -1: closed */
     int status;       /* once it is reaped */
     bool hello, lost;
@@ -39,7 +39,7 @@ enum rank_state { RANK_LIVE, RANK_ENDED, RANK_OVER };
 struct run_remote {
     size_t n, n_hello;
     struct host *hosts;
-    uint8_t *states; /* of ranks: enum rank_state */
+    uint8_t *states; /* ranks': enum rank_state */
     bool started, shut[2];
     int input; /* for rank 0; -1: at its end */
     bool input_sent;

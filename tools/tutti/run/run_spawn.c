@@ -196,7 +196,7 @@ static pid_t child_fork(const struct plan *plan, int *error)
     if (pid < 0) *error = errno;
     close(ends[1]);
     if (pid > 0) {
-        setpgid(pid, pid); /* whoever comes first: signals may be sent from now on */
+        setpgid(pid, pid); /* parent and child both do this: signals may be sent from now on */
         int failure;
         ssize_t n;
         do n = read(ends[0], &failure, sizeof failure);

@@ -60,7 +60,7 @@ static void failure_say(const struct supervisor *s, uint32_t rank, pid_t pid)
     }
 }
 
-/* Of ranks that ended at once, one that was killed is rather the cause than one that noticed and gave up. */
+/* A rank that was killed is rather the cause than one that ended at the same time because it noticed and gave up. */
 static uint32_t cause_find(const struct supervisor *s)
 {
     uint32_t cause = UINT32_MAX;

@@ -20,7 +20,7 @@ struct run_remote;
 struct supervisor {
     const struct run_options *options;
     const struct run_side *side;
-    struct run_remote *remote; /* of that side */
+    struct run_remote *remote; /* that side's */
     struct run_meeting meeting;
     struct tutti_store_server *store;
     struct run_output *output;
@@ -28,7 +28,7 @@ struct supervisor {
     struct pollfd *fds;
     uint32_t n_live;
     int signals, alive;
-    int exit_status;     /* of the first failure */
+    int exit_status;     /* the first failure's */
     bool failed, ending; /* ending: the ranks got SIGTERM */
     bool impatient;      /* asked to end when no rank was left */
     uint64_t timeout_at_ns, kill_at_ns, settle_at_ns;
@@ -52,7 +52,7 @@ struct run_side {
 extern const struct run_side run_side_here, run_side_agent, run_side_remote;
 
 /* ---- run_agent.c: `tutti run --agent`, as a launcher's remote shell starts it; not for people ---- */
-#define RUN_INPUT_BYTES 4096 /* of rank 0's input in one record */
+#define RUN_INPUT_BYTES 4096 /* bytes of rank 0's input in one record */
 int run_agent_main(void);    /* the exit status */
 
 /* ---- run_record.c: the launcher's addresses, and the task of a host's agent. False: a sentence was printed ---- */

@@ -12,7 +12,7 @@
 /* An algorithm by name ("ring", "tree:4") or from a plug-in (a path that ends with .so). */
 struct sched_subject {
     const struct tutti_algorithm *algorithm;
-    uint32_t radix; /* of "tree:4"; else 0 */
+    uint32_t radix; /* in "tree:4"; else 0 */
     void *plugin;   /* dlopen's handle */
 };
 /* False, and a sentence on stderr, when there is none. */

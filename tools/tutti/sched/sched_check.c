@@ -21,7 +21,7 @@ struct options {
 };
 struct totals {
     uint64_t n_pairs, n_shapes, n_refused;
-    char why_none[256]; /* of the first pair that fits none of the shapes */
+    char why_none[256]; /* why the first pair fits none of the shapes */
 };
 
 static struct options options;
@@ -206,7 +206,7 @@ static int conclude(const struct totals *totals, uint64_t began_ns)
     return totals->n_refused ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
 }
 
-/* Of the options: what sizes, and which kind (-1: all). */
+/* Reads from the options what sizes, and which kind (-1: all). */
 static bool options_read(uint32_t *first, uint32_t *last, int32_t *only)
 {
     enum tutti_kind kind;

@@ -161,7 +161,7 @@ static uint32_t width_of(const struct items *items)
 struct canvas {
     const struct glyphs *glyphs;
     uint32_t ranks, width; /* columns of a rank */
-    const char **cells;    /* of one line */
+    const char **cells;    /* one line's */
 };
 
 static void put(const char **cells, uint32_t at, const char *glyph)
