@@ -64,7 +64,7 @@ enum tutti_device_share { TUTTI_DEVICE_SHARE_AUTO, TUTTI_DEVICE_SHARE_IPC, TUTTI
 /* "auto", "ipc", "fd"; false: no such name. */
 bool tutti_device_share_named(const char *name, enum tutti_device_share *out);
 
-#define TUTTI_DEVICE_HANDLE_BYTES 80
+#define TUTTI_DEVICE_HANDLE_BYTES 88
 
 /* The device made current for several calls in a row. */
 struct tutti_device_scope {

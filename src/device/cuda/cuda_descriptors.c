@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Device memory between processes by descriptors: see share.h. */
+/* Device memory between processes by descriptors: see cuda_descriptors.h. */
 
-#include "device/cuda/share.h"
+#include "device/cuda/cuda_descriptors.h"
+#include "device/share.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,15 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 #define PIECES_MAX ((uint64_t)1 << 16) /* of an offer: no table is larger */
 
@@ -47,6 +40,8 @@ static struct offer *offers;
 static void offer_free(struct offer *offer)
 {
     const uint64_t withdrawn = 0;
+    tutti_descriptor_withdraw(offer->told.nonce);
+    tutti_descriptor_withdraw(offer->told.nonce + 1);
     if (offer->told.table >= 0) {
         /* Before what it names can come to mean something else. It fails for lack of memory alone, of which there is
          * enough: the page is there. */
@@ -98,8 +93,13 @@ static enum tutti_status table_write(struct offer *offer, const struct cuda_piec
     const bool done = offer->told.table >= 0 && pwrite(offer->told.table, rows, bytes, sizeof head) == (ssize_t)bytes &&
                       pwrite(offer->told.table, &head, sizeof head, 0) == (ssize_t)sizeof head;
     tutti_free(rows);
-    return done ? TUTTI_OK
-                : tutti_fail(TUTTI_ERR_SYSTEM, "no table for descriptors of device memory: %s", strerror(errno));
+    struct tutti_descriptor offered;
+    if (done && tutti_descriptor_offer(&offer->told.table, 1, offer->told.nonce, &offered) &&
+        tutti_descriptor_offer(offer->descriptors, offer->n, offer->told.nonce + 1, &offered)) {
+        offer->told.door = offered.door;
+        return TUTTI_OK;
+    }
+    return tutti_fail(TUTTI_ERR_SYSTEM, "no table for descriptors of device memory: %s", strerror(errno));
 }
 
 static enum tutti_status offer_fill(struct tutti_device *gpu, const struct cuda_pieces *pieces, struct offer *offer)
@@ -149,28 +149,17 @@ void cuda_descriptors_withdraw(const struct cuda_descriptors *told)
 
 /* ---- the importer ---- */
 
-static enum tutti_status fail_system(const struct cuda_descriptors *offer, const char *what)
+/* A descriptor of the offer: the table's, or that of piece i for `nth` 1 + i. */
+static enum tutti_status take(const struct cuda_descriptors *offer, int64_t descriptor, uint64_t nth, int *out)
 {
-    const int why = errno;
-    const char *hint =
-        why == EPERM ? " (it takes the permission to trace: kernel.yama.ptrace_scope, and what a container may)" : "";
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "device memory of process %d can not be had by descriptor: %s: %s%s",
-                      (int)offer->pid, what, strerror(why), hint);
+    const struct tutti_descriptor told = {offer->pid, (int32_t)descriptor, offer->door, offer->nonce + nth};
+    return tutti_descriptor_take(&told, out);
 }
 
 static enum tutti_status fail_gone(const struct cuda_descriptors *offer)
 {
-    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                      "device memory of process %d can not be had by descriptor: it is not there (any more), or the "
-                      "process is another one here",
-                      (int)offer->pid);
-}
-
-static enum tutti_status take(const struct cuda_descriptors *offer, int process, int64_t descriptor, int *out)
-{
-    *out = (int)syscall(SYS_pidfd_getfd, process, (int)descriptor, 0);
-    if (*out >= 0) return TUTTI_OK;
-    return errno == EBADF || errno == ESRCH ? fail_gone(offer) : fail_system(offer, "pidfd_getfd");
+    const struct tutti_descriptor told = {.pid = offer->pid};
+    return tutti_descriptor_gone(&told);
 }
 
 /* Whether the table is the offer's, still. Whatever else that descriptor may be: this reads nothing from it that
@@ -191,28 +180,28 @@ static enum tutti_status import_piece(struct tutti_device *gpu, int descriptor, 
                       CUDA_HANDLE_DESCRIPTOR);
 }
 
-static enum tutti_status take_row(struct tutti_device *gpu, const struct cuda_descriptors *offer, int process,
-                                  int table, uint64_t i, struct cuda_pieces *out)
+static enum tutti_status take_row(struct tutti_device *gpu, const struct cuda_descriptors *offer, int table, uint64_t i,
+                                  struct cuda_pieces *out)
 {
     struct row row;
     int descriptor;
     if (pread(table, &row, sizeof row, (off_t)(sizeof(struct head) + i * sizeof row)) != (ssize_t)sizeof row ||
         row.bytes == 0 || row.bytes > (uint64_t)1 << 48)
         return fail_gone(offer);
-    TUTTI_TRY(take(offer, process, row.descriptor, &descriptor));
+    TUTTI_TRY(take(offer, row.descriptor, 1 + i, &descriptor));
     enum tutti_status status = cuda_pieces_add(out, 0, (size_t)row.bytes);
     if (status >= 0) status = import_piece(gpu, descriptor, &out->at[out->n - 1].handle);
     close(descriptor);
     return status;
 }
 
-static enum tutti_status take_table(struct tutti_device *gpu, const struct cuda_descriptors *offer, int process,
+static enum tutti_status take_table(struct tutti_device *gpu, const struct cuda_descriptors *offer,
                                     struct cuda_pieces *out)
 {
     int table;
-    TUTTI_TRY(take(offer, process, offer->table, &table));
+    TUTTI_TRY(take(offer, offer->table, 0, &table));
     enum tutti_status status = is_offered(table, offer) ? TUTTI_OK : fail_gone(offer);
-    for (uint64_t i = 0; i < offer->n && status >= 0; i++) status = take_row(gpu, offer, process, table, i, out);
+    for (uint64_t i = 0; i < offer->n && status >= 0; i++) status = take_row(gpu, offer, table, i, out);
     /* Descriptors that were taken after it was withdrawn may be anything. */
     if (!is_offered(table, offer)) status = fail_gone(offer);
     close(table);
@@ -224,10 +213,7 @@ enum tutti_status cuda_descriptors_take(struct tutti_device *gpu, const struct c
 {
     *out = (struct cuda_pieces){0};
     if (offer->n == 0 || offer->n > PIECES_MAX || offer->pid <= 0) return fail_gone(offer);
-    const int process = (int)syscall(SYS_pidfd_open, (pid_t)offer->pid, 0);
-    if (process < 0) return errno == ESRCH ? fail_gone(offer) : fail_system(offer, "pidfd_open");
-    const enum tutti_status status = take_table(gpu, offer, process, out);
-    close(process);
+    const enum tutti_status status = take_table(gpu, offer, out);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();
     cuda_pieces_free(gpu, out);

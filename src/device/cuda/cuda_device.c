@@ -62,7 +62,6 @@ static void gpu_destroy(struct cuda_gpu *gpu)
         gpu->driver->primary_release(gpu->seen.ordinal);
     }
     pthread_mutex_destroy(&gpu->queues);
-    tutti_free(gpu->imports);
     tutti_free(gpu);
 }
 

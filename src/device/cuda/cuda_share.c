@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Memory between processes: what is exported says how it is to be had. By the driver's legacy IPC handles; else by
- * descriptors (cuda_descriptors.c). What is imported is mapped once a process and device, however often it is: the
- * driver counts, too, but says so only of some versions. */
+ * descriptors (cuda_descriptors.c). What is imported is mapped once: the driver counts, too, but says so only of some
+ * versions. */
 
-#include "device/cuda/share.h"
+#include "device/cuda/cuda_descriptors.h"
+#include "device/share.h"
 
 #include <string.h>
 
@@ -82,104 +83,71 @@ void tutti_cuda_unexport_memory(const unsigned char handle[TUTTI_DEVICE_HANDLE_B
     if (offer.kind == CUDA_OFFER_DESCRIPTORS) cuda_descriptors_withdraw(&offer.by.descriptors);
 }
 
-/* ---- the table of what is imported; under the lock ---- */
+/* ---- importing ---- */
 
-static struct cuda_import *import_by_handle(struct cuda_gpu *gpu, const unsigned char *handle)
+static enum tutti_status map_legacy(struct tutti_device *gpu, const struct cuda_offer *offer, uint64_t *out)
 {
-    for (size_t i = 0; i < gpu->n_imports; i++)
-        if (memcmp(gpu->imports[i].handle, handle, TUTTI_DEVICE_HANDLE_BYTES) == 0) return &gpu->imports[i];
-    return NULL;
+    CUDA_RETURN_ASIDE(gpu, "cuIpcOpenMemHandle", ipc_open, out, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
 }
 
-static struct cuda_import *import_by_pointer(struct cuda_gpu *gpu, uint64_t pointer)
+static enum tutti_status map_virtual(struct tutti_device *gpu, const struct cuda_offer *offer,
+                                     struct cuda_pieces *pieces, uint64_t *out)
 {
-    for (size_t i = 0; i < gpu->n_imports; i++)
-        if (gpu->imports[i].pointer == pointer) return &gpu->imports[i];
-    return NULL;
-}
-
-/* So that what is mapped can be entered. */
-static enum tutti_status imports_reserve(struct cuda_gpu *gpu)
-{
-    if (gpu->n_imports < gpu->import_capacity) return TUTTI_OK;
-    const size_t capacity = gpu->import_capacity ? 2 * gpu->import_capacity : 16;
-    struct cuda_import *larger = tutti_alloc_array(capacity, sizeof *larger);
-    if (!larger) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu imported allocations", capacity);
-    if (gpu->n_imports) memcpy(larger, gpu->imports, gpu->n_imports * sizeof *larger);
-    tutti_free(gpu->imports);
-    gpu->imports = larger;
-    gpu->import_capacity = capacity;
-    return TUTTI_OK;
-}
-
-static enum tutti_status import_legacy(struct tutti_device *gpu, const struct cuda_offer *offer,
-                                       struct cuda_import *out)
-{
-    CUDA_RETURN_ASIDE(gpu, "cuIpcOpenMemHandle", ipc_open, &out->pointer, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
-}
-
-static enum tutti_status import_virtual(struct tutti_device *gpu, const struct cuda_offer *offer,
-                                        struct cuda_import *out)
-{
-    TUTTI_TRY(cuda_descriptors_take(gpu, &offer->by.descriptors, &out->pieces));
-    const enum tutti_status status = cuda_pieces_map(gpu, &out->pieces, &out->pointer);
+    TUTTI_TRY(cuda_descriptors_take(gpu, &offer->by.descriptors, pieces));
+    const enum tutti_status status = cuda_pieces_map(gpu, pieces, out);
     if (status < 0)
-        cuda_pieces_free(gpu, &out->pieces);
+        cuda_pieces_free(gpu, pieces);
     else
-        cuda_pieces_release(gpu, &out->pieces); /* the mapping keeps them */
+        cuda_pieces_release(gpu, pieces); /* the mapping keeps them */
     return status;
 }
 
-static enum tutti_status import_map(struct cuda_gpu *gpu, const unsigned char *handle, struct cuda_import **out)
+/* The pieces of what came by descriptors are kept. */
+static enum tutti_status map(struct tutti_device *gpu, const unsigned char *handle, void **out, void **kept)
 {
-    struct cuda_import made = {.pointer = 0};
     struct cuda_offer offer;
-    memcpy(made.handle, handle, sizeof made.handle);
+    uint64_t pointer = 0;
     memcpy(&offer, handle, sizeof offer);
-    if (offer.kind != CUDA_OFFER_IPC && offer.kind != CUDA_OFFER_DESCRIPTORS)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of device memory");
-    TUTTI_TRY(imports_reserve(gpu));
-    TUTTI_TRY((offer.kind == CUDA_OFFER_IPC ? import_legacy : import_virtual)(&gpu->seen, &offer, &made));
-    *out = &gpu->imports[gpu->n_imports++];
-    **out = made;
-    return TUTTI_OK;
+    enum tutti_status status;
+    if (offer.kind == CUDA_OFFER_IPC) {
+        status = map_legacy(gpu, &offer, &pointer);
+    } else {
+        struct cuda_pieces *pieces = tutti_alloc(sizeof *pieces);
+        if (!pieces) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an imported allocation");
+        status = map_virtual(gpu, &offer, pieces, &pointer);
+        if (status < 0)
+            tutti_free(pieces);
+        else
+            *kept = pieces;
+    }
+    *out = (void *)(uintptr_t)pointer;
+    return status;
 }
+
+static void unmap(struct tutti_device *gpu, void *pointer, void *kept)
+{
+    struct cuda_aside aside;
+    if (kept) {
+        cuda_pieces_unmap(gpu, (uint64_t)(uintptr_t)pointer, kept);
+        cuda_pieces_free(gpu, kept);
+        tutti_free(kept);
+    } else if (cuda_aside_enter(gpu, &aside) == TUTTI_OK) {
+        cuda_aside_done(gpu, &aside, cuda_calls(gpu)->ipc_close((uint64_t)(uintptr_t)pointer), "cuIpcCloseMemHandle");
+    }
+}
+static const struct tutti_import_ops import_ops = {map, unmap};
 
 enum tutti_status tutti_cuda_import_memory(struct tutti_device *gpu,
                                            const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], void **out)
 {
-    struct cuda_gpu *own = cuda_gpu_of(gpu);
-    cuda_lock();
-    struct cuda_import *import = import_by_handle(own, handle);
-    const enum tutti_status status = import ? TUTTI_OK : import_map(own, handle, &import);
-    if (status == TUTTI_OK) {
-        import->n_uses++;
-        *out = (void *)(uintptr_t)import->pointer;
-    }
-    cuda_unlock();
-    return status;
-}
-
-static void import_unmap(struct cuda_gpu *gpu, struct cuda_import *import)
-{
-    struct cuda_aside aside;
-    if (import->pieces.n > 0) {
-        cuda_pieces_unmap(&gpu->seen, import->pointer, &import->pieces);
-        cuda_pieces_free(&gpu->seen, &import->pieces);
-    } else if (cuda_aside_enter(&gpu->seen, &aside) == TUTTI_OK) {
-        cuda_aside_done(&gpu->seen, &aside, gpu->driver->ipc_close(import->pointer), "cuIpcCloseMemHandle");
-    }
+    uint32_t kind;
+    memcpy(&kind, handle, sizeof kind);
+    if (kind != CUDA_OFFER_IPC && kind != CUDA_OFFER_DESCRIPTORS)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "this is no handle of device memory");
+    return tutti_import_add(gpu, &import_ops, handle, out);
 }
 
 void tutti_cuda_unimport_memory(struct tutti_device *gpu, void *pointer)
 {
-    struct cuda_gpu *own = cuda_gpu_of(gpu);
-    if (!pointer || cuda_forked()) return;
-    cuda_lock();
-    struct cuda_import *import = import_by_pointer(own, (uint64_t)(uintptr_t)pointer);
-    if (import && --import->n_uses == 0) {
-        import_unmap(own, import);
-        *import = own->imports[--own->n_imports];
-    }
-    cuda_unlock();
+    if (pointer && !cuda_forked()) tutti_import_drop(gpu, &import_ops, pointer);
 }

@@ -243,12 +243,6 @@ struct cuda_pieces {
     struct cuda_piece *at; /* freed by cuda_pieces_free */
     size_t n, capacity;
 };
-struct cuda_import {
-    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
-    uint64_t pointer;
-    uint32_t n_uses;
-    struct cuda_pieces pieces; /* none: of a legacy handle */
-};
 struct cuda_kernel {
     const char *name; /* the driver's */
     void *function;
@@ -262,8 +256,6 @@ struct cuda_gpu {
     struct cuda_kernel *kernels; /* ordered by name */
     size_t n_kernels;
     bool overlaps;               /* launches may: kernels wait by themselves for what is ahead of them */
-    struct cuda_import *imports; /* under the lock */
-    size_t n_imports, import_capacity;
     struct cuda_virtual *virtuals; /* under the lock: what cuda_virtual.c gave out */
     _Atomic bool no_handles;       /* the driver makes no legacy handles of this device's memory */
     uint64_t cell;                 /* some bytes of it, of no meaning */

@@ -260,14 +260,6 @@ enum tutti_status xpu_streams_sync(struct xpu *xpu);
 /* The stream goes on when the watcher has signalled *gate, which the caller drops. */
 enum tutti_status xpu_gate(struct tutti_device *device, void *stream, struct xpu_mark **gate);
 
-/* ---- xpu_descriptors.c ---- */
-/* The process gives the descriptor to others that ask for its file, until it is withdrawn as often. False: it is none.
- */
-bool xpu_descriptor_offer(int descriptor, uint64_t *file);
-bool xpu_descriptor_withdraw(uint64_t file); /* true: it is not offered any more */
-/* A descriptor of our own of that file, which that process has as `descriptor`. UNSUPPORTED, with the reason. */
-enum tutti_status xpu_descriptor_take(int32_t pid, int descriptor, uint64_t file, int *out);
-
 /* ---- xpu_gpu.c ---- */
 extern const struct tutti_gpu_ops xpu_gpu_ops;
 

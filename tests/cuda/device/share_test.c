@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Device memory between two processes, by handles and by descriptors: what one writes the other reads, whoever goes
- * first; what can not be had says why; and no descriptor is left behind. Each case is a pair of processes that have not
- * used the driver before: the exporter and the importer. */
+/* Device memory between two processes, by handles and by descriptors, of the maker that the argument names: what one
+ * writes the other reads, whoever goes first; what can not be had says why; and no descriptor is left behind. Each case
+ * is a pair of processes that have not used the driver before: the exporter and the importer. */
 
 #include "test.h"
 
 #include "cuda/support/descriptors.h"
 #include "cuda/support/segment.h"
-#include "device/cuda/share.h"
+#include "device/cuda/cuda_descriptors.h"
+#include "device/level_zero/xpu.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +31,12 @@ enum { SKIPPED = 77, OFFSET = 4321, ROUNDS = 5, DEADLINE_S = 100 };
         }                                                                                                              \
     } while (0)
 #define CHECK_OK(call) CHECK((call) == TUTTI_OK)
+
+static const struct tutti_device_ops *ops = &tutti_device_cuda;
+static bool is_cuda(void)
+{
+    return ops == &tutti_device_cuda;
+}
 
 /* ---- two processes ---- */
 
@@ -63,7 +71,7 @@ static void child(void (*function)(struct side *side), int socket, int32_t devic
 {
     struct side side = {.socket = socket};
     alarm(DEADLINE_S);
-    CHECK_OK(tutti_cuda_open(device % (int32_t)tutti_cuda_count(), &side.gpu));
+    CHECK_OK(ops->open(device % (int32_t)ops->count(), &side.gpu));
     function(&side);
     _exit(0);
 }
@@ -101,7 +109,7 @@ static void put(struct side *side, char *at, size_t bytes, unsigned seed)
     unsigned char *data = malloc(bytes);
     CHECK(data != NULL);
     for (size_t i = 0; i < bytes; i++) data[i] = byte_at(i, seed);
-    CHECK_OK(tutti_cuda_copy_now(side->gpu, at, data, bytes));
+    CHECK_OK(ops->copy_now(side->gpu, at, data, bytes));
     free(data);
 }
 
@@ -109,7 +117,7 @@ static void expect(struct side *side, const char *at, size_t bytes, unsigned see
 {
     unsigned char *data = malloc(bytes);
     CHECK(data != NULL);
-    CHECK_OK(tutti_cuda_copy_now(side->gpu, data, at, bytes));
+    CHECK_OK(ops->copy_now(side->gpu, data, at, bytes));
     for (size_t i = 0; i < bytes; i++) CHECK(data[i] == byte_at(i, seed));
     free(data);
 }
@@ -117,6 +125,10 @@ static void expect(struct side *side, const char *at, size_t bytes, unsigned see
 /* Where the exporter has its memory. */
 enum source { LEGACY, SHARED, SEGMENT, N_SOURCES };
 static enum source source;
+static enum source sources(void) /* that the maker has */
+{
+    return is_cuda() ? N_SOURCES : SHARED;
+}
 struct memory {
     char *at;
     size_t bytes;
@@ -132,8 +144,12 @@ static void memory_open(struct side *side, struct memory *m)
         m->bytes = 3 * m->segment.piece;
         return;
     }
+    if (!is_cuda()) {
+        CHECK_OK(ops->alloc(side->gpu, m->bytes, (void **)&m->at));
+        return;
+    }
     const enum tutti_device_share share = source == SHARED ? TUTTI_DEVICE_SHARE_FD : TUTTI_DEVICE_SHARE_IPC;
-    CHECK_OK(tutti_cuda_alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
+    CHECK_OK(ops->alloc_shared(side->gpu, share, m->bytes, (void **)&m->at));
 }
 
 static void memory_close(struct side *side, struct memory *m)
@@ -141,7 +157,7 @@ static void memory_close(struct side *side, struct memory *m)
     if (source == SEGMENT)
         segment_close(&m->segment);
     else
-        tutti_cuda_free(side->gpu, m->at);
+        ops->free(side->gpu, m->at);
 }
 
 /* The range that is exported: it begins and ends inside. */
@@ -153,7 +169,7 @@ static size_t range(const struct memory *m)
 static struct offer offer_of(struct side *side, const struct memory *m)
 {
     struct offer offer;
-    CHECK_OK(tutti_cuda_export_memory(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
+    CHECK_OK(ops->export_memory(side->gpu, m->at + OFFSET, range(m), offer.handle, &offer.offset));
     CHECK(offer.offset == OFFSET);
     return offer;
 }
@@ -171,8 +187,8 @@ static void export_both_ways(struct side *side)
         tell(side, &bytes, sizeof bytes);
         tell(side, &offer, sizeof offer);
         meet(side); /* it has imported and changed it */
-        tutti_cuda_unexport_memory(offer.handle);
-        tutti_cuda_unexport_memory(offer.handle);
+        ops->unexport_memory(offer.handle);
+        ops->unexport_memory(offer.handle);
         if (round > 0) CHECK(descriptors_open() == before);
         meet(side); /* it still has it */
         expect(side, m.at + OFFSET, bytes, (unsigned)round + 100);
@@ -191,24 +207,28 @@ static void import_both_ways(struct side *side)
         hear(side, &bytes, sizeof bytes);
         hear(side, &offer, sizeof offer);
         if (round == 1) before = descriptors_open();
-        CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &mapped));
-        CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &again));
+        CHECK_OK(ops->import_memory(side->gpu, offer.handle, &mapped));
+        CHECK_OK(ops->import_memory(side->gpu, offer.handle, &again));
         CHECK(mapped == again);
-        tutti_cuda_unimport_memory(side->gpu, again);
+        ops->unimport_memory(side->gpu, again);
         char *at = (char *)mapped + offer.offset;
         for (size_t i = 0; i < 3; i++) { /* at the beginning, within, at the end */
             const size_t from = i * (bytes - 1000) / 2;
             unsigned char got[1000];
-            CHECK_OK(tutti_cuda_copy_now(side->gpu, got, at + from, sizeof got));
+            CHECK_OK(ops->copy_now(side->gpu, got, at + from, sizeof got));
             for (size_t k = 0; k < sizeof got; k++) CHECK(got[k] == byte_at(from + k + OFFSET, (unsigned)round));
         }
         put(side, at, bytes, (unsigned)round + 100);
         meet(side);
         meet(side);
         expect(side, at, bytes, (unsigned)round + 100);
-        tutti_cuda_unimport_memory(side->gpu, mapped);
-        if (round > 0 && source != LEGACY) CHECK(descriptors_open() == before);
-        CHECK(tutti_cuda_of(mapped) == -1);
+        ops->unimport_memory(side->gpu, mapped);
+        if (round > 0 && (source != LEGACY || !is_cuda())) CHECK(descriptors_open() == before);
+        CHECK(ops->of(mapped) == -1);
+        if (source != LEGACY || !is_cuda()) { /* the offer was withdrawn */
+            CHECK(ops->import_memory(side->gpu, offer.handle, &again) == TUTTI_ERR_UNSUPPORTED);
+            CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
+        }
         meet(side);
     }
 }
@@ -216,7 +236,21 @@ static void import_both_ways(struct side *side)
 static void both_ways(void **state)
 {
     (void)state;
-    for (source = LEGACY; source < N_SOURCES; source++) run_pair(export_both_ways, import_both_ways, false);
+    for (source = LEGACY; source < sources(); source++) run_pair(export_both_ways, import_both_ways, false);
+}
+
+/* Where the system lets nobody take descriptors of others (Yama, a container's filter), the exporter is asked. */
+static void import_by_asking(struct side *side)
+{
+    CHECK(descriptors_forbid(SYS_pidfd_getfd, EPERM));
+    import_both_ways(side);
+}
+
+static void where_tracing_is_forbidden_the_exporter_is_asked(void **state)
+{
+    (void)state;
+    for (source = is_cuda() ? SHARED : LEGACY; source < sources(); source++)
+        run_pair(export_both_ways, import_by_asking, false);
 }
 
 /* ---- who goes first ---- */
@@ -235,8 +269,8 @@ static void export_and_go(struct side *side)
     tell(side, &second, sizeof second);
     meet(side); /* the first is imported */
     if (killed) raise(SIGKILL);
-    tutti_cuda_unexport_memory(offer.handle);
-    tutti_cuda_unexport_memory(second.handle);
+    ops->unexport_memory(offer.handle);
+    ops->unexport_memory(second.handle);
     memory_close(side, &m);
     memory_open(side, &m); /* perhaps where it was */
     put(side, m.at + OFFSET, range(&m), 8);
@@ -259,7 +293,7 @@ static void import_and_stay(struct side *side)
     hear(side, &bytes, sizeof bytes);
     hear(side, &offer, sizeof offer);
     hear(side, &second, sizeof second);
-    CHECK_OK(tutti_cuda_import_memory(side->gpu, offer.handle, &mapped));
+    CHECK_OK(ops->import_memory(side->gpu, offer.handle, &mapped));
     meet(side);
     if (killed)
         wait_for_the_end(side);
@@ -267,10 +301,10 @@ static void import_and_stay(struct side *side)
         meet(side);
     expect(side, (char *)mapped + offer.offset, bytes, 7); /* as long as somebody has it, it is there */
     const int before = descriptors_open();
-    CHECK(tutti_cuda_import_memory(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(ops->import_memory(side->gpu, second.handle, &other) == TUTTI_ERR_UNSUPPORTED);
     CHECK(strstr(tutti_last_error()->text, "it is not there (any more)"));
     CHECK(descriptors_open() == before);
-    tutti_cuda_unimport_memory(side->gpu, mapped);
+    ops->unimport_memory(side->gpu, mapped);
     CHECK(descriptors_open() <= before);
     if (!killed) meet(side);
 }
@@ -338,6 +372,7 @@ static void import_in_vain(struct side *side)
     refused(side, &wrong, "not there");
     meet(side);
     CHECK(descriptors_forbid(SYS_pidfd_getfd, EPERM));
+    CHECK(descriptors_forbid(SYS_connect, EACCES));
     refused(side, &offer, "permission to trace");
     CHECK(descriptors_forbid(SYS_pidfd_open, ENOSYS));
     refused(side, &offer, "Function not implemented");
@@ -364,7 +399,8 @@ static void export_in_vain(struct side *side)
     CHECK(strstr(tutti_last_error()->text, "without a type for descriptors"));
     CHECK_OK(tutti_cuda_holds(side->gpu, secret.base + 1, 2 * secret.piece - 1));
     CHECK(tutti_cuda_holds(side->gpu, secret.base + 1, 2 * secret.piece) == TUTTI_ERR_ARGUMENT);
-    CHECK(tutti_cuda_export_memory(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(tutti_cuda_export_memory(side->gpu, secret.base, 2 * secret.piece + 1, handle, &offset) ==
+          TUTTI_ERR_ARGUMENT);
     segment_close(&secret);
     if (tutti_cuda_alloc_ordered(side->gpu, 1000, NULL, &pooled) == TUTTI_OK) {
         CHECK_OK(tutti_cuda_stream_sync(side->gpu, NULL));
@@ -459,27 +495,119 @@ static void devices_of_a_process_reach_mappings(void **state)
     run_pair(reach, nothing, false);
 }
 
+/* ---- others who would have it, or keep it from its owner ---- */
+
+/* The names that a process's number alone makes are taken, and its socket gets questions that mean nothing. */
+static void export_besieged(struct side *side)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    const int squatter = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "tutti.xpu.%d", getpid());
+    CHECK(bind(squatter, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) == 0);
+    CHECK(listen(squatter, 1) == 0);
+    export_both_ways(side);
+}
+
+static void nobody_takes_the_place_of_the_exporter(void **state)
+{
+    (void)state;
+    source = is_cuda() ? SHARED : LEGACY;
+    run_pair(export_besieged, import_by_asking, false);
+}
+
+static void export_to_strangers(struct side *side)
+{
+    struct memory m;
+    memory_open(side, &m);
+    const struct offer offer = offer_of(side, &m);
+    tell(side, &offer, sizeof offer);
+    meet(side);
+    ops->unexport_memory(offer.handle);
+    memory_close(side, &m);
+}
+
+static void import_as_a_stranger(struct side *side)
+{
+    struct offer offer;
+    void *mapped = NULL;
+    hear(side, &offer, sizeof offer);
+    CHECK(setuid(65534) == 0);
+    CHECK(ops->import_memory(side->gpu, offer.handle, &mapped) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(strstr(tutti_last_error()->text, "permission to trace") && !mapped);
+    meet(side);
+}
+
+static void another_user_gets_nothing(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) skip(); /* only root can become another user */
+    source = is_cuda() ? SHARED : LEGACY;
+    run_pair(export_to_strangers, import_as_a_stranger, false);
+}
+
+/* ---- what Level Zero can not export ---- */
+static void xpu_export_in_vain(struct side *side)
+{
+    enum { DESCRIPTOR = 24 }; /* the handle's first word */
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES] = {0};
+    uint64_t offset;
+    void *memory, *host, *out;
+    CHECK_OK(ops->alloc(side->gpu, 1000, &memory));
+    CHECK_OK(ops->alloc_host(side->gpu, 1000, &host));
+    CHECK(ops->export_memory(side->gpu, host, 1000, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(ops->export_memory(side->gpu, memory, 1 << 20, handle, &offset) == TUTTI_ERR_ARGUMENT);
+    CHECK(ops->import_memory(side->gpu, handle, &out) == TUTTI_ERR_ARGUMENT);
+    CHECK_OK(ops->export_memory(side->gpu, memory, 1000, handle, &offset));
+    int descriptor;
+    memcpy(&descriptor, handle + DESCRIPTOR, sizeof descriptor);
+    CHECK(dup2(2, descriptor) >= 0); /* it comes to mean something else */
+    const int before = descriptors_open();
+    CHECK(ops->import_memory(side->gpu, handle, &out) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(descriptors_open() == before);
+    setenv("TUTTI_STANDIN_XPU_IPC", "0", 1);
+    CHECK(ops->export_memory(side->gpu, memory, 1000, handle, &offset) == TUTTI_ERR_UNSUPPORTED);
+    CHECK(strstr(tutti_last_error()->text, "zeMemGetIpcHandle"));
+}
+
+static void xpu_refusals(void **state)
+{
+    (void)state;
+    run_pair(xpu_export_in_vain, nothing, false);
+}
+
 /* Whether there is a device, and it has virtual memory, as a child finds. */
 static int look(void)
 {
     struct tutti_device *gpu;
     void *memory;
-    if (tutti_cuda_absence() || tutti_cuda_open(0, &gpu) < 0) return 1;
+    if (ops->absence() || ops->open(0, &gpu) < 0) return 1;
+    if (!is_cuda()) return 0;
     return tutti_cuda_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest xpu_tests[] = {
+        cmocka_unit_test(both_ways),
+        cmocka_unit_test(where_tracing_is_forbidden_the_exporter_is_asked),
+        cmocka_unit_test(nobody_takes_the_place_of_the_exporter),
+        cmocka_unit_test(another_user_gets_nothing),
+        cmocka_unit_test(xpu_refusals),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ways),
+        cmocka_unit_test(where_tracing_is_forbidden_the_exporter_is_asked),
+        cmocka_unit_test(nobody_takes_the_place_of_the_exporter),
+        cmocka_unit_test(another_user_gets_nothing),
         cmocka_unit_test(the_exporter_goes_first),
         cmocka_unit_test(what_can_not_be_had_says_why),
         cmocka_unit_test(what_is_private_stays_private),
         cmocka_unit_test(drivers_without_handles_share_descriptors),
         cmocka_unit_test(devices_of_a_process_reach_mappings),
     };
-    static const char *const why[] = {"", "no CUDA device", "the CUDA device has no memory that descriptors share"};
+    static const char *const why[] = {"", "no device", "the CUDA device has no memory that descriptors share"};
     int status = 0;
+    if (argc > 1 && strcmp(argv[1], "xpu") == 0) ops = &tutti_device_xpu;
     const pid_t pid = fork();
     if (pid == 0) _exit(look());
     if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 1;
@@ -487,5 +615,5 @@ int main(void)
         printf("skipped: %s\n", why[WEXITSTATUS(status)]);
         return SKIPPED;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return is_cuda() ? cmocka_run_group_tests(tests, NULL, NULL) : cmocka_run_group_tests(xpu_tests, NULL, NULL);
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_DEVICE_CUDA_SHARE_H
-#define TUTTI_DEVICE_CUDA_SHARE_H
+#ifndef TUTTI_DEVICE_CUDA_CUDA_DESCRIPTORS_H
+#define TUTTI_DEVICE_CUDA_CUDA_DESCRIPTORS_H
 
 /* What handles of device memory hold (cuda_share.c), and the way by descriptors (cuda_descriptors.c): each allocation's
  * descriptor stays open in the exporting process, next to a table of them in memory that has a descriptor of its own.
- * The importer takes the table's, and then the others', from the process, which it has to be allowed to trace. The
- * table has a random number that the handle repeats, and loses it when the offer is withdrawn: so numbers of processes
- * and descriptors that have come to mean something else are found out. */
+ * The importer takes the table's, and then the others' (device/share.h). The table has a random number that the handle
+ * repeats, and loses it when the offer is withdrawn: so numbers of processes and descriptors that have come to mean
+ * something else are found out. The table is offered by that number as its key, piece i by the number plus 1 + i. */
 
 #include "device/cuda/driver.h"
 
 enum cuda_offer_kind { CUDA_OFFER_IPC = 0x63706931, CUDA_OFFER_DESCRIPTORS = 0x73646632 };
 struct cuda_descriptors {
     int32_t pid, table;
-    uint64_t nonce;
+    uint64_t nonce, door;
     uint64_t n;
 };
 struct cuda_offer {
