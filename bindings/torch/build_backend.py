@@ -40,7 +40,7 @@ def version() -> str:
 def sources() -> list:
     """Every file that can change the package."""
     files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"]
-    for folder in ("cmake", "include", "src", "bindings/torch"):
+    for folder in ("cmake", "include", "src", "tools/tutti", "bindings/torch"):
         files += (ROOT / folder).rglob("*")
     kept = (".c", ".h", ".cu", ".cuh", ".cl", ".clh", ".cpp", ".hpp", *PYTHON, ".txt", ".toml", ".cmake", ".map", ".in")
     return sorted(file for file in files if file.suffix in kept and file.is_file() and file != PACKAGE / "_build.py"
@@ -60,6 +60,10 @@ def jobs() -> int:
     free = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
     room = int(free.group(1)) * 1024 // BYTES_A_JOB if free else 1
     return max(1, min(len(os.sched_getaffinity(0)), room))
+
+
+# What installers put on the PATH.
+SCRIPTS = f"{NAME}-{version()}.data/scripts"
 
 
 # ---- compiling ----
@@ -98,16 +102,21 @@ def torch_settings(facts: Facts) -> dict:
     }
 
 
+def kernels_for_cuda() -> str:
+    """What TUTTI_CUDA is to be: kernels take half an hour to compile, so a machine without a GPU builds none unasked."""
+    return os.environ.get("TUTTI_BUILD_CUDA") or ("auto" if os.path.exists("/dev/nvidiactl") else "off")
+
+
 def compile_library(facts: Facts, tree: Path, options: list) -> None:
-    """libtutti and the shim, and nothing else of the project."""
+    """libtutti, the shim and the command, and nothing else of the project."""
     settings = {
         "CMAKE_BUILD_TYPE": "Release",
         "TUTTI_BUILD_TESTS": "OFF",
-        "TUTTI_BUILD_TOOLS": "OFF",
+        "TUTTI_BUILD_TOOLS": "ON",
         "TUTTI_BUILD_EXAMPLES": "OFF",
         **torch_settings(facts),
         "TUTTI_CUDA_ARCHITECTURES": "native",
-        "TUTTI_CUDA": os.environ.get("TUTTI_BUILD_CUDA", "auto"),
+        "TUTTI_CUDA": kernels_for_cuda(),
     }
     # The generator is settled when the tree is first configured.
     if not (tree / "CMakeCache.txt").exists():
@@ -118,7 +127,7 @@ def compile_library(facts: Facts, tree: Path, options: list) -> None:
     run([facts.cmake, "-S", str(ROOT), "-B", str(tree), *definitions, *options], facts.environment,
         "configuring the build")
     parallel = [] if "CMAKE_BUILD_PARALLEL_LEVEL" in os.environ else ["--parallel", str(jobs())]
-    targets = ["tutti_torch", *(["tutti_torchcomms"] if facts.torchcomms_library else [])]
+    targets = ["tutti_torch", "tutti_command", *(["tutti_torchcomms"] if facts.torchcomms_library else [])]
     run([facts.cmake, "--build", str(tree), "--target", *targets, *parallel], facts.environment, "compiling")
 
 
@@ -145,6 +154,7 @@ def built_files(facts: Facts, tree: Path, sources_built: str) -> dict:
         **{f"{NAME}/lib/{name}": (tree / "torch" / name).read_bytes() for name in plugin},
         f"{NAME}/_C{facts.python_suffix}": (tree / "torch" / f"_C{facts.python_suffix}").read_bytes(),
         f"{NAME}/lib/libtutti.so.{major}": (tree / "lib" / f"libtutti.so.{major}").read_bytes(),
+        f"{SCRIPTS}/tutti": (tree / "bin" / "tutti").read_bytes(),
         f"{NAME}/_build.py": record_of_build(facts, sources_built).encode(),
     }
 
@@ -203,6 +213,10 @@ def digest(content: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
+def is_program(path: str) -> bool:
+    return ".so" in path or path.startswith(SCRIPTS)
+
+
 def write_wheel(directory: str, facts: Facts, files: dict) -> str:
     """The wheel of these files; returns its name."""
     name = f"{NAME}-{version()}-{facts.python_tag}.whl"
@@ -214,7 +228,7 @@ def write_wheel(directory: str, facts: Facts, files: dict) -> str:
         for path, content in files.items():
             entry = zipfile.ZipInfo(path, ZIP_DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o100755 if ".so" in path else 0o100644) << 16
+            entry.external_attr = (0o100755 if is_program(path) else 0o100644) << 16
             wheel.writestr(entry, content)
     return name
 
@@ -226,7 +240,7 @@ def write_files(directory: Path, files: dict) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(target.name + ".new")
         fresh.write_bytes(content)
-        fresh.chmod(0o755 if ".so" in path else 0o644)
+        fresh.chmod(0o755 if is_program(path) else 0o644)
         fresh.replace(target)
 
 
@@ -268,8 +282,11 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     """The package stays in the tree: what was compiled is put beside its Python, and a .pth file leads there."""
     with sentence():
         facts = gather()
-        write_files(BINDINGS, build(facts))
-        return write_wheel(wheel_directory, facts, {f"__editable__.{NAME}.pth": f"{BINDINGS}\n".encode()})
+        built = build(facts)
+        command = {path: built.pop(path) for path in list(built) if path.startswith(SCRIPTS)}
+        write_files(BINDINGS, built)
+        path = {f"__editable__.{NAME}.pth": f"{BINDINGS}\n".encode()}
+        return write_wheel(wheel_directory, facts, {**path, **command})
 
 
 def build_sdist(sdist_directory, config_settings=None) -> str:

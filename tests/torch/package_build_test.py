@@ -39,7 +39,7 @@ print(tutti_torch.__file__)
 
 
 def command(*arguments: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "TUTTI_BUILD_CUDA": "off", **environment}
+    environment = {**os.environ, **environment}
     return subprocess.run(arguments, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)
 
@@ -72,6 +72,11 @@ class Build(unittest.TestCase):
         self.assertEqual(answer.returncode, 0, answer.stdout)
         self.assertEqual(answer.stdout.splitlines()[-1], str(package / "tutti_torch" / "__init__.py"))
 
+    @unittest.skipIf(os.path.exists("/dev/nvidiactl"), "kernels are built where there is a GPU")
+    def test_without_a_gpu_no_kernels_are_built(self) -> None:
+        for cache in (self.tree / "build-torch").glob("*/CMakeCache.txt"):
+            self.assertIn("TUTTI_CUDA:UNINITIALIZED=off\n", cache.read_text().replace(":STRING=", ":UNINITIALIZED="))
+
     def test_wheel_holds_the_package_and_says_so(self) -> None:
         with zipfile.ZipFile(self.wheel) as wheel:
             names = wheel.namelist()
@@ -82,6 +87,12 @@ class Build(unittest.TestCase):
         self.assertTrue(self.wheel.name.endswith(f"-{tag[1]}.whl"), self.wheel.name)
         self.assertEqual(len([name for name in names if re.match(r"tutti_torch/_C\..*\.so$", name)]), 1)
         self.assertEqual(len([name for name in names if name.startswith("tutti_torch/lib/libtutti.so.")]), 1)
+        (tutti,) = [name for name in names if name.endswith(".data/scripts/tutti")]  # installers put it on the PATH
+        with zipfile.ZipFile(self.wheel) as wheel:
+            self.assertEqual(wheel.getinfo(tutti).external_attr >> 16, 0o100755)
+            program = Path(wheel.extract(tutti, self.folder))
+        program.chmod(0o755)
+        self.assertIn("tutti", command(str(program), "--version", folder=self.folder).stdout)
         ends = (".py", ".pyi", "py.typed")
         python = {name for name in names if name.startswith("tutti_torch") and name.endswith(ends)}
         ours = {str(path.relative_to(ROOT / "bindings" / "torch"))
