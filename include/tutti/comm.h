@@ -4,7 +4,11 @@
 
 /* Contexts and communicators. A context is one rank's library state: options, transports, the progress engine. It has
  * no global state, so that many contexts (ranks) live in one process. A communicator is an ordered set of ranks. All
- * calls may be made from any thread. */
+ * calls may be made from any thread.
+ *
+ * After fork a context, and what was made from it (communicators, works, windows), is the parent's alone: in the child
+ * calls on it are refused (ARGUMENT) and change nothing of the parent's, abort, free and destroy do nothing, and what
+ * the child makes itself works. */
 
 #include <tutti/store.h>
 
@@ -78,7 +82,9 @@ TUTTI_API enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int
 TUTTI_API enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *error);
 
 /* Ends every call in flight on this communicator, on all ranks, with TUTTI_ERR_ABORTED and this reason (may be NULL).
- * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. */
+ * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. A signal handler that
+ * interrupts a call of the library can not abort: then nothing happens, and tutti_last_error says so (ARGUMENT); let
+ * the handler set a flag or write to a pipe for another thread. */
 TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
 /* Waits until no call is in flight here, at most timeout_ns (0: until their deadlines); TUTTI_PENDING when that passes
  * first. For who can not wait as long as destroy may: flush, abort what is left, destroy. */

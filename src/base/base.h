@@ -151,6 +151,14 @@ int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(
 /* Waits for the mutex `ns` at most; false: others had it all the while. */
 bool tutti_mutex_lock_within(pthread_mutex_t *mutex, uint64_t ns);
 
+/* How deep this thread is in calls that may wait: a signal handler that it runs meanwhile must not enter the library.
+ * Its address is the thread's mark, too. */
+extern _Thread_local uint32_t tutti_inside __attribute__((tls_model("initial-exec")));
+/* How often this process was forked off by one that used the library: what was made before the last fork is another
+ * process's, whose memory and descriptors it shares, and must not be used here. tutti_forks_count begins to count. */
+extern uint32_t tutti_n_forks;
+void tutti_forks_count(void);
+
 /* ---- cpus (cpus.c) ---- */
 #define TUTTI_CPU_SET_BITS 1024
 /* CPUs by their numbers. A number beyond the table counts as its remainder; then two CPUs may look like one. */

@@ -1,11 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Threads of the library, which take no signals: those stay with the threads of the application; mutexes. */
+/* Threads of the library, which take no signals: those stay with the threads of the application; mutexes; what
+ * a thread and a forked process must know of themselves. */
 
 #include "base/base.h"
 
 #include <signal.h>
 #include <time.h>
+
+_Thread_local uint32_t tutti_inside;
+uint32_t tutti_n_forks;
+
+static void on_fork(void)
+{
+    tutti_n_forks++;
+}
+
+static void count_forks(void)
+{
+    pthread_atfork(NULL, NULL, on_fork);
+}
+
+void tutti_forks_count(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, count_forks);
+}
 
 int tutti_thread_start(pthread_t *thread, size_t stack_bytes, void *(*function)(void *), void *arg)
 {

@@ -151,7 +151,7 @@ enum tutti_status tutti_work_notify(struct tutti_work *work, tutti_work_function
 {
     uint32_t n = 0;
 
-    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_notify: work is NULL");
+    TUTTI_TRY(tutti_work_check(work, "work_notify"));
     if (!function) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_notify: function is NULL");
     TUTTI_TRY(tutti_work_parts(work, count_part, &n));
     TUTTI_TRY(tutti_work_parts(work, ready_part, NULL));

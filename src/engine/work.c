@@ -188,27 +188,38 @@ static uint64_t end_of(const struct tutti_work *work)
 
 /* ---- public ---- */
 
+enum tutti_status tutti_work_check(const struct tutti_work *work, const char *call)
+{
+    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: work is NULL", call);
+    if (work->works->n_forks == tutti_n_forks) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: this process was forked off by the one whose call it is", call);
+}
+
 enum tutti_status tutti_work_test(struct tutti_work *work)
 {
-    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_test: work is NULL");
+    TUTTI_TRY(tutti_work_check(work, "work_test"));
     if (is_done(work)) return result_of(work);
+    tutti_inside++;
     struct tutti_owner *owner = &work->works->owner;
     /* Whoever owns works already. */
     if (tutti_owner_try(owner)) {
         tutti_owner_pass(owner);
         tutti_owner_leave(owner);
     }
+    tutti_inside--;
     return is_done(work) ? result_of(work) : TUTTI_PENDING;
 }
 
 enum tutti_status tutti_work_wait(struct tutti_work *work, uint64_t timeout_ns)
 {
-    if (!work) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_wait: work is NULL");
+    TUTTI_TRY(tutti_work_check(work, "work_wait"));
     if (is_done(work)) return result_of(work);
+    tutti_inside++;
     struct tutti_owner *owner = &work->works->owner;
     tutti_helper_learn(owner, start_of(work));
     bool complete = wait_until(work, timeout_ns == 0 ? TUTTI_NEVER : tutti_owner_deadline(owner, timeout_ns));
     tutti_helper_waited(owner, complete ? end_of(work) : tutti_owner_now(owner));
+    tutti_inside--;
     return complete ? result_of(work) : TUTTI_PENDING;
 }
 
@@ -234,7 +245,7 @@ uint64_t tutti_work_sequence(const struct tutti_work *work)
 
 void tutti_work_free(struct tutti_work *work)
 {
-    if (!work) return;
+    if (!work || work->works->n_forks != tutti_n_forks) return;
     /* Nobody waits for it any more. */
     if (!is_done(work)) (void)tutti_work_parts(work, leave_to_helper, NULL);
     tutti_work_drop(work);
@@ -256,6 +267,7 @@ struct tutti_works *tutti_works_create(const size_t bytes[TUTTI_N_WORK_TYPES], u
 
     if (!works) return NULL;
     memcpy(works->bytes, bytes, sizeof(works->bytes));
+    works->n_forks = tutti_n_forks;
     works->bytes[TUTTI_WORK_JOIN] = sizeof(struct tutti_join);
     atomic_init(&works->refs, 1);
     tutti_owner_init(&works->owner, spin_ns);

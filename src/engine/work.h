@@ -62,6 +62,7 @@ struct tutti_join {         /* a work that is complete when its children are */
 /* All works of an engine. */
 struct tutti_works {
     _Atomic uint32_t refs; /* the engine's, one a work, and one of the completion thread */
+    uint32_t n_forks;      /* tutti_n_forks when they were made */
     size_t bytes[TUTTI_N_WORK_TYPES];
     struct tutti_owner owner; /* its lock: the next lines */
     struct tutti_work *pool[TUTTI_N_WORK_TYPES];
@@ -69,6 +70,9 @@ struct tutti_works {
     _Atomic bool has_submitted;
     struct tutti_notifier notifier;
 };
+
+/* ARGUMENT: it is NULL, or of the process that this one was forked off from (work.c). */
+enum tutti_status tutti_work_check(const struct tutti_work *work, const char *call);
 
 /* ---- work.c: any thread ---- */
 /* bytes: of a work of each type, but for JOIN. NULL: no memory. */

@@ -71,7 +71,7 @@ enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, st
 
 void tutti_persistent_destroy(struct tutti_persistent *persistent)
 {
-    if (!persistent) return;
+    if (!persistent || persistent->attached.n_forks != tutti_n_forks) return;
     tutti_comm_detach(&persistent->attached);
     tutti_request_disown(&persistent->request);
     tutti_free(persistent);

@@ -193,7 +193,7 @@ enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *
     enum tutti_status status = TUTTI_AGAIN;
 
     if (!tutti_comm_turn_try(comm)) return TUTTI_AGAIN;
-    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY && !tutti_comm_is_inherited(comm)) {
         if (comm->device)
             status = out ? TUTTI_AGAIN : run_device(comm, args, options);
         else if (is_repeat(&comm->repeat.plain.args, args))
@@ -206,7 +206,7 @@ enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *
         status =
             tutti_work_past(comm->team, atomic_load_explicit(&comm->sequence, memory_order_relaxed), start_ns, &work);
     bool waits = work && !out;
-    if (waits) atomic_fetch_add(&comm->users, 1);
+    if (waits) tutti_comm_hold(comm);
     tutti_comm_turn_give(comm);
     if (waits) {
         status = tutti_work_finish(work);

@@ -39,6 +39,7 @@ static enum tutti_status devices_choose(const char *kind)
 
 enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)
 {
+    tutti_forks_count();
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: out is NULL");
     if (n && !options) return tutti_fail(TUTTI_ERR_ARGUMENT, "context_create: options is NULL but n is %zu", n);
     struct tutti_context *context = tutti_alloc(sizeof(*context));
@@ -56,6 +57,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
     context->kernels = tutti_kernels_find(context->config.text[TUTTI_OPT_simd]);
     pthread_mutex_init(&context->lock, NULL);
+    context->n_forks = tutti_n_forks;
     context->refs = 1;
     context->held = true;
     *out = context;
@@ -71,11 +73,11 @@ err_free:
 
 void tutti_context_destroy(struct tutti_context *context)
 {
-    if (!context) return;
+    if (!context || context->n_forks != tutti_n_forks) return; /* its memory goes with this process */
     struct tutti_error error;
     tutti_error_set(&error, TUTTI_ERR_ABORTED, "the context of this communicator was destroyed");
     for (struct tutti_comm *comm = context->comms; comm; comm = comm->next) {
-        tutti_comm_abort(comm, "its context was destroyed");
+        tutti_comm_end_calls(comm, "its context was destroyed");
         tutti_comm_shut(comm, &error);
     }
     tutti_context_close(context);

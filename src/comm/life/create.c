@@ -227,6 +227,7 @@ enum tutti_status tutti_comm_create(struct tutti_context *context, const struct 
                           "comm_create: device is %lld: a device from 0 on, TUTTI_DEVICE_AUTO or TUTTI_DEVICE_NONE",
                           (long long)given.device);
     TUTTI_TRY(tutti_call_alone("comm_create"));
+    if (context) TUTTI_TRY(tutti_context_check(context, "comm_create"));
     if (context && !context->engine) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the context was destroyed");
     struct tutti_context *own = NULL;
     if (!context) {

@@ -16,8 +16,13 @@ enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *
         if (error) *error = *tutti_last_error();
         return status;
     }
+    if (tutti_comm_is_inherited(comm)) {
+        enum tutti_status status = tutti_context_check(comm->context, "comm_state");
+        if (error) *error = *tutti_last_error();
+        return status;
+    }
     struct tutti_error found = {.status = TUTTI_OK, .peer = -1, .step = TUTTI_NO_STEP, .collective = ""};
-    atomic_fetch_add(&comm->users, 1);
+    tutti_comm_hold(comm);
     int phase = atomic_load(&comm->phase);
     if (phase == TUTTI_COMM_CREATING) {
         found.status = TUTTI_PENDING;
@@ -60,12 +65,29 @@ static void wait_for_turn(struct tutti_comm *comm)
     while (atomic_load(&comm->turn) && tutti_now_ns() < deadline) tutti_sleep_ns(NAP_FIRST_NS);
 }
 
+/* A signal handler that runs while its thread is in a call would wait for what the thread holds. */
+static bool is_interrupting(const struct tutti_comm *comm)
+{
+    return tutti_inside > 0 || atomic_load(&comm->turn) == (uintptr_t)&tutti_inside;
+}
+
 void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
 {
-    if (!comm) return;
+    if (!comm || tutti_comm_is_inherited(comm)) return;
+    if (is_interrupting(comm))
+        (void)tutti_fail(TUTTI_ERR_ARGUMENT,
+                         "comm_abort on rank %d: this thread is inside a call, so this is a signal handler or the "
+                         "function of an operation: abort from another thread",
+                         (int)comm->rank);
+    else
+        tutti_comm_end_calls(comm, reason);
+}
+
+void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason)
+{
     struct tutti_error error;
     abort_error(comm, "", reason, &error);
-    atomic_fetch_add(&comm->users, 1);
+    tutti_comm_hold(comm);
     if (atomic_load(&comm->phase) == TUTTI_COMM_CREATING) {
         record(comm, &error);
         atomic_store(&comm->cancel, true);
@@ -88,8 +110,9 @@ void tutti_comm_abort(struct tutti_comm *comm, const char *reason)
 enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
 {
     if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_flush: comm is NULL");
+    TUTTI_TRY(tutti_context_check(comm->context, "comm_flush"));
     bool idle = true; /* as one is that was never made, or is shut */
-    atomic_fetch_add(&comm->users, 1);
+    tutti_comm_hold(comm);
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
         uint64_t until_ns = timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER;
         idle = tutti_comm_wait_device(comm, until_ns) && tutti_team_wait(comm->team, until_ns);
@@ -130,9 +153,11 @@ void tutti_comm_discard(struct tutti_comm *comm)
 
 void tutti_comm_destroy(struct tutti_comm *comm)
 {
-    if (!comm) return;
+    if (!comm || tutti_comm_is_inherited(comm)) return; /* its memory goes with this process */
     struct tutti_error error;
     tutti_error_set(&error, TUTTI_ERR_ARGUMENT, "the communicator was destroyed");
+    tutti_inside++;
     tutti_comm_shut(comm, &error);
     tutti_comm_free(comm);
+    tutti_inside--;
 }

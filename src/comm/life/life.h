@@ -10,6 +10,8 @@
 
 /* Ends team, world and attachments; the handle stays. error: what later calls are told. */
 void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error);
+/* tutti_comm_abort, of callers that hold nothing of it. */
+void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
 

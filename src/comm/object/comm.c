@@ -17,6 +17,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
                           (int)size);
     }
     comm->context = context;
+    comm->n_forks = context->n_forks;
     comm->rank = rank;
     comm->size = size;
     comm->wanted_device = TUTTI_DEVICE_NONE;
@@ -114,6 +115,7 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct t
 
 static enum tutti_status refuse(struct tutti_comm *comm, const char *call)
 {
+    TUTTI_TRY(tutti_context_check(comm->context, call));
     int phase = atomic_load(&comm->phase);
     if (phase == TUTTI_COMM_CREATING)
         return tutti_fail(TUTTI_ERR_ARGUMENT,
@@ -130,8 +132,8 @@ static enum tutti_status refuse(struct tutti_comm *comm, const char *call)
 enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call)
 {
     if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: comm is NULL", call);
-    atomic_fetch_add(&comm->users, 1); /* before the phase is read: destroy writes that, then reads this */
-    if (atomic_load(&comm->phase) == TUTTI_COMM_READY) return TUTTI_OK;
+    tutti_comm_hold(comm); /* before the phase is read: destroy writes that, then reads users */
+    if (atomic_load(&comm->phase) == TUTTI_COMM_READY && !tutti_comm_is_inherited(comm)) return TUTTI_OK;
     enum tutti_status status = refuse(comm, call);
     tutti_comm_leave(comm);
     return status;
@@ -140,6 +142,7 @@ enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call)
 void tutti_comm_leave(struct tutti_comm *comm)
 {
     atomic_fetch_sub(&comm->users, 1);
+    tutti_inside--;
 }
 
 void tutti_comm_turn_take(struct tutti_comm *comm)
@@ -153,6 +156,7 @@ void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached)
 {
     pthread_mutex_init(&attached->lock, NULL);
     pthread_mutex_lock(&comm->lock);
+    attached->n_forks = comm->n_forks;
     attached->comm = comm;
     attached->next = comm->attached.next;
     attached->previous = &comm->attached;
@@ -166,7 +170,7 @@ static struct tutti_comm *attached_hold(struct tutti_attached *attached)
 {
     pthread_mutex_lock(&attached->lock);
     struct tutti_comm *comm = attached->comm;
-    if (comm) atomic_fetch_add(&comm->users, 1);
+    if (comm) tutti_comm_hold(comm);
     pthread_mutex_unlock(&attached->lock);
     return comm;
 }
@@ -186,6 +190,7 @@ void tutti_comm_detach(struct tutti_attached *attached)
 
 enum tutti_status tutti_comm_enter_attached(struct tutti_attached *attached, const char *call, struct tutti_comm **out)
 {
+    if (attached->n_forks != tutti_n_forks) return tutti_comm_enter(attached->comm, call);
     struct tutti_comm *comm = attached_hold(attached);
     if (!comm) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: its communicator was destroyed", call);
     enum tutti_status status = tutti_comm_enter(comm, call);

@@ -39,9 +39,12 @@ struct tutti_context {
     struct tutti_comm *comms; /* alive or shut, linked by next and previous */
     struct tutti_user_op *ops;
     size_t n_ops;
-    uint32_t refs; /* the user's handle, if there is one, and each communicator */
-    bool held;     /* there is a user's handle */
+    uint32_t refs;    /* the user's handle, if there is one, and each communicator */
+    bool held;        /* there is a user's handle */
+    uint32_t n_forks; /* tutti_n_forks when it was made */
 };
+/* ARGUMENT: it is that of the process that this one was forked off from. */
+enum tutti_status tutti_context_check(const struct tutti_context *context, const char *call);
 void tutti_context_enlist(struct tutti_context *context, struct tutti_comm *comm);
 /* Takes the communicator off the list and drops its reference; the last one frees. */
 void tutti_context_delist(struct tutti_context *context, struct tutti_comm *comm);
@@ -89,6 +92,7 @@ enum tutti_comm_phase { TUTTI_COMM_CREATING, TUTTI_COMM_READY, TUTTI_COMM_FAILED
 /* Things that refer to a communicator and may outlive it: they are told when it goes. */
 struct tutti_attached {
     struct tutti_attached *next, *previous;
+    uint32_t n_forks;                              /* the communicator's */
     pthread_mutex_t lock;                          /* comm; taken after the communicator's lock */
     struct tutti_comm *comm;                       /* NULL once the communicator was destroyed */
     void (*gone)(struct tutti_attached *attached); /* may be NULL; told, under lock, before comm becomes NULL */
@@ -122,6 +126,7 @@ struct tutti_backend;
 
 struct tutti_comm {
     struct tutti_context *context;
+    uint32_t n_forks; /* the context's */
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
@@ -158,7 +163,8 @@ struct tutti_comm {
         struct tutti_plain plain;
         struct tutti_tiny tiny;
     } repeat;
-    _Atomic uint32_t turn; /* 1: a call is being numbered and started, or carried out past the engine */
+    _Atomic uintptr_t turn; /* the thread (address of tutti_inside) that numbers and starts a call, or carries one out
+                               past the engine; 0: none does */
     _Atomic uint64_t sequence;
     pthread_mutex_t lock; /* the error and what is attached */
     _Atomic uint64_t n_shrinks;
@@ -184,8 +190,8 @@ void tutti_comm_close_backend(struct tutti_comm *comm, uint64_t deadline_ns);
 /* Whoever starts a collective takes the turn, so numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
 {
-    uint32_t free_word = 0;
-    return atomic_compare_exchange_strong_explicit(&comm->turn, &free_word, 1, memory_order_seq_cst,
+    uintptr_t nobody = 0;
+    return atomic_compare_exchange_strong_explicit(&comm->turn, &nobody, (uintptr_t)&tutti_inside, memory_order_seq_cst,
                                                    memory_order_relaxed);
 }
 void tutti_comm_turn_take(struct tutti_comm *comm);
@@ -205,10 +211,21 @@ struct tutti_child {
 enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct tutti_child *child,
                                        struct tutti_comm **out);
 
-/* Inside a call: keeps the communicator from going. ARGUMENT when it is NULL, still being created or destroyed. `call`
- * is for the sentence. */
+/* The communicator is of the process that this one was forked off from. */
+static inline bool tutti_comm_is_inherited(const struct tutti_comm *comm)
+{
+    return comm->n_forks != tutti_n_forks;
+}
+/* Inside a call: keeps the communicator from going. ARGUMENT when it is NULL, inherited, still being created or
+ * destroyed. `call` is for the sentence. */
 enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call);
 void tutti_comm_leave(struct tutti_comm *comm);
+/* The same in whatever phase it is, when it is known not to be inherited. */
+static inline void tutti_comm_hold(struct tutti_comm *comm)
+{
+    tutti_inside++;
+    atomic_fetch_add(&comm->users, 1);
+}
 
 void tutti_comm_attach(struct tutti_comm *comm, struct tutti_attached *attached);
 void tutti_comm_detach(struct tutti_attached *attached);

@@ -3,6 +3,16 @@
  * communicators left behind by tutti_context_destroy can still be destroyed. */
 #include "comm/object/comm.h"
 
+enum tutti_status tutti_context_check(const struct tutti_context *context, const char *call)
+{
+    if (context->n_forks == tutti_n_forks) return TUTTI_OK;
+    return tutti_fail(
+        TUTTI_ERR_ARGUMENT,
+        "%s: this process was forked off by the one that made the communicator or context, which alone may "
+        "use it: make others here",
+        call);
+}
+
 void tutti_context_close(struct tutti_context *context)
 {
     tutti_engine_destroy(context->engine);

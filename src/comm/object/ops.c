@@ -27,6 +27,7 @@ enum tutti_status tutti_op_create(struct tutti_context *context, tutti_op_functi
                                   enum tutti_op *out)
 {
     if (!context) return tutti_fail(TUTTI_ERR_ARGUMENT, "op_create: context is NULL");
+    TUTTI_TRY(tutti_context_check(context, "op_create"));
     if (!function) return tutti_fail(TUTTI_ERR_ARGUMENT, "op_create: function is NULL");
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "op_create: out is NULL");
     pthread_mutex_lock(&context->lock);
@@ -53,6 +54,7 @@ bool tutti_context_find_op(struct tutti_context *context, enum tutti_op op, stru
 enum tutti_status tutti_op_destroy(struct tutti_context *context, enum tutti_op op)
 {
     if (!context) return tutti_fail(TUTTI_ERR_ARGUMENT, "op_destroy: context is NULL");
+    TUTTI_TRY(tutti_context_check(context, "op_destroy"));
     struct tutti_user_op found;
     if (!tutti_context_find_op(context, op, &found))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "op_destroy: %d is no user-defined operation of this context", (int)op);

@@ -16,7 +16,7 @@ static enum tutti_status refuse(struct tutti_window *window, const char *name)
 static enum tutti_status run_slowly(struct tutti_window *window, struct tutti_comm *comm,
                                     const struct tutti_access *access)
 {
-    atomic_fetch_add(&comm->users, 1);
+    tutti_comm_hold(comm);
     atomic_fetch_sub(&window->users, 1);
     enum tutti_status status = window->ops->run(window, comm, access);
     tutti_comm_leave(comm);
@@ -37,7 +37,7 @@ static enum tutti_status call(struct tutti_window *window, const struct tutti_ac
     if (tutti_n_collecting > 0) TUTTI_TRY(tutti_call_alone(tutti_access_name(access->kind)));
     atomic_fetch_add(&window->users, 1); /* before comm is read: who ends that writes it, then reads this */
     struct tutti_comm *comm = atomic_load(&window->comm);
-    if (!comm || atomic_load(&comm->phase) != TUTTI_COMM_READY) {
+    if (!comm || atomic_load(&comm->phase) != TUTTI_COMM_READY || tutti_comm_is_inherited(comm)) {
         atomic_fetch_sub(&window->users, 1);
         return refuse(window, tutti_access_name(access->kind));
     }

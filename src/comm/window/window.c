@@ -313,7 +313,7 @@ void *tutti_window_peer(struct tutti_window *window, int32_t rank, size_t *bytes
 void tutti_window_destroy(struct tutti_window *window)
 {
     struct tutti_comm *comm;
-    if (!window) return;
+    if (!window || window->attached.n_forks != tutti_n_forks) return;
     if (window->on_device && tutti_comm_enter_attached(&window->attached, "window_destroy", &comm) >= 0) {
         tutti_window_device_unmap(comm, window);
         tutti_comm_leave(comm);
