@@ -91,7 +91,7 @@ static bool out_step(struct tutti_net_pipe *p)
     if (!is_empty(&p->out)) {
         size_t n = 0;
         const enum tutti_status status = tutti_tls_write(p->tls, p->out.bytes + p->out.at, p->out.n - p->out.at, &n);
-        if (status < 0) broken(p);
+        if (status < 0) broken(p), moved = true; /* once more: the near side is told */
         if (status == TUTTI_OK) p->out.at += n, moved = true;
     }
     if (p->near_ended && is_empty(&p->out) && !p->out_told) {

@@ -145,6 +145,8 @@ static void on_done(void *arg, enum tutti_rpc_status status, const char *message
     if (status == TUTTI_RPC_DEADLINE_EXCEEDED || asked->reach_ns == 0 || now - asked->lost_ns >= asked->reach_ns ||
         now >= asked->deadline_ns)
         finish(asked, status, message, NULL, 0);
+    else if (servers->timer.due_ns == 0) /* another request has moved on already, and its pause is over */
+        wait_a_turn(servers);
     if (silent) tutti_rpc_channel_drop(silent); /* what else was sent there goes on, too */
 }
 

@@ -45,8 +45,12 @@ static bool begin(struct tutti_rpc_call *call)
 
     call->pushed = tutti_alloc(sizeof(*call->pushed));
     if (!call->pushed) return false;
-    return nghttp2_submit_response(call->conn->link.session, call->stream, headers, TUTTI_ARRAY_LEN(headers),
-                                   &provider) == 0;
+    if (nghttp2_submit_response(call->conn->link.session, call->stream, headers, TUTTI_ARRAY_LEN(headers), &provider) ==
+        0)
+        return true;
+    tutti_free(call->pushed); /* the response has not begun: an end is to be told in another way */
+    call->pushed = NULL;
+    return false;
 }
 
 static void go_on(struct tutti_rpc_call *call)

@@ -448,7 +448,9 @@ static void test_no_descriptors(void **state)
 
 static void test_addresses(void **state)
 {
-    static const char *const wrong[] = {"", "localhost", "localhost:", "http://:1", "[::1]", "x:123456", "x:1y"};
+    static const char *const wrong[] = {"",         "localhost", "localhost:", "http://:1",      "[::1]",
+                                        "x:123456", "x:1y",      "x:65536",    "localhost:99999"};
+    static const char *const binds[] = {"localhost", "localhost:65536", "localhost:99999"};
     struct tutti_rpc_channel *channel;
     struct tutti_rpc_server *server;
 
@@ -457,9 +459,11 @@ static void test_addresses(void **state)
         const struct tutti_rpc_channel_config config = {.loop = loop, .address = wrong[i]};
         assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_ERR_ARGUMENT);
     }
-    const struct tutti_rpc_server_config config = {.loop = loop, .bind = "localhost", .max_connections = 1};
-    assert_int_equal(tutti_rpc_server_open(&config, &server), TUTTI_ERR_ARGUMENT);
-    assert_non_null(strstr(tutti_last_error()->text, "write HOST:PORT"));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(binds); i++) {
+        const struct tutti_rpc_server_config config = {.loop = loop, .bind = binds[i], .max_connections = 1};
+        assert_int_equal(tutti_rpc_server_open(&config, &server), TUTTI_ERR_ARGUMENT);
+        assert_non_null(strstr(tutti_last_error()->text, "write HOST:PORT"));
+    }
 }
 
 static int start(void **state)

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_DIGITS 8
@@ -38,6 +39,7 @@ bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char por
     while (colon > 0 && text[colon - 1] != ':') colon--;
     const size_t n_port = n - colon, digits = strspn(text + colon, "0123456789");
     if (colon == 0 || n_port == 0 || n_port >= RPC_PORT || digits < n_port) return false;
+    if (strtoul(text + colon, NULL, 10) > UINT16_MAX) return false; /* what follows the digits ends the number */
     size_t n_host = colon - 1;
     const bool framed = n_host > 1 && text[0] == '[' && text[n_host - 1] == ']';
     if (framed) n_host -= 2;
