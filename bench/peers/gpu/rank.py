@@ -92,7 +92,7 @@ class Rank:
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
         self.cpu = dist.new_group(backend="gloo")
         self.here: list | None = None  # the cell
-        self.without: list[str] = plan["never"]  # peers that have failed
+        self.without: list[str] = plan["banned"].get("", [])  # peers that have failed
         self.memory_of = dict(MEMORY_OF)
         self.bytes = max(plan["sizes"])
         self.stream = torch.cuda.Stream()
@@ -344,7 +344,6 @@ class Rank:
         self.tell({"machine": torch.cuda.get_device_name(), "ranks": self.world, "unavailable": self.unavailable})
         if self.plan["eager"]:
             self.tell({"eager_us": self.eager()})
-        first = self.plan["without"]
         for op, size, dtype, in_place in self.plan["cells"]:
             late = torch.tensor([time.monotonic() > self.plan["until"]], dtype=torch.int64)
             dist.all_reduce(late, group=self.cpu)
@@ -352,7 +351,7 @@ class Rank:
                 self.tell({"stopped_after_s": self.plan["seconds"]})
                 break
             must_end(CELL_S)
-            self.without, first = [*self.plan["never"], *self.plan["banned"].get(op, []), *first], []
+            self.without = [*self.plan["banned"].get("", []), *self.plan["banned"].get(op, [])]
             self.tell(self.cell(op, size, dtype, in_place))
         must_end(CELL_S)
         torch.cuda.synchronize()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it. A cell
-that fails in fresh processes, too, is measured without the peer that it stopped in, and from the second such cell on so
-are all of the operation; where it stopped in tutti, it is left out. Every step is told as a line
-among the others: {"restarted": why} or {"failed": why}."""
+"""Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it. Where a
+cell fails in fresh processes, too, the peer that it stopped in is left out of all cells of the operation; where it
+stopped in tutti, the cell is left out. Every step is told as a line among the others: {"restarted": why} or
+{"failed": why}."""
 
 from __future__ import annotations
 
@@ -55,10 +55,7 @@ class Session:
         self.plan, self.n, self.module, self.tell_line = plan, n, module, tell
         self.until = time.monotonic() + plan["seconds"]
         self.cells = [list(cell) for cell in plan["cells"]]
-        self.without: list[str] = []  # peers that the first of these cells goes without
-        self.never: list[str] = []  # and all of them
-        self.banned: dict[str, list[str]] = {}  # and those of an operation
-        self.bans: Counter = Counter()
+        self.banned: dict[str, list[str]] = {}  # peers that cells of an operation go without; "": all cells
         self.lines: list[dict] = []
         self.eager = True
         self.runs, self.now = 0, Run()
@@ -101,9 +98,7 @@ class Session:
             "TUTTI_JOB": f"gpu-peers-{os.getpid()}-{self.runs}",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(BENCH), os.environ.get("PYTHONPATH")])),
         }
-        now = {"cells": self.cells, "until": self.until, "without": self.without, "never": self.never}
-        now["banned"] = self.banned
-        now["eager"] = self.eager
+        now = {"cells": self.cells, "until": self.until, "banned": self.banned, "eager": self.eager}
         command = [sys.executable, "-m", self.module, json.dumps({**self.plan, **now})]
         return [
             subprocess.Popen(
@@ -128,7 +123,6 @@ class Session:
             elif "machine" not in line or self.runs == 1:
                 if "op" in line:
                     self.cells.pop(0)
-                    self.without = []
                     found.measured += 1
                     self.failures[OPENING] = 0  # so it does open
                 self.eager = self.eager and "eager_us" not in line
@@ -140,46 +134,35 @@ class Session:
         """Whether to run again."""
         where, library = self.place(run)
         told = f"{where}: stopped" + (f" in {library}" if library else "") + f" (rank {run.failed} ended first)"
+        self.failures[where] += 1
         if not self.cells:
             self.tell({"failed": told})
             return False
-        self.failures[where] += 1
-        left_out = self.without if where != OPENING else self.never
-        if self.failures[where] > 1:
-            told += ", in fresh processes, too"
-        is_new = library in PEERS and library not in left_out
-        if self.failures[where] > 1 and not is_new and not self.leaves_out(where, library, told):
-            return False
-        if self.cells and self.until - time.monotonic() < LEAST_S:
-            self.tell({"failed": f"{told}; too little time was left for {len(self.cells)} cells in fresh processes"})
-            return False
         if self.failures[where] == 1:
             self.tell({"restarted": f"{told}; begun again in fresh processes"})
-        elif is_new:
-            left_out.append(library)
-            told += f"; begun again without {library}"
-            self.tell({"restarted": told + (self.ban(self.cells[0][0], library) if where != OPENING else "")})
+        elif not self.leaves_out(where, library, f"{told}, in fresh processes, too"):
+            return False
+        if self.cells and self.until - time.monotonic() < LEAST_S:
+            self.tell({"failed": f"too little time was left for {len(self.cells)} cells in fresh processes"})
+            return False
         return bool(self.cells)
 
-    def ban(self, op: str, library: str) -> str:
-        """Each such cell costs more than a minute."""
-        self.bans[op, library] += 1
-        if self.bans[op, library] < 2:
-            return ""
-        self.banned.setdefault(op, []).append(library)
-        return f", as are all further cells of {op}"
-
     def leaves_out(self, where: str, library: str | None, told: str) -> bool:
-        """Leaves out the first cell. At the opening only calls from Python one by one can be left out."""
-        if where == OPENING and not (library and self.eager):
+        """Leaves out what has failed twice: a peer, the first cell, or calls from Python one by one."""
+        op = "" if where == OPENING else self.cells[0][0]
+        banned = self.banned.setdefault(op, [])
+        if library in PEERS and library not in banned:
+            banned.append(library)
+            self.tell({"restarted": f"{told}; begun again without {library}" + (f" in {op}" if op else "")})
+        elif op:
+            self.cells.pop(0)
+            self.tell({"failed": f"{told}; left out"})
+        elif library and self.eager:
+            self.eager = False
+            self.tell({"failed": f"{told}; calls one by one were left out"})
+        else:
             self.tell({"failed": told})
             return False
-        self.tell({"failed": f"{told}; left out" if where != OPENING else f"{told}; calls one by one were left out"})
-        if where == OPENING:
-            self.eager = False
-        else:
-            self.cells.pop(0)
-            self.without = []
         return True
 
     def place(self, run: Run) -> tuple[str, str | None]:
