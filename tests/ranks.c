@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <execinfo.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -54,15 +53,6 @@ void rank_fail(struct rank *rank, const char *file, int line, const char *format
     va_start(args, format);
     vsnprintf(rank->failure + at, RANK_TEXT - (size_t)at, format, args);
     va_end(args);
-}
-
-void rank_late(const struct rank *rank, const char *what, uint64_t ns)
-{
-    const char *path = getenv("TUTTI_TEST_LATE");
-    const int fd = path ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
-    if (fd < 0) return;
-    dprintf(fd, "%s | %d | %llu\n", what, (int)rank->index, (unsigned long long)(ns / 1000)); /* one write */
-    close(fd);
 }
 
 uint64_t rank_random(struct rank *rank)

@@ -51,8 +51,6 @@ unsigned ranks_forked(uint32_t n, rank_function function, void *arg);
 
 void rank_fail(struct rank *rank, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A sentence came so long after what it tells of: a line in the file that TUTTI_TEST_LATE names, for bench/late.py. */
-void rank_late(const struct rank *rank, const char *what, uint64_t ns);
 uint64_t rank_random(struct rank *rank);
 /* Memory that goes when the function has returned, also after a check that failed. Ends the process when there is none.
  */

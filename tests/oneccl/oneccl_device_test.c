@@ -289,20 +289,6 @@ static void go_on(struct rank *rank, struct there *there)
     RANK_CHECK(rank, words[0] == n);
 }
 
-/* Of ranks that wait for the odd one. */
-static void note_late(const struct rank *rank, const struct wrong *w, uint64_t ns)
-{
-    char what[100];
-    const char *stuck = w->status == TUTTI_ERR_TIMEOUT ? "stays within oneCCL" : "fails within oneCCL";
-    const char *kind = w->status == TUTTI_ERR_PEER_DEAD ? "dies within oneCCL"
-                       : w->variable                    ? stuck
-                       : w->status == TUTTI_ERR_TIMEOUT ? "never comes"
-                                                        : "calls another";
-    if (w->odd == 1 + (uint32_t)rank->index) return;
-    snprintf(what, sizeof what, "%s | %s", "oneCCL (stand-in), xpu", kind);
-    rank_late(rank, what, ns);
-}
-
 static void goes_wrong(struct rank *rank)
 {
     const struct wrong *w = rank->arg;
@@ -323,9 +309,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    const uint64_t ns = now_ns() - begin, timeout_ns = w->status == TUTTI_ERR_TIMEOUT ? SECOND / 2 : 0;
-    RANK_CHECK(rank, ns < 5 * SECOND);
-    note_late(rank, w, ns > timeout_ns ? ns - timeout_ns : 0);
+    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND); /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank, &there);
 }

@@ -251,20 +251,6 @@ static void end_has_a_deadline(void **state)
     assert_int_equal(run("flat,oneccl", 2, ends_alone, NULL, 0), 0);
 }
 
-/* Of ranks that wait for the odd one. */
-static void note_late(const struct rank *rank, const struct wrong *w, uint64_t ns)
-{
-    char what[100];
-    const char *stuck = w->status == TUTTI_ERR_TIMEOUT ? "stays within oneCCL" : "fails within oneCCL";
-    const char *kind = w->status == TUTTI_ERR_PEER_DEAD ? "dies within oneCCL"
-                       : w->variable                    ? stuck
-                       : w->status == TUTTI_ERR_TIMEOUT ? "never comes"
-                                                        : "calls another";
-    if (w->odd == 1 + (uint32_t)rank->index) return;
-    snprintf(what, sizeof what, "%s | %s", real ? "oneCCL, host memory" : "oneCCL (stand-in), host memory", kind);
-    rank_late(rank, what, ns);
-}
-
 static void goes_wrong(struct rank *rank)
 {
     const struct wrong *w = rank->arg;
@@ -281,9 +267,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    const uint64_t ns = now_ns() - begin, timeout_ns = w->status == TUTTI_ERR_TIMEOUT ? SECOND / 2 : 0;
-    RANK_CHECK(rank, ns < 5 * SECOND);
-    note_late(rank, w, ns > timeout_ns ? ns - timeout_ns : 0);
+    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND); /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank);
 }
@@ -327,10 +311,6 @@ static void killed_at_work(struct rank *rank)
     const uint64_t begin = now_ns();
     while (status == TUTTI_OK && now_ns() - begin < 20 * SECOND) status = sum_by(rank, NULL, 0, words);
     if (rank->index == victim) return;
-    const uint64_t ns = now_ns() - begin, wait_ns = wait_us * UINT64_C(1000);
-    rank_late(rank,
-              real ? "oneCCL, host memory | dies at any time" : "oneCCL (stand-in), host memory | dies at any time",
-              ns > wait_ns ? ns - wait_ns : 0);
     RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, said));
     go_on(rank);
 }
