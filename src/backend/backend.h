@@ -81,7 +81,7 @@ struct tutti_backend_config {
     uint64_t timeout_ns;           /* so long others wait for a step of opening */
 };
 
-/* An all_to_all_v whose counts are in the device's memory (comm/device/counted.h). */
+/* An all_to_all_v whose counts are in the device's memory (comm/call/device.h). */
 struct tutti_backend_counted {
     const uint64_t *rows;        /* of all ranks (device/counted.h), */
     const uint64_t *send_displs; /* and as the call has them: may be NULL */

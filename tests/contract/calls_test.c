@@ -7,7 +7,7 @@
 
 #include "contract.h"
 
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * program). Or of the one of the list that an argument names, by the way that a second one names: host, or auto. */
 #include "test.h"
 
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 #include "contract.h"
 #include "fake_device.h"
 

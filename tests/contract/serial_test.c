@@ -4,8 +4,8 @@
  * open or connect, no rank has. */
 #include "test.h"
 
-#include "comm/call/explain.h"
-#include "comm/object/comm.h"
+#include "comm/call/call.h"
+#include "comm/comm.h"
 #include "contract.h"
 #include "serial_backend.h"
 

@@ -4,7 +4,7 @@
  * before ranks would compare what they wait in; and life goes on. */
 #include "test.h"
 
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "flat/support/calls.h"
 
 #include <stdio.h>

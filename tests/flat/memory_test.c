@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/flat/flat.h"
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "ranks.h"
 
 #include <errno.h>

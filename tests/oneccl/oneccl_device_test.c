@@ -5,8 +5,8 @@
 #include "test.h"
 
 #include "backend/library/oneccl_device.h"
-#include "comm/device/device.h"
-#include "comm/object/comm.h"
+#include "comm/call/device.h"
+#include "comm/comm.h"
 #include "contract/contract.h"
 #include "device/level_zero/driver.h"
 #include "standin/sycl/sycl_standin.h"

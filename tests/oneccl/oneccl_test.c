@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "backend/library/oneccl.h"
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "contract/contract.h"
 
 #include <signal.h>

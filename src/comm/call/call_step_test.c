@@ -4,7 +4,7 @@
  * carrying out calls, operations that do not commute, and what ranks are told when things go wrong there. What the
  * results must be for every collective and type, tests/contract says. */
 
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 
 #include "ranks.h"
 #include "test.h"

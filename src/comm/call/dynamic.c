@@ -2,8 +2,7 @@
 /* all_to_all_v_dynamic: the ranks tell one another what they send, then an all_to_all_v follows. Where counts can be
  * read on the device nothing waits; elsewhere the host reads them, and the call blocks for that, but not for the data.
  */
-#include "comm/call/call.h"
-#include "comm/device/counted.h"
+#include "comm/call/device.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ways in which a call could go: those of the back end and the engine's algorithms, with the times that are
  * predicted, and which of them is chosen. */
-#include "comm/call/explain.h"
-#include "comm/call/call.h"
+#include "comm/call/device.h"
 
 #include <math.h>
 #include <stdio.h>

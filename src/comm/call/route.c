@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which way a call goes: first by where its buffers are, then by what can carry it out there. */
-#include "comm/call/route.h"
 #include "algo/algo.h"
+#include "comm/call/device.h"
 
 #include <math.h>
 

@@ -2,8 +2,8 @@
 /* The short way: most calls. On anything unusual it returns AGAIN; the caller then takes the long way, which reports
  * errors. It checks that the arguments are right, takes the turn if it is free, and lets the back end carry the call
  * out on this thread: nothing is allocated, looked up or timed. What is right is read from the table of kinds, as by
- * the other checks (request/check.c). */
-#include "comm/call/route.h"
+ * the other checks (check.c). */
+#include "comm/call/device.h"
 
 /* ---- whether the arguments are right ---- */
 

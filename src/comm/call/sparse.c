@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* all_reduce_sparse_block: each rank's blocks go to their places in recv, which is zero elsewhere; then recv is reduced
  * as ever. On host memory all ranks hear first of an index that is wrong anywhere. */
-#include "comm/call/call.h"
+#include "comm/call/device.h"
 
 #include "device/cpu/cpu.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The front door behind every public call: enter the communicator, check, decide the route, then carry it out, or hand
  * the request to the group or the recording that is open on this thread. */
-#include "comm/call/call.h"
+#include "comm/call/device.h"
 
 /* Nothing waits, whether the caller wants a work or not. */
 static enum tutti_status enqueue(struct tutti_request *request)

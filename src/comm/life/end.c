@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a communicator ends: its state, abort, flush, destruction, and the shutting down that a context's end does to it.
  */
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 #include "comm/life/life.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * survivors (shrink.c), aborted, flushed and destroyed (end.c). This room is above all others of comm but the calls,
  * which it does not need: it may use objects, devices and memory. Begin with create.c. */
 
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 
 /* Ends team, world and attachments; the handle stays. error: what later calls are told. */
 void tutti_comm_shut(struct tutti_comm *comm, const struct tutti_error *error);

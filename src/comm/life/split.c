@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Split and duplicate: one all_gather of {colour, key}, a local sort, one verdict. All groups of a call are made at
  * once, at O(log n) messages a rank. */
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 #include "comm/life/life.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  * after another, so that words change as one step. A thread of its own waits for the device: the engine's owner must
  * not, since streams may wait for what it does. It uses nothing of windows. */
 
-#include "comm/device/pinned.h"
+#include "comm/call/pinned.h"
 #include "engine/flight/onesided.h"
 
 struct tutti_mover;

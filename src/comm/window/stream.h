@@ -11,7 +11,7 @@
  *
  * Begin with stream_calls.c (the caller's side), then stream_run.c (the stream's and the engine's). */
 
-#include "comm/device/pinned.h"
+#include "comm/call/pinned.h"
 #include "comm/window/window.h"
 #include "engine/flight/onesided.h"
 

@@ -11,8 +11,8 @@
  * Threads: any, all calls. A call in place holds the window by its `users`; one that may wait holds the communicator.
  */
 
-#include "comm/device/device.h"
-#include "comm/object/pad.h"
+#include "comm/call/device.h"
+#include "comm/pad.h"
 #include "engine/flight/onesided.h"
 
 #include <tutti/window.h>

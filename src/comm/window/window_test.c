@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that the host's ranks share, windows on it, and that large messages from it are read in place. */
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "ranks.h"
 #include "test.h"
 

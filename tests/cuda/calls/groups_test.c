@@ -9,7 +9,7 @@
 #include "cuda/support/group_calls.h"
 
 #include "backend/gpu/gpu_backend.h"
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <stdio.h>
 #include <string.h>

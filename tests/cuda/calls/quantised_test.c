@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Quantised calls on device memory have the bits of the same calls on host memory, whose bounds are tested there
- * (comm/request/packed_test.c): all wire formats and types, in groups, with works, in graphs whose seeds change. */
+ * (comm/call/packed_test.c): all wire formats and types, in groups, with works, in graphs whose seeds change. */
 
 #include "test.h"
 

@@ -7,7 +7,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "comm/device/staging.h"
+#include "comm/call/staging.h"
 
 #include <stdlib.h>
 #include <string.h>

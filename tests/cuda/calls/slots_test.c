@@ -8,7 +8,7 @@
 
 #include "backend/gpu/gpu_backend.h"
 #include "base/base.h"
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 
 #include "cuda/support/gpu_ranks.h"
 
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@
 #include "cuda/support/fake_backend.h"
 #include "cuda/support/gpu_ranks.h"
 
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <time.h>
 

@@ -9,7 +9,7 @@
 
 #include "backend/gpu/gpu_backend.h"
 #include "backend/library/nccl.h"
-#include "comm/device/staging.h"
+#include "comm/call/staging.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "cuda/support/gpu_ranks.h"
 #include "cuda/support/segment.h"
 
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -7,8 +7,8 @@
 #include "cuda/support/gpu_ranks.h"
 
 #include "backend/gpu/gpu_backend.h"
-#include "comm/device/device.h"
-#include "comm/object/comm.h"
+#include "comm/call/device.h"
+#include "comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "failures_test.h"
 
 #include "backend/gpu/gpu_backend.h"
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <pthread.h>
 #include <signal.h>

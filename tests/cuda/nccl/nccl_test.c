@@ -8,7 +8,7 @@
 #include "cuda/support/gpu_ranks.h"
 
 #include "backend/library/nccl.h"
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <stdio.h>
 #include <string.h>

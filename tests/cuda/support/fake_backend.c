@@ -2,7 +2,7 @@
 /* A device back end that only writes down: see fake_backend.h. */
 #include "cuda/support/fake_backend.h"
 
-#include "comm/device/device.h"
+#include "comm/call/device.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "calls.h"
 
 #include "backend/flat/flat.h"
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "steps.h"
 
 #include <stdlib.h>

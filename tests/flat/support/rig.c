@@ -3,7 +3,7 @@
 #include "rig.h"
 
 #include "backend/flat/flat.h"
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "rig_call.h"
 #include "steps.h"
 

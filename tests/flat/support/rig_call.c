@@ -2,7 +2,7 @@
 /* The rig's calls, as the communicator would make them. */
 #include "rig_call.h"
 
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef TUTTI_TOOLS_BENCH_H
 #define TUTTI_TOOLS_BENCH_H
 
-/* `tutti bench` measures collectives. It may use public headers, the device's contract and comm/call/explain.h. Begin
+/* `tutti bench` measures collectives. It may use public headers, the device's contract and comm/call/call.h. Begin
  * with cmd_bench.c. The parts: what is measured (bench_ops.c), with which data (bench_data.c), by whom (bench_run.c),
  * how (bench_measure.c, bench_point.c; one-sided calls: bench_onesided.c), how the choice is explained
  * (bench_explain.c), and how all is shown (bench_show.c, bench_plot.c). */

@@ -4,7 +4,7 @@
 
 #include "bench.h"
 
-#include "comm/call/explain.h"
+#include "comm/call/call.h"
 #include "tools/tutti/measure.h"
 
 #include <stdlib.h>

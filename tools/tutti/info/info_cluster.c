@@ -6,7 +6,7 @@
 #include "info_cluster.h"
 
 #include "base/config.h"
-#include "comm/object/comm.h"
+#include "comm/comm.h"
 #include "control/net/net.h"
 #include "device/device.h"
 

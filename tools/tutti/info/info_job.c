@@ -5,8 +5,8 @@
 
 #include "info.h"
 
-#include "comm/device/device.h"
-#include "comm/object/comm.h"
+#include "comm/call/device.h"
+#include "comm/comm.h"
 #include "transport/host/segment.h"
 
 #include <string.h>
