@@ -7,9 +7,9 @@
  * memory and streams go into calls as they are.
  *
  *     tutti_accelerator_open("cuda", 0, &acc);                        // or "xpu", or "cpu"
- *     config.device = tutti_accelerator_device(acc);                  // of struct tutti_comm_config
+ *     config.device = tutti_accelerator_device(acc);                  // in struct tutti_comm_config
  *     tutti_accelerator_alloc(acc, bytes, &buffer);
- *     tutti_accelerator_stream_create(acc, &options.stream);          // of struct tutti_call_options
+ *     tutti_accelerator_stream_create(acc, &options.stream);          // in struct tutti_call_options
  *     tutti_accelerator_copy(acc, buffer, host, bytes, options.stream);
  *     tutti_all_reduce(buffer, buffer, n, TUTTI_FLOAT32, TUTTI_SUM, comm, &options, NULL);
  *     tutti_accelerator_copy(acc, host, buffer, bytes, options.stream);

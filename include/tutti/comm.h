@@ -47,8 +47,8 @@ struct tutti_comm_config {
     const char *secret;  /* NULL: TUTTI_SECRET or TUTTI_SECRET_FILE, else unauthenticated */
     uint64_t timeout_ns; /* default deadline of this communicator's calls, creation included */
     bool nonblocking;    /* return at once; poll with tutti_comm_state */
-    int64_t device;      /* whose memory calls may use: a CUDA device as this process counts, or one of the two below;
-                            so wide that size tells whether it is there */
+    int64_t device; /* the device whose memory calls may use: a CUDA device as this process counts, or one of the two
+                       below; so wide that size tells whether it is there */
 };
 #define TUTTI_DEVICE_AUTO (-1) /* the device of the calling thread's current CUDA context, if there is one */
 #define TUTTI_DEVICE_NONE (-2) /* host memory alone */

@@ -11,7 +11,8 @@
  *
  *     tutti_ft_manager_open(&config, &manager);                       // rank 0 of the group
  *     tutti_ft_client_open(address_of_manager, timeout_ns, &client);  // every rank
- *     tutti_ft_client_quorum(client, &request, timeout_ns, &place);   // who takes part, and what this rank does
+ *     tutti_ft_client_quorum(client, &request, timeout_ns, &place);   // the groups that take part, and what this rank
+ * does
  *     ... one step with place->replica_world_size members ...
  *     tutti_ft_client_should_commit(client, rank, step, !failed, timeout_ns, &commit);
  *     tutti_ft_place_free(place);
@@ -37,14 +38,14 @@ extern "C" {
 /* What a group says of itself: torchft's QuorumMember. */
 struct tutti_ft_member {
     const char *replica_id;    /* unlike all others', and new after each restart */
-    const char *address;       /* of its manager */
+    const char *address;       /* its manager's */
     const char *store_address; /* "host:port" of the store where ranks of the groups may meet */
     const char *data;          /* the user's own, passed on; "" if none */
     int64_t step, commit_failures;
     uint64_t world_size;
     bool shrink_only;
     uint32_t n_handles;         /* world_size, or 0 where the group has none */
-    const char *const *handles; /* of its ranks in order: by which their process groups are reached */
+    const char *const *handles; /* its ranks' in order, by which their process groups are reached */
 };
 /* Members in the order of their names. Belongs to the caller, freed by tutti_ft_quorum_free. */
 struct tutti_ft_quorum {
@@ -60,7 +61,7 @@ TUTTI_API void tutti_ft_quorum_free(struct tutti_ft_quorum *quorum); /* NULL is 
  */
 struct tutti_ft_timeouts {
     size_t size;                    /* sizeof(struct tutti_ft_timeouts) */
-    uint64_t timeout_ns;            /* of each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
+    uint64_t timeout_ns;            /* for each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
     uint64_t quorum_ns;             /* until all groups have asked: timeout */
     uint64_t connect_ns;            /* to a part that may be starting: timeout */
     uint64_t join_ns;               /* how long a quorum waits for who is heard but does not ask: half of quorum */
@@ -145,7 +146,7 @@ struct tutti_ft_manager_config {
     uint64_t heartbeat_interval_ns;
     uint64_t connect_timeout_ns; /* to the lighthouse */
     uint32_t quorum_retries;     /* how often the lighthouse is asked anew when it refuses or can not be reached */
-    const char *secret;          /* of the job; NULL: TUTTI_SECRET, or the file TUTTI_SECRET_FILE */
+    const char *secret;          /* the job's; NULL: TUTTI_SECRET, or the file TUTTI_SECRET_FILE */
     bool anyone_may_kill;        /* as with torchft: tutti_ft_client_kill needs no secret */
 };
 #define TUTTI_FT_MANAGER_CONFIG_INIT                                                                                   \
@@ -172,7 +173,7 @@ TUTTI_API enum tutti_status tutti_ft_client_open(const char *address, uint64_t c
 TUTTI_API void tutti_ft_client_close(struct tutti_ft_client *client); /* its calls end with CANCELLED */
 
 struct tutti_ft_request {
-    uint32_t group_rank; /* of the caller, in its group */
+    uint32_t group_rank; /* the caller's, in its group */
     int64_t step;
     const char *checkpoint_metadata; /* where others can fetch this rank's state */
     bool shrink_only;                /* no new groups now */
@@ -198,7 +199,7 @@ struct tutti_ft_place {
     const uint32_t *targets;
     uint32_t n_replicas; /* = replica_world_size; 0 where the manager does not tell the names */
     const char *const *replica_ids;
-    const char *const *handles; /* of the ranks of this number in the n_replicas groups; NULL: some group has none */
+    const char *const *handles; /* the ranks of this number in the n_replicas groups; NULL: some group has none */
 };
 TUTTI_API void tutti_ft_place_free(struct tutti_ft_place *place); /* NULL is allowed */
 /* Blocks until all ranks of the group have asked and the lighthouse has answered. */

@@ -43,10 +43,10 @@ struct tutti_level {
 };
 
 struct tutti_shape {
-    uint32_t slot;     /* whose steps */
+    uint32_t slot;     /* the slot whose steps are emitted */
     uint32_t size;     /* number of slots */
     uint32_t root;     /* rooted kinds; else 0 */
-    uint32_t radix;    /* of trees, dissemination, Bruck; 0: the algorithm's default */
+    uint32_t radix;    /* for trees, dissemination, Bruck; 0: the algorithm's default */
     uint32_t n_levels; /* 0: flat */
     struct tutti_level levels[TUTTI_MAX_LEVELS];
 };

@@ -53,7 +53,7 @@ static void test_double_tree_is_balanced(void **state)
                 if (schedule->steps[i].op <= TUTTI_STEP_RECV_REDUCE && schedule->steps[i].op != TUTTI_STEP_SEND)
                     received++;
             }
-            assert_true(sent <= 4 && received <= 4); /* of two chunks */
+            assert_true(sent <= 4 && received <= 4); /* two chunks */
             tutti_schedule_destroy(schedule);
         }
     }

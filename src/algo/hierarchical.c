@@ -106,7 +106,7 @@ struct stage {
     uint32_t root, level;
     uint32_t first, n; /* units of the group */
     struct member own; /* the slot's unit */
-    uint32_t lead;     /* of the group */
+    uint32_t lead;     /* the group's */
 };
 
 /* The stage of the shape's slot; false when it has no part in it. */
@@ -155,7 +155,7 @@ enum content { PART, BLOCKS, TOKEN }; /* some chunks as one, the chunks of a uni
 
 struct cargo {
     enum content content;
-    uint32_t chunk, n; /* of PART */
+    uint32_t chunk, n; /* PART's */
 };
 
 static uint32_t cargo_chunk(const struct cargo *cargo, const struct member *member)

@@ -16,7 +16,7 @@
 /* ---- values ---- */
 
 struct value {
-    uint64_t hash, power; /* of a word: its hash, and the base to its length */
+    uint64_t hash, power; /* a word's hash, and the base to its length */
 };
 
 enum algebra { SUM, WORDS, LEFT_FOLD };

@@ -45,7 +45,7 @@ enum tutti_dtype_class {
 struct tutti_dtype_info {
     const char *name;
     enum tutti_dtype_class class;
-    uint32_t bytes;               /* of an element */
+    uint32_t bytes;               /* an element's */
     uint32_t mantissa_bits, bias; /* floats, and parts of complex numbers */
     bool has_infinity;
 };

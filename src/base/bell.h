@@ -7,10 +7,10 @@
  * processes (membarrier), looks at its words once more, and then sleeps on `event`; so who rings needs no fence. Where
  * that is not to be had, or where all sleep all the time, `fences` is set and who rings fences.
  *
- *     atomic_store_explicit(&word, 1, memory_order_release);             // who changes it
+ *     atomic_store_explicit(&word, 1, memory_order_release);             // the thread that changes it
  *     tutti_bell_ring(&bell);
  *
- *     uint32_t event = tutti_bell_listen(&bell);                         // who waits
+ *     uint32_t event = tutti_bell_listen(&bell);                         // the thread that waits
  *     if (!bell.fences) tutti_fence_all();
  *     if (atomic_load(&word) != 1) tutti_futex_wait(&bell.event, event, deadline_ns);
  *     tutti_bell_leave(&bell);

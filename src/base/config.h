@@ -141,7 +141,7 @@ enum tutti_status tutti_config_init(struct tutti_config *config, const struct tu
 void tutti_config_fini(struct tutti_config *config);
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id);
 const char *tutti_section_title(enum tutti_option_section section);
-uint64_t tutti_config_hash(const struct tutti_config *config); /* of the agreed options */
+uint64_t tutti_config_hash(const struct tutti_config *config); /* over the agreed options */
 /* Writes "name=value name=value" of the agreed options that are not default, for error sentences. */
 void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity);
 /* Parsers, used by the tools too: false when text is not of the form. */

@@ -23,7 +23,7 @@ static inline void tutti_le_store(uint8_t *p, unsigned n, uint64_t x)
 /* What both ends of a connection know; the nonces are filled in as they pass. */
 struct tutti_session {
     const char *secret;                   /* NULL: nothing is signed */
-    uint8_t nonces[2][TUTTI_NONCE_BYTES]; /* of the client, of the server */
+    uint8_t nonces[2][TUTTI_NONCE_BYTES]; /* the client's and the server's */
     uint64_t n_sent, n_received;          /* signed frames */
     bool server;                          /* this end is */
     bool ready;                           /* both nonces are there: for protocols that sign only then */

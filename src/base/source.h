@@ -20,7 +20,7 @@ struct tutti_sources {
     struct tutti_source at[TUTTI_SOURCES_MAX];
     uint32_t n;
     bool crowded;    /* there was no room for one more: sleep no longer than a millisecond */
-    uint64_t due_ns; /* of the context's clock: sleep no longer. TUTTI_NEVER */
+    uint64_t due_ns; /* by the context's clock: sleep no longer. TUTTI_NEVER */
 };
 
 static inline void tutti_sources_init(struct tutti_sources *sources)

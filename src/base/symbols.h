@@ -9,7 +9,7 @@
 
 struct tutti_symbol {
     const char *name;
-    size_t at; /* of the member */
+    size_t at; /* the member's */
     bool needed;
 };
 /* Fills members of *out; those that are not there are NULL. The name of the first one that is not there and is needed,

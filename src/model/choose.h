@@ -34,11 +34,11 @@ struct tutti_facts {
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
     struct tutti_machine machine;
     uint64_t slice_bytes, eager_bytes; /* options of these names */
-    struct tutti_memo *memo;           /* of these facts (apart from reproducible and overrides); NULL: none */
+    struct tutti_memo *memo;           /* for these facts (apart from reproducible and overrides); NULL: none */
 };
 struct tutti_question {
     enum tutti_kind kind;
-    uint64_t bytes;        /* of a block, equal on all ranks; v forms: of the largest block, or 0 when not shared */
+    uint64_t bytes;        /* a block's, equal on all ranks; v forms: the largest block's, or 0 when not shared */
     bool commutative;      /* the operation */
     bool v, counts_shared; /* a v form; whether all ranks know the whole table */
     const char *algorithm; /* per-call override, or NULL */

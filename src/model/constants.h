@@ -10,12 +10,12 @@
 struct tutti_constant {
     const char *name, *help;
     float minimum, maximum;
-    size_t offset; /* of the float in its structure */
+    size_t offset; /* the float's place in its structure */
 };
 struct tutti_constants {
     const struct tutti_constant *rows;
     size_t n;         /* at most 32 */
-    size_t bytes;     /* of the structure */
+    size_t bytes;     /* the structure's size */
     const char *what; /* "a machine", for sentences */
 };
 #define TUTTI_CONSTANTS_MOST_BYTES 128

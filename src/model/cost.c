@@ -76,12 +76,12 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     double line = link->line_ns, message = link->message_ns, waits = load->waits;
     /* Long messages wait until the receiver asks for them. */
     if (load->largest > eager) line *= 2, message *= 1.5, waits *= 2;
-    /* Of a long message only the first slice is waited for: the others follow it. */
+    /* Only the first slice of a long message is waited for: the others follow it. */
     double chain = load->chain / pieces * (rates.in + rates.out), copied = load->copied / (double)m->copy_gbs;
     double busy = load->messages * pieces * message / 2 + copied +
                   bytes_ns(&rates, load->sent, load->received, load->folded, load->early);
     if (!facts->crowded) return m->call_ns + larger(load->hops * (line + message) + chain, busy + line);
-    /* Who waits for a socket finds it ready when it has its turn again, more often than it is woken. */
+    /* A rank that waits for a socket finds it ready when its turn comes again, more often than it is woken. */
     double n_cpus = facts->n_cpus ? facts->n_cpus : 1,
            wait = (double)(facts->link == TUTTI_LINK_NET ? m->yield_ns : m->wake_ns);
     double work = waits * wait + load->all_messages * pieces * message +

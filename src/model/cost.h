@@ -12,7 +12,7 @@
 struct tutti_load {
     double hops;                   /* messages of the longest chain, in which each waits for the one before */
     double chain;                  /* bytes that these carry together */
-    double messages;               /* of the busiest rank: those that it sends and those that it receives */
+    double messages;               /* at the busiest rank: those that it sends and those that it receives */
     double sent, received, folded; /* bytes of the busiest rank, */
     double early;                  /* those folded as they come, not stored first, */
     double copied;                 /* and those that it moves by itself */

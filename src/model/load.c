@@ -10,13 +10,13 @@
 struct ask {
     double p, b;           /* ranks, bytes of a block, or of its part where the pattern is one of parts */
     double r, d;           /* radix, and levels of a tree of it */
-    double tree_r, tree_d; /* of the tree that is meant: this one, or that of the levels of the shape */
+    double tree_r, tree_d; /* radix and depth of the tree that is meant: this one, or that of the levels of the shape */
     bool down;             /* from the root to all; else to the root */
     double log;            /* levels of a binary one */
     double fan;            /* messages of a rank to those j * r^k further on, for j < r */
-    double children;       /* of the root of a tree of radix r */
+    double children;       /* children of the root of a tree of radix r */
     double moves;          /* digits that are not 0 in the numbers below p, base r */
-    double depth;          /* of all levels of the shape together, as binary trees */
+    double depth;          /* the depth of all levels of the shape together, as binary trees */
 };
 
 /* ---- patterns ---- */

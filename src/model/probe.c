@@ -34,7 +34,7 @@ static bool attach(unsigned char *to, unsigned char *from, size_t bytes)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
-/* Of the fastest; 0: it is not allowed. */
+/* Time of the fastest copy in ns; 0: it is not permitted. */
 static double best_ns(act_function *act, unsigned char *memory, size_t bytes)
 {
     double best = 0;

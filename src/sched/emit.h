@@ -32,7 +32,7 @@ void tutti_extents_fini(struct tutti_extents *extents);
 /* Where the (sub-)collective that is being emitted lives in the whole: affine in slots, DATA and SCRATCH. */
 struct tutti_frame {
     enum tutti_kind kind;
-    uint32_t size, slot;             /* of the sub-shape */
+    uint32_t size, slot;             /* the sub-shape's */
     uint32_t base, stride;           /* slot s is base + s * stride */
     uint32_t chunk, n_chunks, width; /* DATA chunk c is chunk + c * width and the width - 1 after it */
     uint32_t scratch, n_scratch;     /* SCRATCH chunk c is scratch + c * width ... */
@@ -43,7 +43,7 @@ struct tutti_emit {
     struct tutti_schedule *schedule;
     struct tutti_shape shape; /* the schedule's with the radix filled in */
     bool expand;
-    const struct tutti_lanes *lanes; /* whose calls are kept all the same; NULL: none */
+    const struct tutti_lanes *lanes; /* the lanes whose calls are kept all the same; NULL: none */
     uint32_t n_on_lane[TUTTI_MAX_LANES];
     enum tutti_status status; /* MEMORY; a defect is in schedule->defect */
     uint32_t round;

@@ -38,7 +38,7 @@ enum tutti_in_place {
     TUTTI_RECV_IN_SEND, /* recv == the own block of send */
 };
 
-/* Who has the counts of v forms. */
+/* The ranks that have the counts of v forms. */
 enum tutti_tables {
     TUTTI_NO_TABLES,      /* no v form */
     TUTTI_SHARED_TABLE,   /* all slots have the same one */
@@ -101,7 +101,7 @@ enum tutti_content {
     TUTTI_HOLDS_PREFIX, /* the reduction over slots 0..slot */
     TUTTI_HOLDS_BEFORE, /* the reduction over slots 0..slot-1 */
 };
-/* Of DATA (for all_to_all the input is IN[destination], all OWN, and DATA is empty before). */
+/* What DATA holds (for all_to_all the input is IN[destination], all OWN, and DATA is empty before). */
 enum tutti_content tutti_kind_before(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
 enum tutti_content tutti_kind_after(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block);
 

@@ -180,7 +180,7 @@ static void test_first_touch(void **state)
 {
     (void)state;
     expect_touch(TUTTI_ALL_REDUCE, TUTTI_REDUCE, 1, 1, true, false);
-    expect_touch(TUTTI_ALL_REDUCE, TUTTI_REDUCE, 0, 1, true, true);      /* who is not the root keeps what it had */
+    expect_touch(TUTTI_ALL_REDUCE, TUTTI_REDUCE, 0, 1, true, true); /* a rank that is not the root keeps what it had */
     expect_touch(TUTTI_ALL_REDUCE, TUTTI_BROADCAST, 0, 1, false, false); /* it reads nothing */
     expect_touch(TUTTI_ALL_REDUCE, TUTTI_BROADCAST, 1, 1, true, true);   /* the root keeps what it has where it is */
     expect_touch(TUTTI_ALL_REDUCE, TUTTI_ALL_REDUCE, 0, 1, true, false);

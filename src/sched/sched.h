@@ -103,7 +103,7 @@ struct tutti_schedule {
         uint32_t lane, number, step; /* its lane, its number among the lane's calls, its step */
     } * calls;                       /* unexpanded calls, in program order */
     struct tutti_lanes lanes;        /* what it was sealed for */
-    uint64_t hash;                   /* of the algorithm's name, kind, shape without slot (equal on all slots) */
+    uint64_t hash;                   /* over the algorithm's name, kind, shape without slot (equal on all slots) */
     struct tutti_step *steps;
     char *defect; /* NULL, or a sentence: the algorithm emitted something impossible (peer or chunk out of range,
                      reading what was never written, too many steps); such a schedule is never run */

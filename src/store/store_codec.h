@@ -43,7 +43,7 @@ struct tutti_store_frame {
     uint32_t key_bytes, value_bytes;
     const uint8_t *key, *value; /* in the bytes that were decoded; the key has no zero byte and no end */
     const uint8_t *mac;         /* NULL when not signed */
-    size_t signed_bytes;        /* of the frame, before the MAC */
+    size_t signed_bytes;        /* in the frame, before the MAC */
     size_t frame_bytes;
 };
 /* Pure. OK; AGAIN when n bytes are not a whole frame yet (the front is checked as far as it is there); PROTOCOL. */

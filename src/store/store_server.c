@@ -98,7 +98,7 @@ static void client_serve(struct tutti_store_server *s, struct tutti_store_client
         tutti_store_client_flush(c);
         if (!c->n_out) tutti_store_client_frames(s, c);
     } else if (c->waiter.entry && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
-        c->doomed = true; /* who is gone does not wait any more */
+        c->doomed = true; /* a client that is gone does not wait any more */
     } else if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         client_read(s, c);
     }

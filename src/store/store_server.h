@@ -35,9 +35,9 @@ struct tutti_store_server {
     uint32_t n_strangers;               /* those that have proved nothing yet */
     uint64_t logged_ns;                 /* when this second of the log began, */
     uint32_t n_logged, n_unlogged;      /* refusals told in it, and not told */
-    uint64_t next_look_ns; /* the earliest time at which some client's time may be up */
+    uint64_t next_look_ns;              /* the earliest time at which some client's time may be up */
     bool accepting;
-    uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* of the answer that is being made */
+    uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* the answer that is being made */
 };
 
 /* ---- store_client.c ---- */

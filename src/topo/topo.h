@@ -19,7 +19,7 @@ struct tutti_topo {
     struct tutti_topo_cpu *cpus; /* those online, by id; owned */
     uint32_t n_cpus, n_allowed;
     uint32_t n_cores, n_l3, n_nodes, n_packages;
-    uint64_t l3_bytes;  /* of the first L3, 0 if unknown */
+    uint64_t l3_bytes;  /* the first L3's, 0 if unknown */
     const char *source; /* "hwloc 2.9.0" or "/sys", static */
     char model[96];     /* "Intel(R) Xeon(R) ...", "" if unknown */
     char host[65];      /* host name */

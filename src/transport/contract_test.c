@@ -367,7 +367,7 @@ static void leaving_is_seen(void **state)
     test_member_close(&world, 1);
     bool came = gone(t, 1, TUTTI_ERR_PEER_LEFT);
     assert_int_equal(test_send(t, 2, 8, 0), TUTTI_OK);
-    t->ops->cut(t, 2); /* whoever hears of deaths says so */
+    t->ops->cut(t, 2); /* a wire that notices deaths says so */
     assert_int_equal(test_send(t, 2, 8, 0), TUTTI_ERR_PEER_DEAD);
     if (!came) { /* what it sent before still comes */
         assert_int_equal(test_wait(t, &arrival), TUTTI_OK);

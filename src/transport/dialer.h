@@ -2,7 +2,7 @@
 #ifndef TUTTI_TRANSPORT_DIALER_H
 #define TUTTI_TRANSPORT_DIALER_H
 
-/* Who makes the first connection to a peer for a network, and proves who is at the other end (control/net). */
+/* The dialer makes the first connection to a peer for a network, and proves who is at the other end (control/net). */
 
 #include "base/base.h"
 

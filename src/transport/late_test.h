@@ -25,8 +25,8 @@ struct late_message {
     uint32_t from, to, bytes, n_spans, n_targets;
     enum late_state state;
     bool borrowed, whole;                /* whole: the receiver wants it as an arrival */
-    uint64_t due_ns, token, place_token; /* of the sender's completion; of the receiver's */
-    enum tutti_status status;            /* of both */
+    uint64_t due_ns, token, place_token; /* the sender's completion; the receiver's */
+    enum tutti_status status;            /* both ends' */
     struct tutti_span spans[64];
     struct tutti_target targets[64];
     _Alignas(16) unsigned char payload[]; /* copied, or as an arrival */

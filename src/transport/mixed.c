@@ -94,7 +94,7 @@ static void mixed_place(struct tutti_transport *t, const struct tutti_target *ta
     if (inner) inner->ops->place(inner, targets, n, token);
 }
 
-/* Who has the token is not remembered: for the others it is a token that is not out. */
+/* The wire that has the token is not remembered: for the others it is a token that is not out. */
 static void mixed_cancel(struct tutti_transport *t, uint64_t token)
 {
     struct mixed *mixed = mixed_of(t);

@@ -298,7 +298,7 @@ static void who_comes_another_way_is_refused(void **state)
     struct hosts h;
     struct tutti_event e;
     hosts_open(&h);
-    assert_int_equal(test_send(h.late[1], N - 1 - 0, 8, 0), TUTTI_OK); /* of one host, but by the other wire */
+    assert_int_equal(test_send(h.late[1], N - 1 - 0, 8, 0), TUTTI_OK); /* on one host, but by the other wire */
     h.hand.now_ns += 2 * LATENCY_NS;
     enum tutti_status status = TUTTI_AGAIN;
     for (int i = 0; i < 4 && status == TUTTI_AGAIN; i++) status = h.t[0]->ops->poll(h.t[0], &e);

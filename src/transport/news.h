@@ -23,7 +23,7 @@ struct tutti_news_row {
     uint32_t next;
 };
 struct tutti_news {
-    const char *name; /* of the network */
+    const char *name; /* the network's */
     uint32_t n, me;
     int epoll, event; /* event: its edge ends a sleep on epoll, whose data.ptr is NULL then */
     struct tutti_news_row *rows;
@@ -32,7 +32,7 @@ struct tutti_news {
     _Atomic bool any, woken, sleeping;
 };
 
-/* Of n members. MEMORY, SYSTEM; then nothing is open. */
+/* For n members. MEMORY, SYSTEM; then nothing is open. */
 enum tutti_status tutti_news_open(struct tutti_news *news, const char *name, uint32_t n, uint32_t me);
 void tutti_news_close(struct tutti_news *news); /* all was taken, nobody tells any more */
 

@@ -39,7 +39,7 @@ enum tutti_status tutti_transport_choose(const char *wanted, bool several_proces
                                          bool *spans)
 {
     const bool any = strcmp(wanted, "auto") == 0;
-    uint32_t most = 0; /* of those that fit otherwise */
+    uint32_t most = 0; /* the limit of those that fit otherwise */
     bool known = any;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(transports); i++) {
         if (any ? !transports[i].open : strcmp(wanted, transports[i].name) != 0) continue;

@@ -8,7 +8,7 @@
 
 struct tutti_segment; /* host/segment.h */
 
-#define TUTTI_HOST_MAX_MEMBERS 4096 /* of one host: layout.h says why */
+#define TUTTI_HOST_MAX_MEMBERS 4096 /* on one host: layout.h says why */
 
 /* The transports of one host: X(name, spans, max_members, help). Each is one file, which defines
  * `enum tutti_status tutti_NAME_open(segment, me, out)`, and one line here; the first that fits is what "auto" means.

@@ -38,18 +38,18 @@ struct tutti_packet {
     uint32_t source; /* member index of the sender; the receiving transport writes it: no peer speaks for another */
     /* the identity */
     uint64_t comm;  /* communicator id */
-    uint32_t epoch; /* of the communicator: moves when its members change */
-    uint32_t slice; /* of the operation. Point-to-point: the user's tag */
+    uint32_t epoch; /* the communicator's: moves when its members change */
+    uint32_t slice; /* the operation's. Point-to-point: the user's tag */
     uint64_t seq;   /* number of the operation in its communicator. Point-to-point: of the message in its pair */
     uint64_t call;  /* the operation: kind, dtype, op and root (tutti_call_word). Point-to-point: 0 */
     uint32_t fifo;  /* number of the message between this pair in this slice. Point-to-point: envelopes of the receiver
                      * with payload that are gone, so far; of all: count */
     /* the message */
     uint32_t bytes;     /* payload of this packet */
-    uint64_t signature; /* of the operation: kind, dtype, op, root, count, algorithm: equal, or the ranks disagree */
+    uint64_t signature; /* the operation's: kind, dtype, op, root, count, algorithm: equal, or the ranks disagree */
     uint64_t total;     /* bytes of the whole message */
-    uint64_t offset;    /* of this payload in the message. Offers: where the message is in the sender's memory */
-    uint64_t count;     /* of the operation: what a mismatch is told with */
+    uint64_t offset; /* where this payload begins in the message. Offers: where the message is in the sender's memory */
+    uint64_t count;  /* the operation's: what a mismatch is told with */
 };
 /* Whether fifo and count are credits for envelopes. */
 static inline bool tutti_packet_pays(const struct tutti_packet *packet)

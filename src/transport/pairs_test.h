@@ -24,9 +24,9 @@ struct pairs_end {
 };
 struct pairs {
     uint32_t n;
-    int family; /* AF_INET, AF_INET6 */
-    bool mute;  /* nobody is connected when it is wanted */
-    const char *provider; /* of transport ofi; NULL: transport tcp */
+    int family;           /* AF_INET, AF_INET6 */
+    bool mute;            /* nobody is connected when it is wanted */
+    const char *provider; /* for transport ofi; NULL: transport tcp */
     const char *domain;   /* ... over these rails */
     bool registers;       /* ... registers all memory */
     bool writes;          /* ... writes large payloads */

@@ -50,7 +50,7 @@
 #include "transport/memory.h"
 #include "transport/packet.h"
 
-#define TUTTI_SPANS_MAX 64 /* of one packet; so many targets, too */
+#define TUTTI_SPANS_MAX 64 /* in one packet; so many targets, too */
 struct tutti_span {
     const void *base;
     size_t bytes;
@@ -73,7 +73,7 @@ struct tutti_event {
 /* Registered memory, as a peer names it in put and get. Wire format: a network's key in its own order of bytes. */
 #define TUTTI_KEY_BYTES 48
 struct tutti_key {
-    uint64_t address; /* of the registered memory at its owner */
+    uint64_t address; /* the registered memory's */
     uint64_t bytes;
     uint8_t key[TUTTI_KEY_BYTES];
 };

@@ -40,7 +40,7 @@
 struct backend {
     const char *name, *transport, *decorators; /* transport: of one host, "late", "tcp", "tcp6", "ofi" */
     bool attach;                               /* each member maps the segment by itself, at its own address */
-    uint64_t delay_ns;                         /* of the delay decorator */
+    uint64_t delay_ns;                         /* for the delay decorator */
     const char *second; /* a mixed over `transport` and this one: peers take turns. NULL: one alone */
 };
 

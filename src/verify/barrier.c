@@ -9,7 +9,7 @@
 
 struct causes {
     const struct tutti_bundle *bundle;
-    size_t words;     /* of a set */
+    size_t words;     /* in a set */
     uint64_t *sets;   /* by step of the bundle */
     uint64_t *upto;   /* by step of the bundle: of it and all steps before it at its slot */
     uint32_t *n_upto; /* by slot: how many of those are made */
@@ -30,7 +30,7 @@ static uint64_t *set_of(const struct causes *causes, uint64_t *sets, uint32_t sl
     return sets + ((size_t)causes->bundle->base[slot] + index) * causes->words;
 }
 
-/* Of all steps up to this one, which are complete. */
+/* The completed steps among all up to this one. */
 static const uint64_t *set_upto(const struct causes *causes, uint32_t slot, uint32_t index)
 {
     for (uint32_t *n = &causes->n_upto[slot]; *n <= index; ++*n) {

@@ -16,13 +16,13 @@ struct tutti_bundle {
     uint32_t n;                                    /* slots */
     enum tutti_kind kind;
     const struct tutti_kind_info *info;
-    const struct tutti_shape *shape; /* of slot 0 */
+    const struct tutti_shape *shape; /* slot 0's */
     uint32_t needs;                  /* enum tutti_needs, as the algorithm claims */
     uint32_t n_chunks, per_block;    /* chunks of DATA, and of a block */
-    uint32_t n_steps;                /* of all slots */
+    uint32_t n_steps;                /* in all slots */
     uint32_t *base;                  /* n + 1: the number of a slot's first step in the bundle */
-    uint32_t *match;                 /* of a send the number of its receive and the reverse; else TUTTI_NO_INDEX */
-    uint32_t *previous;              /* of a send the one before it in its channel, or TUTTI_NO_INDEX */
+    uint32_t *match;                 /* the number of a send's receive, and the reverse; else TUTTI_NO_INDEX */
+    uint32_t *previous;              /* the send before it in its channel, or TUTTI_NO_INDEX */
     uint32_t *order;                 /* an order in which the steps may complete, without sends (they complete with
                                       * their receives) */
     uint32_t n_order;
@@ -34,7 +34,7 @@ struct tutti_bundle {
 enum tutti_status tutti_bundle_init(struct tutti_bundle *bundle, const struct tutti_schedule *const *schedules,
                                     uint32_t n, struct tutti_verdict *verdict);
 void tutti_bundle_fini(struct tutti_bundle *bundle);
-uint32_t tutti_bundle_slot(const struct tutti_bundle *bundle, uint32_t index); /* whose step it is */
+uint32_t tutti_bundle_slot(const struct tutti_bundle *bundle, uint32_t index); /* the slot whose step it is */
 static inline const struct tutti_step *tutti_bundle_step(const struct tutti_bundle *bundle, uint32_t slot,
                                                          uint32_t step)
 {

@@ -17,7 +17,7 @@
 struct world {
     struct tutti_schedule *slots[MAX_SLOTS];
     uint32_t n, at[MAX_SLOTS]; /* the step that each slot is at */
-    uint32_t n_calls;          /* of all slots, on lanes */
+    uint32_t n_calls;          /* in all slots, on lanes */
 };
 
 static void seal_slot(struct world *world, const struct tutti_algorithm *algorithm, enum tutti_kind kind,

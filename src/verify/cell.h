@@ -13,9 +13,9 @@ enum tutti_cell_state {
     TUTTI_CELL_WRITTEN /* by a step */
 };
 struct tutti_cell {
-    uint64_t sum;      /* of random numbers, one for each contribution: what is in it, and how often */
+    uint64_t sum;      /* the sum of random numbers, one for each contribution: what is in it, and how often */
     uint64_t tree;     /* commutative, not associative: the tree of the reduction, blind to sides */
-    uint64_t word;     /* of the contributions from left to right, blind to the tree (associative) */
+    uint64_t word;     /* the hash of the contributions from left to right, blind to the tree (associative) */
     uint64_t scale;    /* what word is multiplied by when more is appended */
     uint64_t fold;     /* neither: the tree with its sides */
     uint64_t length;   /* which size it has (tutti_length_of) */
@@ -36,11 +36,11 @@ struct tutti_cell tutti_cell_combine(const struct tutti_cell *left, const struct
 #define TUTTI_LENGTH_LARGEST UINT64_MAX /* as the largest chunk there is */
 uint64_t tutti_length_of_data(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
 uint64_t tutti_length_of_in(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
-/* Of the i-th chunk of a step, as the sealer has it. */
+/* The i-th chunk of a step, as the sealer has it. */
 uint64_t tutti_length_of_step(const struct tutti_bundle *bundle, uint32_t slot, const struct tutti_step *step,
                               uint32_t i);
 
-/* Whose contribution a block's is that HOLDS_ORIGIN, for what DATA holds at `slot`. */
+/* The slot whose contribution a block is that HOLDS_ORIGIN, for what DATA holds at `slot`. */
 struct tutti_cell tutti_cell_origin(const struct tutti_bundle *bundle, uint32_t slot, uint32_t chunk);
 
 /* The cells of all slots: DATA, then SCRATCH. */

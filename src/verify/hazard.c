@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* Who touched a chunk: the last writer, and the readers since then as a mask relative to the last of them. */
+/* The steps that touched a chunk: the last writer, and the readers since then as a mask relative to the last of them.
+ */
 struct touch {
     uint32_t writer;  /* step + 1; 0: none */
     uint32_t reader;  /* step + 1 of the last reader since; 0: none */
@@ -21,7 +22,7 @@ struct scan {
     const struct tutti_bundle *bundle;
     uint32_t slot;
     struct touch *data, *scratch;
-    uint64_t closed[TUTTI_WINDOW]; /* of step i at i % 64: the mask with all it implies */
+    uint64_t closed[TUTTI_WINDOW]; /* step i's at i % 64: the mask with all it implies */
 };
 
 static struct touch *touch_of(struct scan *scan, uint8_t buffer, uint32_t chunk)

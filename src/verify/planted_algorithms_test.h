@@ -6,7 +6,7 @@
 
 #include "verify/planted_test.h"
 
-enum { PLANTED_ACTIONS = 64 }; /* of a round, at most */
+enum { PLANTED_ACTIONS = 64 }; /* in a round, at most */
 
 /* ---- the correct algorithms, as actions of a slot in a round ---- */
 typedef uint32_t (*actions_function)(const struct tutti_shape *s, uint32_t k, struct planted_action *out);
@@ -276,7 +276,7 @@ static const struct base {
     [DISSEMINATION_BARRIER] = {"dissemination", TUTTI_BARRIER, 0, 8, 0, NULL, one, log_of, dissemination_barrier},
 };
 
-static const struct base *base; /* whose rounds are asked for */
+static const struct base *base; /* the algorithm whose rounds are asked for */
 
 static inline void planted_round(const struct tutti_shape *s, uint32_t k, struct tutti_emit *emit)
 {

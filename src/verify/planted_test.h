@@ -16,7 +16,7 @@ enum planted_op { PLANTED_NOTHING, PLANTED_SEND, PLANTED_RECV, PLANTED_RECV_REDU
 struct planted_action {
     enum planted_op op;
     uint32_t peer;
-    enum tutti_buffer buffer; /* of the message; of a copy's or reduction's destination */
+    enum tutti_buffer buffer; /* the message's; of a copy's or reduction's destination */
     uint32_t chunk, n;
     enum tutti_side side;
     enum tutti_buffer src_buffer;

@@ -11,7 +11,7 @@ struct result {
     const struct tutti_cells *cells;
     uint32_t chunk;
     struct tutti_cell all;            /* the left fold over all slots */
-    const struct tutti_cell *replica; /* of the first slot that holds it */
+    const struct tutti_cell *replica; /* the first slot's that holds it */
     uint32_t replica_slot;
 };
 

@@ -23,7 +23,7 @@ struct engine {
     bool in_place;
     uint64_t is_short; /* by message number within its pair */
     struct operand input[MAX_RANKS][MAX_CHUNKS], data[MAX_RANKS][MAX_CHUNKS], scratch[MAX_RANKS][MAX_CHUNKS];
-    struct operand in_flight[MAX_RANKS][MAX_STEPS][MAX_CHUNKS]; /* of a send, once it has left */
+    struct operand in_flight[MAX_RANKS][MAX_STEPS][MAX_CHUNKS]; /* a send's, once it has left */
     enum { IDLE, STARTED, COMPLETE } state[MAX_RANKS][MAX_STEPS];
     bool left[MAX_RANKS][MAX_STEPS]; /* a send's data are out of the user's buffer */
 };
@@ -58,7 +58,7 @@ static void give_input(struct engine *e, uint32_t root)
 static bool wanted(const struct engine *e, uint32_t root, uint32_t r, uint32_t c, struct operand *out)
 {
     const uint32_t block = c / e->per_block;
-    uint32_t first = 0, last = e->n - 1; /* of the ranks whose operands are in it */
+    uint32_t first = 0, last = e->n - 1; /* among the ranks whose operands are in it */
     *out = (struct operand){.valid = true, .chunk = c};
     switch (e->kind) {
     case TUTTI_ALL_REDUCE:

@@ -185,7 +185,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
     const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
     if (!ops || size == 0) return 0;
     const struct values roots = roots_of(kind, size), radices = radices_of(ops, size);
-    /* Who does not need levels rarely looks at them: small shapes with all forms, others with one by turns. */
+    /* An algorithm that needs no levels rarely looks at them: small shapes with all forms, others with one by turns. */
     const bool levels = (ops->needs & TUTTI_NEEDS_LEVELS) || size <= SMALL / 2;
     size_t n = 0;
     for (uint32_t i = 0; i < roots.n * radices.n; i++) {

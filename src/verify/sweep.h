@@ -15,7 +15,7 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
 
 struct tutti_sweep {
     uint32_t n_shapes;          /* checked */
-    uint32_t n_refused;         /* of these */
+    uint32_t n_refused;         /* among these */
     struct tutti_shape shape;   /* the last one: where an algorithm that crashes has come to */
     struct tutti_verdict first; /* refusal; ok when there is none */
 };

@@ -30,7 +30,7 @@ FNR == 1 {
     line_before = text ~ /^[ \t]*(#|\/\/)/
     if (goes_on) next
     if (asked || !match(text, begins "([Ww]hom?|[Ww]hose|[Ww]hoever|[Oo]f)([^A-Za-z_]|$)")) next
-    print FILENAME ":" FNR ":" substr(text, RSTART, 100)
+    print FILENAME ":" FNR ":" substr(text, RSTART, 160)
     n++
 }
 END {

@@ -34,7 +34,7 @@ struct tutti_delay_queue {
     size_t ring_bytes;
     struct tutti_ring_out out;
     struct tutti_ring_in in;
-    uint64_t next;  /* of the arrival given out last */
+    uint64_t next;  /* the arrival given out last */
     uint32_t n;     /* members */
     uint32_t *held; /* packets, by source */
 };
@@ -44,7 +44,7 @@ void tutti_delay_queue_fini(struct tutti_delay_queue *queue);
 bool tutti_delay_queue_put(struct tutti_delay_queue *queue, const struct tutti_event *arrival, uint64_t due_ns);
 /* There is room for one more of any size. */
 bool tutti_delay_queue_has_room(const struct tutti_delay_queue *queue);
-uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue); /* of the oldest; TUTTI_NEVER when empty */
+uint64_t tutti_delay_queue_due(struct tutti_delay_queue *queue); /* the oldest's; TUTTI_NEVER when empty */
 /* The oldest, which is there and stays until pop. */
 void tutti_delay_queue_peek(struct tutti_delay_queue *queue, struct tutti_event *out);
 void tutti_delay_queue_pop(struct tutti_delay_queue *queue, uint32_t source);

@@ -105,7 +105,7 @@ static void fault_options(void **state)
 /* ---- faults ---- */
 
 struct fates {
-    uint8_t n_arrived[MANY];          /* of each packet from member 0 */
+    uint8_t n_arrived[MANY];          /* for each packet from member 0 */
     uint32_t n_lost, n_twice, n_late; /* late: after a younger one */
 };
 

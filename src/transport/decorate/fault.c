@@ -34,7 +34,7 @@ struct fault {
     uint64_t n_operations;
     struct tutti_event arrival; /* the inner transport's, to be given out once more */
     bool repeat;
-    enum origin origin; /* of the unreleased arrival */
+    enum origin origin; /* the unreleased arrival's */
     uint32_t source;
 };
 

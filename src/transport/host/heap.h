@@ -17,7 +17,7 @@ struct tutti_heap {
     struct tutti_memory memory; /* first; its ops are those below */
     int fd;                     /* borrowed */
     uint32_t n, me;
-    uint64_t region_bytes; /* of each member; a power of two */
+    uint64_t region_bytes; /* each member's; a power of two */
 
     pthread_mutex_t lock;
     _Atomic uintptr_t window;      /* where the own region is reserved here, 0 until the first allocation */
@@ -25,7 +25,7 @@ struct tutti_heap {
     struct tutti_heap_block *live; /* sorted by offset, and so by address */
     size_t n_live, capacity;
 
-    _Atomic uintptr_t views; /* of peers' regions: see heap_view.c; 0 until the first map */
+    _Atomic uintptr_t views; /* views of peers' regions: see heap_view.c; 0 until the first map */
 };
 
 static inline struct tutti_heap *tutti_heap_of(struct tutti_memory *m)

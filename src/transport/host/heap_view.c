@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-enum { LEAVES = 1024 };                     /* of a large region */
+enum { LEAVES = 1024 };                     /* in a large region */
 #define LEAF_MIN_BYTES (UINT64_C(64) << 20) /* address space is cheap, mappings are not */
 
 /* Node i has the children 2i and 2i + 1; the root is 1. */

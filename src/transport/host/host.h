@@ -24,7 +24,7 @@ struct tutti_host {
     struct tutti_host_peer *peers;   /* n */
     uint32_t n_ready_words;
 
-    uint32_t cursor; /* of poll: the peer to look at first */
+    uint32_t cursor; /* the peer that poll looks at first */
     uint32_t arrival_peer;
     bool arrival_open;
     uint64_t arrival_next;

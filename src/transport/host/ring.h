@@ -36,7 +36,7 @@ struct tutti_ring_view {
     uint64_t next; /* what pop needs */
 };
 
-/* Of a ring of ring_bytes, a power of two of at least 16 KiB. */
+/* For a ring of ring_bytes, a power of two of at least 16 KiB. */
 static inline size_t tutti_ring_max_payload(size_t ring_bytes)
 {
     return ring_bytes / 4;

@@ -12,7 +12,7 @@
 struct tutti_segment; /* this member's handle on it */
 struct tutti_segment_config {
     uint32_t n;             /* members */
-    size_t staging_bytes;   /* of one member over all its peers: rings are staging / n, within 16 KiB .. 1 MiB */
+    size_t staging_bytes;   /* one member's: rings are staging / n, within 16 KiB .. 1 MiB */
     uint64_t heap_bytes;    /* address space of one member's heap */
     uint64_t control_bytes; /* room for what control/host keeps there, zero at first; 0: none */
 };

@@ -195,7 +195,7 @@ void tutti_ofi_frame_sent(struct tutti_ofi *ofi, struct tutti_ofi_tx *tx, int er
 
 /* ---- in ---- */
 
-/* Who sent it, if it bears what was told to that member. */
+/* The member that sent it, if it bears what was told to that member. */
 static struct tutti_ofi_peer *sender(struct tutti_ofi *ofi, const struct frame *f, size_t bytes)
 {
     struct tutti_ofi_peer *peer =

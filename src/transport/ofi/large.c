@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define TAG_BITS 40 /* of those that all providers have */
+#define TAG_BITS 40 /* bits that all providers have */
 /* A ticket: slot, uses of the slot, member; where the provider carries only 32 bits, as many members as fit. */
 #define SLOT_BITS 2
 #define USE_BITS 10

@@ -108,7 +108,7 @@ static void cancel_flying(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 
 static void cancel(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
-    large->silent = true; /* of one that has ended nothing is told; nothing is scattered from the slab */
+    large->silent = true; /* nothing is told of a message that has ended; nothing is scattered from the slab */
     if (large->stage == TUTTI_OFI_ENDED || large->slab) return;
     if (large->stage == TUTTI_OFI_FLIES)
         cancel_flying(ofi, large);

@@ -67,12 +67,12 @@ struct tutti_ofi_rail {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int fd;        /* of the queue, to sleep on; -1: the provider has none */
+    int fd;        /* the queue's, to sleep on; -1: the provider has none */
     bool local;    /* memory must be registered */
     bool enforced; /* by the network card: what is not registered any more is not touched any more */
     uint8_t name[TUTTI_OFI_NAME];
     size_t name_bytes;
-    uint64_t next_key; /* of registered memory, where the provider does not choose it */
+    uint64_t next_key; /* for registered memory, where the provider does not choose it */
     struct fi_cq_tagged_entry entries[TUTTI_OFI_BATCH];
     uint32_t n_entries, next_entry;
 };
@@ -124,8 +124,8 @@ struct tutti_ofi_large {
     bool whole;               /* in: comes as an arrival */
     bool again;               /* in: when the provider gives it back, it is received elsewhere */
     uint8_t rail;
-    uint32_t number; /* of the frame that announced it */
-    uint32_t n_uses; /* of this slot: a part of its ticket */
+    uint32_t number; /* the announcing frame's */
+    uint32_t n_uses; /* uses of this slot: a part of its ticket */
     uint64_t token, bytes;
     uint64_t tag, ticket, address, key; /* tag: of a tagged receive; the others: of memory to write to */
     struct tutti_packet packet;         /* in */
@@ -197,7 +197,7 @@ struct tutti_ofi {
     struct tutti_ofi_peer *first_ready, *last_ready; /* have something to give out */
     struct tutti_ofi_peer *waiting;                  /* have something to submit */
     struct tutti_ofi_large *first_over, *last_over;  /* have a token to tell */
-    struct tutti_ofi_peer *given;                    /* whose event is unanswered */
+    struct tutti_ofi_peer *given;                    /* the peer whose event is unanswered */
     struct tutti_ofi_rx *given_rx;
     struct tutti_ofi_large *given_large;
     uint32_t n_polls;       /* since epoll was asked */

@@ -161,7 +161,7 @@ static enum tutti_status take(struct tutti_tcp_in *in, size_t n, struct tutti_ev
         move_on(in, payload);
     else
         in->left -= payload;
-    in->end = n - payload; /* of the head after it */
+    in->end = n - payload; /* the end of the head after it */
     if (in->left > 0) return TUTTI_AGAIN;
     in->reading = TUTTI_TCP_HEAD;
     if (!placed) return TUTTI_AGAIN;
@@ -185,7 +185,7 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
     }
     if (n <= 0) {
         if (n < 0 && errno != EAGAIN) peer->error = errno;
-        return TUTTI_ERR_PEER_DEAD; /* who leaves says goodbye */
+        return TUTTI_ERR_PEER_DEAD; /* a peer that leaves says goodbye */
     }
     if ((size_t)n < asked && !peer->ending && !peer->failed) peer->readable = false; /* epoll tells of more */
     if ((size_t)n == asked && peer->stream && peer->stream->ops->holds(peer->stream))

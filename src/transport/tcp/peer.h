@@ -29,9 +29,9 @@ struct tutti_tcp_piece {
     const uint8_t *base;
     size_t bytes;
     uint64_t token;
-    bool borrowed, last; /* of the sender's memory, else of the arena; last: with it the token comes back */
+    bool borrowed, last; /* in the sender's memory, else in the arena; last: with it the token comes back */
 };
-struct tutti_tcp_copy { /* of memory that was taken back */
+struct tutti_tcp_copy { /* a copy of memory that was taken back */
     struct tutti_tcp_copy *next;
     uint8_t bytes[];
 };
@@ -54,7 +54,7 @@ enum tutti_tcp_reading {
 };
 struct tutti_tcp_in {
     enum tutti_tcp_reading reading;
-    size_t begin, end;          /* of the buffer: read, and not used */
+    size_t begin, end;          /* the part of the buffer that was read and is not used */
     size_t next;                /* GIVEN: what of the buffer is used then */
     bool large;                 /* the last payload did not fit: heads are read alone */
     struct tutti_packet packet; /* GIVEN, PLACED, SKIPPED */
@@ -66,8 +66,8 @@ struct tutti_tcp_in {
 };
 
 struct tutti_tcp_peer {
-    _Alignas(TUTTI_CACHE_LINE) struct tutti_tcp_peer *next; /* of all */
-    struct tutti_tcp_peer *next_ready, *next_over;          /* of lists */
+    _Alignas(TUTTI_CACHE_LINE) struct tutti_tcp_peer *next; /* in the list of all */
+    struct tutti_tcp_peer *next_ready, *next_over;          /* in other lists */
     bool ready, over;                                       /* is in the list */
     bool readable, writable;                                /* as far as is known */
     bool more;                                              /* the reading buffer may hold another event */
@@ -103,7 +103,7 @@ struct tutti_tcp {
     struct tutti_tcp_list ready;               /* may be read or written */
     struct tutti_tcp_list over;                /* have tokens to tell */
     struct tutti_tcp_peer *hot[TUTTI_TCP_HOT]; /* spoke last, the last one first */
-    struct tutti_tcp_peer *given;              /* whose event is unanswered */
+    struct tutti_tcp_peer *given;              /* the peer whose event is unanswered */
     uint32_t n_turns;                          /* since epoll was asked */
     uint32_t n_owing;                          /* peers whose queue waits */
     uint32_t n_open;                           /* peers with a socket */
