@@ -14,7 +14,7 @@ static const struct backend self = {"self", "self", "", false, 0, NULL};
 struct party {
     bool late;
     uint32_t n;
-    struct control_world world; /* of the host */
+    struct control_world world; /* the host's */
     struct late_hub *hub;
     struct tutti_control *members[8]; /* NULL: closed */
 };
@@ -114,7 +114,7 @@ static void boards_are_shown(void **state)
     }
     assert_int_equal(c->ops->peek(c, 3, 5, &board), TUTTI_ERR_UNSUPPORTED);
     assert_int_equal(c->ops->peek(c, 1, TUTTI_BOARD_ALL, &board), TUTTI_ERR_UNSUPPORTED);
-    /* Of a peer that is gone the last one, however little time there was to see it. */
+    /* A peer that is gone shows its last one, however little time there was to see it. */
     const struct tutti_board last = {.comm = 7, .seq = 4, .state = TUTTI_BOARD_LEFT};
     peer->ops->publish(peer, 5, &last);
     party_leave(&p, 1);
@@ -126,7 +126,7 @@ static void boards_are_shown(void **state)
     party_free(&p);
 }
 
-/* Of failures of one communicator and epoch all read one, the same, once; whoever raised it, too. */
+/* All read one failure of a communicator and epoch, the same, once; the member that raised it, too. */
 static void failures_reach_all(void **state)
 {
     struct party p = party_make(*state != NULL, 4);
@@ -159,7 +159,7 @@ static void count_wake(void *arg)
     atomic_fetch_add((_Atomic uint32_t *)arg, 1);
 }
 
-/* Who sleeps is told: by the alarm, and by a call where the raise itself wakes nobody. */
+/* A member that sleeps is notified: by the alarm, and by a call where the raise itself wakes nobody. */
 static void alarms_are_raised(void **state)
 {
     struct party p = party_make(*state != NULL, 2);

@@ -41,9 +41,9 @@ struct tutti_board {
     uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
     int32_t peer;           /* rank it waits for, -1 */
     int32_t root;
-    int32_t letter_peer, letter_tag; /* of that send or recv; peer -1: any */
-    uint32_t epoch, rank, size;      /* of the communicator */
-    int32_t pid;                     /* of its process; in answers to TUTTI_BOARD_NTH alone, as is `process` */
+    int32_t letter_peer, letter_tag; /* the peer and tag of that send or recv; peer -1: any */
+    uint32_t epoch, rank, size;      /* the communicator's */
+    int32_t pid;                     /* its process's; in answers to TUTTI_BOARD_NTH alone, as is `process` */
     uint8_t kind, dtype, op, state;  /* enum tutti_board_state */
     uint8_t letter;                  /* enum tutti_board_letter */
     uint8_t process;                 /* the kernel's letter for the process: R, S, D, T (stopped), t; 0: not known */
@@ -107,8 +107,8 @@ struct tutti_control_ops {
     /* OK and the next failure that this member has not read, AGAIN when there is none. What this member raised comes
      * back here, or what another raised before: at once (answers_at_once) or later. */
     enum tutti_status (*failure)(struct tutti_control *c, struct tutti_failure *out);
-    /* Whoever polls for failures gives a function here; control calls it from its own thread when there is a failure to
-     * read. wake NULL: no more. The entry is NULL where a failure ends the sleeps of members by itself. */
+    /* A member that polls for failures gives a function here; control calls it from its own thread when there is a
+     * failure to read. wake NULL: no more. The entry is NULL where a failure ends the sleeps of members by itself. */
     void (*listen)(struct tutti_control *c, void (*wake)(void *arg), void *arg);
     /* Optional: the name of the peer's host, for sentences. Where all members are on one host there is no entry. */
     void (*host)(const struct tutti_control *c, uint32_t peer, char *out, size_t capacity);

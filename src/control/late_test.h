@@ -19,7 +19,7 @@
 #define LATE_FRESH_NS (100 * TUTTI_NS_PER_MS) /* after which a board is asked for again */
 
 struct late_hub;
-struct late_asked {               /* of one board of one peer */
+struct late_asked {               /* one board of one peer */
     uint64_t asked_ns, answer_ns; /* 0: not asked */
     struct tutti_board answer;
 };

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define N_TABLES 5 /* of copy_tables */
+#define N_TABLES 5 /* entries in copy_tables */
 
 static size_t align64(size_t bytes)
 {

@@ -14,13 +14,14 @@ struct tutti_layout {
     uint32_t n_blocks, per_block; /* chunks of a block */
     uint32_t n_slices;
     size_t element;
-    bool uniform;                         /* all chunks of DATA are equal */
-    size_t count, largest;                /* elements of a block; of the largest chunk */
-    const size_t *counts;                 /* NULL: all blocks have `count` */
-    const size_t *in_displs, *out_displs; /* of the side with all blocks, in elements; NULL: block * count */
-    const size_t *in_counts;              /* all_to_all: of IN's blocks; NULL: count */
-    const size_t *packed;                 /* of private DATA; NULL: block * count */
-    const unsigned char *input;           /* the user's, or a private copy */
+    bool uniform;          /* all chunks of DATA are equal */
+    size_t count, largest; /* elements of a block; of the largest chunk */
+    const size_t *counts;  /* NULL: all blocks have `count` */
+    const size_t *in_displs,
+        *out_displs;            /* displacements on the side with all blocks, in elements; NULL: block * count */
+    const size_t *in_counts;    /* all_to_all: of IN's blocks; NULL: count */
+    const size_t *packed;       /* displacements of private DATA; NULL: block * count */
+    const unsigned char *input; /* the user's, or a private copy */
     unsigned char *output, *private_data, *scratch;
     size_t scratch_stride;
 };

@@ -52,7 +52,7 @@ struct tutti_team_config {
     struct tutti_transport *transport;
     uint64_t id; /* equal on all members, unique among live teams of the world */
     uint32_t epoch;
-    uint32_t size, slot;     /* of the communicator */
+    uint32_t size, slot;     /* the communicator's */
     const uint32_t *members; /* slot -> member index of the transport; copied */
     uint64_t timeout_ns;
     size_t slice_bytes; /* 0: the engine's */
@@ -138,12 +138,12 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
                                      const struct tutti_call_info *info, bool helper, struct tutti_work **work);
 /* A message to send or to receive. */
 struct tutti_letter_info {
-    const void *send; /* of a send */
-    void *recv;       /* of a receive */
+    const void *send; /* a send's */
+    void *recv;       /* a receive's */
     size_t bytes;
     int32_t peer, tag;             /* slot; a receive's may be TUTTI_ANY_* */
     uint64_t timeout_ns;           /* 0: the team's */
-    struct tutti_message *message; /* of a receive: what came; may be NULL */
+    struct tutti_message *message; /* what a receive got; may be NULL */
 };
 enum tutti_status tutti_engine_send(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
                                     struct tutti_work **work);

@@ -139,7 +139,8 @@ static enum tutti_status hook_part(struct tutti_work *part, void *arg)
     hook->next = atomic_load(&part->hooks);
     while (!atomic_compare_exchange_weak(&part->hooks, &hook->next, hook)) {
     }
-    /* Who completes looks for hooks after it says so, this thread says so after it hooked: one of them sees both. */
+    /* The thread that completes looks for hooks after it says so, this thread says so after it hooked: one of them sees
+     * both. */
     if (atomic_load(&part->done))
         tutti_work_due(part);
     else

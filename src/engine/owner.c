@@ -100,8 +100,8 @@ void tutti_owner_wake(struct tutti_owner *owner, const void *key)
  * poller until something ends its sleep; a thread that submits work or wants the ownership ends it, too. A thread that
  * waits and does not own sleeps until its call is complete or the ownership is free. ---- */
 
-/* Whom it waits for may be on the same CPU: it spins alone for no longer than an answer takes, a part of the time for
- * which it spins at all, then lets others run. */
+/* The awaited rank may be on the same CPU: this one spins alone for no longer than an answer takes, a part of the time
+ * for which it spins at all, then lets others run. */
 #define SPIN_ALONE 8
 /* Turns given up before a sleep where ranks outnumber CPUs: up to some eight, each spares more sleeps than it costs. */
 #define YIELDS 8
@@ -190,7 +190,7 @@ static void waiter_sleep(struct tutti_owner *owner, bool (*ready)(const void *),
     owner->waiters = &me;
     pthread_mutex_unlock(&owner->lock);
     atomic_fetch_add(&owner->n_waiters, 1);
-    /* Who completes or leaves looks at the counts after doing so. */
+    /* A thread that completes or leaves looks at the counts after doing so. */
     if (!ready(arg) && (atomic_load(&owner->owned) || atomic_load(&owner->want) > 0))
         tutti_poller_wait_word(owner->poller, &me.word, 0, deadline);
     atomic_fetch_sub(&owner->n_waiters, 1);
@@ -229,7 +229,8 @@ void tutti_owner_wait(struct tutti_owner *owner, bool (*ready)(const void *), co
  * if a caller came late to wait, callers are not prompt any more, and whoever leaves work behind wakes the helper,
  * until callers are prompt again. ---- */
 
-/* Who waits no later than this after the start waits at once: less than waking and giving way are worth. */
+/* A caller that starts to wait within this time of the call counts as prompt: less than waking and giving way are
+ * worth. */
 #define PROMPT_NS (25 * UINT64_C(1000))
 /* Two late ones in a row, and callers are not prompt: one may be the scheduler's doing. Eight, and they are again. */
 #define SCORE_MOST 8

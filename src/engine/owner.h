@@ -2,9 +2,10 @@
 #ifndef TUTTI_ENGINE_OWNER_H
 #define TUTTI_ENGINE_OWNER_H
 
-/* Who makes progress, and who sleeps. One thread owns an engine at a time: a caller that waits, else the helper thread.
- * An owner does not know what there is to do: the engine gives it the pass as a function. It uses base alone. Begin
- * with owner.c (how the ownership goes from thread to thread, how the owner spins and where it sleeps), then helper.c.
+/* The thread that makes progress, and those that sleep. One thread owns an engine at a time: a caller that waits, else
+ * the helper thread. An owner does not know what there is to do: the engine gives it the pass as a function. It uses
+ * base alone. Begin with owner.c (how the ownership goes from thread to thread, how the owner spins and where it
+ * sleeps), then helper.c.
  */
 
 #include "base/bell.h"
@@ -54,7 +55,7 @@ struct tutti_helper { /* any thread */
     _Atomic uint32_t word, sleeps;
     _Atomic uint32_t n_relied;  /* how often work was left behind, for it will look */
     _Atomic uint32_t n_watched; /* calls in flight that somebody wants to be told of */
-    _Atomic uint32_t score;     /* of prompt waits */
+    _Atomic uint32_t score;     /* the score of prompt waits */
     _Atomic uint64_t waited_ns; /* until when a caller waited last */
     uint64_t nap_ns;
     _Atomic int32_t caller; /* the thread that left work to it last */
@@ -74,7 +75,7 @@ struct tutti_owner {
     _Atomic uint32_t n_inflight; /* works that are not complete: while there are some, somebody must own */
     _Atomic uint32_t n_serving;  /* what peers rely on without calls of this process: somebody must own, too */
     _Atomic uint64_t n_sleeps;   /* so far */
-    pthread_mutex_t lock;        /* of the waiters, and of what else several threads touch */
+    pthread_mutex_t lock;        /* guards the waiters, and of what else several threads touch */
     struct tutti_waiter *waiters;
     struct tutti_helper helper;
 };

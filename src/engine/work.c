@@ -86,7 +86,7 @@ enum tutti_status tutti_works_join(struct tutti_works *works, struct tutti_work 
         return tutti_fail(TUTTI_ERR_MEMORY, "out of memory to join %zu calls", n);
     }
     for (size_t i = 0; i < n; i++) {
-        /* Who waits for one works's calls makes no progress on another's. */
+        /* A thread that waits for one works's calls makes no progress on another's. */
         if (children[i]->works != works) leave_to_helper(children[i], NULL);
         join->children[i] = children[i];
     }
@@ -201,7 +201,7 @@ enum tutti_status tutti_work_test(struct tutti_work *work)
     if (is_done(work)) return result_of(work);
     tutti_inside++;
     struct tutti_owner *owner = &work->works->owner;
-    /* Whoever owns works already. */
+    /* The thread that owns works already. */
     if (tutti_owner_try(owner)) {
         tutti_owner_pass(owner);
         tutti_owner_leave(owner);

@@ -41,7 +41,7 @@ struct tutti_work {
 };
 
 struct tutti_notice;
-struct tutti_notifier { /* of the completion thread */
+struct tutti_notifier { /* the completion thread's state */
     _Atomic bool runs;
     _Atomic uint32_t word, sleeping;
     _Atomic uint32_t n_run, n_drains; /* functions that returned; threads that wait for that */
@@ -96,11 +96,11 @@ static inline void tutti_works_unlock(struct tutti_works *works)
 /* The part is done and may have hooks: queues what is due. */
 void tutti_work_due(struct tutti_work *part);
 struct tutti_hook {
-    struct tutti_hook *next; /* of the same part */
+    struct tutti_hook *next; /* in the same part */
     struct tutti_notice *notice;
 };
 struct tutti_notice {
-    struct tutti_notice *next; /* of the queue */
+    struct tutti_notice *next; /* in the queue */
     struct tutti_work *work;   /* held */
     tutti_work_function function;
     void *arg;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SERVED_NS (2 * TUTTI_NS_PER_S) /* who has not looked for so long does not answer: it is stopped */
+#define SERVED_NS (2 * TUTTI_NS_PER_S) /* a member that has not looked for so long does not answer: it is stopped */
 
 static void words_put(_Atomic uint64_t *to, const void *from, size_t n_words)
 {
@@ -81,7 +81,7 @@ void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t ro
     struct tutti_ask_row *at = &asks->rows[row % TUTTI_ASKS_MOST];
     atomic_store_explicit(&at->member, peer, memory_order_relaxed);
     atomic_store_explicit(&at->slot, slot, memory_order_relaxed);
-    atomic_store_explicit(&at->host[0], 0, memory_order_relaxed); /* of the question before */
+    atomic_store_explicit(&at->host[0], 0, memory_order_relaxed); /* left from the question before */
     atomic_fetch_add_explicit(&at->wanted, 1, memory_order_release);
     atomic_fetch_add_explicit(&asks->asked, 1, memory_order_release);
 }

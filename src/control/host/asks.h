@@ -51,7 +51,7 @@ bool tutti_who_read(const struct tutti_host_control *host, uint32_t local, struc
 
 struct tutti_ask_answer {
     enum tutti_life life;
-    enum tutti_status status; /* of the board: OK, PENDING, UNSUPPORTED */
+    enum tutti_status status; /* the board's: OK, PENDING, UNSUPPORTED */
     struct tutti_board board;
     char host[TUTTI_WHO_HOST], address[TUTTI_WHO_ADDRESS];
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is no member: sees who is there and what each shows, asks, and is not misled by what can not be. */
+/* A process that is no member sees who is there and what each shows, asks, and is not misled by what can not be. */
 
 #include "control/host/asks.h"
 
@@ -53,7 +53,7 @@ static void test_boards_in_use(void **state)
     c->ops->publish(c, 7, &board);
     board.comm = 90, board.state = TUTTI_BOARD_IN_USE;
     c->ops->publish(c, 8, &board);
-    atomic_store(c->ops->counter(c, 8), tutti_board_count(26, 9)); /* of another communicator */
+    atomic_store(c->ops->counter(c, 8), tutti_board_count(26, 9)); /* another communicator's */
     assert_int_equal(host->base.ops->peek(&host->base, 1, TUTTI_BOARD_NTH, &got), TUTTI_OK);
     assert_int_equal(got.comm, 70);
     assert_int_equal(got.counted, 9);

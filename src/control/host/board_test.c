@@ -173,7 +173,7 @@ static void failures_reach_all_once(void **state)
     expect_no_failure(world.controls[0]);
     control_member_close(&world, 3);
     expect_failure(world.controls[4], 200); /* rows are read in the order of the members */
-    expect_failure(world.controls[4], 100); /* of one that left, too */
+    expect_failure(world.controls[4], 100); /* also from one that left */
     expect_no_failure(world.controls[4]);
     control_world_free(&world);
 }
@@ -188,7 +188,7 @@ static void the_first_of_a_communicator_counts(void **state)
     other.epoch++, other.error.seq++;
     world.controls[2]->ops->raise(world.controls[2], &first);
     world.controls[0]->ops->raise(world.controls[0], &second);
-    world.controls[1]->ops->raise(world.controls[1], &other); /* of another epoch */
+    world.controls[1]->ops->raise(world.controls[1], &other); /* another epoch's */
     for (uint32_t i = 0; i < 4; i++) {
         struct tutti_failure got;
         assert_int_equal(world.controls[i]->ops->failure(world.controls[i], &got), TUTTI_OK);

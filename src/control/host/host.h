@@ -11,11 +11,11 @@
 #include "control/control.h"
 #include "transport/host/layout.h"
 
-/* Who a member is: written at open and close, so the line stays in every reader's cache. */
+/* The identity of a member: written at open and close, so the line stays in every reader's cache. */
 struct tutti_host_life {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* enum tutti_member_state */
     _Atomic int32_t pid;
-    _Atomic uint64_t start; /* of the process, in clock ticks after boot: tells a reused pid */
+    _Atomic uint64_t start; /* when the process began, in clock ticks after boot: tells a reused pid */
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t world; /* asks.h: struct tutti_who */
     _Atomic uint32_t member, n_members;
@@ -59,7 +59,8 @@ struct tutti_failure_row {
 #define TUTTI_CLAIMS 384
 struct tutti_claims {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t hint; /* failures raised so far, by all */
-    /* Whose failure of a communicator counts: a hash of it and its epoch, and 1 + the member, in 48 and 16 bits. */
+    /* The member whose failure of a communicator counts: a hash of it and its epoch, and 1 + the member, in 48 and 16
+     * bits. */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t words[TUTTI_CLAIMS];
 };
 

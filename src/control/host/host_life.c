@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who lives. A member writes its process and the time that process started when it opens, and that it left when it
- * closes. A peer's process is watched through a pidfd, which never speaks of another process with the same number;
- * where there is none (old kernels, sandboxes, no descriptors left), /proc tells. */
+/* The life of members. A member writes its process and the time that process started when it opens, and that it left
+ * when it closes. A peer's process is watched through a pidfd, which never speaks of another process with the same
+ * number; where there is none (old kernels, sandboxes, no descriptors left), /proc tells. */
 
 #include "control/host/host.h"
 

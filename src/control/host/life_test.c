@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who lives: members that leave, die by SIGKILL, or whose process number belongs to somebody else. */
+/* The life of members: some leave, die by SIGKILL, or whose process number belongs to somebody else. */
 
 #include "control/host/host_world.h"
 
@@ -131,7 +131,7 @@ static void death_is_seen_by_any_thread(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(watchers[i].life, TUTTI_LIFE_DEAD);
     waitpid(child, NULL, 0);
     control_world_free(&world);
-    assert_int_equal(test_n_fds(), n_fds); /* of two that opened a pidfd at once, one closed its own */
+    assert_int_equal(test_n_fds(), n_fds); /* two opened a pidfd at once, one closed its own */
 }
 
 /* A number that now belongs to another process is not the member. */

@@ -15,7 +15,7 @@
 struct tutti_card_record {
     int32_t pid;
     uint32_t uid, cpus;
-    uint64_t start;                          /* of the process: tells a reused pid */
+    uint64_t start;                          /* when the process began: tells a reused pid */
     uint64_t build, host, boot, config_hash; /* boot: of the machine, which may be several hosts */
     char version[16];
     char agreed[108];                                /* options that are not default, cut */
@@ -27,7 +27,7 @@ struct tutti_card_record {
     uint64_t cpu_words[TUTTI_CPU_SET_BITS / 64];     /* where it may run */
     float machine[sizeof(struct tutti_machine) / 4]; /* what it would have all use */
     uint16_t port;                                   /* where it listens; 0: nowhere */
-    char host_name[48];                              /* of its host, for sentences */
+    char host_name[48];                              /* its host's, for sentences */
 };
 
 void tutti_card_encode(const struct tutti_card_record *record, uint8_t out[TUTTI_CARD_RECORD_BYTES]);

@@ -39,8 +39,9 @@ enum tutti_meeting_type {
 
 /* A rank that had come, and went. */
 struct tutti_meeting_loss {
-    int32_t rank, pid;        /* pid 0: nobody */
-    uint64_t start, until_ns; /* of the process; its seat is kept so long (in a message: for so long from now) */
+    int32_t rank, pid; /* pid 0: nobody */
+    uint64_t start,
+        until_ns; /* when the process began; its seat is kept so long (in a message: for so long from now) */
 };
 struct tutti_meeting_message {
     enum tutti_meeting_type type;

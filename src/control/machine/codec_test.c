@@ -67,7 +67,7 @@ static void signatures_bind(void **state)
     other = member, other.n_received = 0;
     assert_int_equal(tutti_meeting_verify(&other, first, n, &back), TUTTI_ERR_AUTH); /* reflected */
     other = leader, other.nonces[0][0] = 9;
-    assert_int_equal(tutti_meeting_verify(&other, first, n, &back), TUTTI_ERR_AUTH); /* of another meeting */
+    assert_int_equal(tutti_meeting_verify(&other, first, n, &back), TUTTI_ERR_AUTH); /* another meeting's */
     for (size_t i = 0; i < n; i += 13) {
         first[i] ^= 4;
         if (tutti_meeting_decode(first, n, &back) == TUTTI_OK)

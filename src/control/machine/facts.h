@@ -12,7 +12,7 @@ struct tutti_world_facts {
     bool crowded;                 /* on some host they outnumber the CPUs that they may use */
     bool decorated;               /* some member's transport is */
     bool devices;                 /* some member has a device */
-    struct tutti_machine machine; /* of member 0 */
+    struct tutti_machine machine; /* member 0's */
 };
 
 /* One member's card; false: it is none. */

@@ -52,7 +52,7 @@ static void loss_note(struct tutti_meeting_leader *l, const struct tutti_meeting
     l->n_lost++;
 }
 
-/* Of a process of another host the connection is all that is known. */
+/* The connection is all that is known of a process of another host. */
 static bool is_dead(const struct tutti_meeting_leader *l, uint64_t host, int32_t pid, uint64_t start)
 {
     return (host != 0 && host != l->self.host) || !l->out.alive(l->out.arg, pid, start);
@@ -112,7 +112,7 @@ static void time_is_over(struct tutti_meeting_leader *l, unsigned long long pati
 {
     char missing[160];
     const uint32_t n = (uint32_t)l->self.n_ranks;
-    if (losses_check(l, TUTTI_NEVER) == TUTTI_OK) { /* who is dead need not be awaited any more */
+    if (losses_check(l, TUTTI_NEVER) == TUTTI_OK) { /* a dead rank need not be awaited any more */
         tutti_meeting_missing_text(n, is_here, l, missing, sizeof missing);
         if (l->n_seated == n)
             tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree: " TUTTI_SAYS_TIMED_OUT, n,
@@ -160,7 +160,7 @@ void tutti_leader_from(struct tutti_meeting_leader *l, uint32_t link, const char
     snprintf(l->links[link].from, sizeof l->links[link].from, "%s", address);
 }
 
-/* Who is at the link: "process 7", "process 7 at 10.0.0.2", or "10.0.0.2", which has not said more. */
+/* The process at the link: "process 7", "process 7 at 10.0.0.2", or "10.0.0.2", which has not said more. */
 static const char *peer_say(const struct tutti_meeting_link *k, char out[72])
 {
     if (k->pid == 0 && k->from[0]) return k->from;
@@ -278,7 +278,7 @@ static enum tutti_status hello_take(struct tutti_meeting_leader *l, uint32_t lin
                           l->self.secret ? "one" : "none");
     tutti_meeting_fill(&l->self, TUTTI_MEETING_CHALLENGE, &challenge);
     TUTTI_TRY(l->out.random(l->out.arg, challenge.nonce, sizeof challenge.nonce));
-    if (k->pid == 0) k->pid = hello->pid; /* of another host: only what it says is known */
+    if (k->pid == 0) k->pid = hello->pid; /* on another host: only what it says is known */
     k->who = (struct tutti_newcomer){hello->rank, hello->n_ranks, hello->host, hello->lost};
     memcpy(k->session.nonces[0], hello->nonce, sizeof hello->nonce);
     memcpy(k->session.nonces[1], challenge.nonce, sizeof challenge.nonce);

@@ -32,11 +32,11 @@
 #define TUTTI_MEETING_CARD 512
 #define TUTTI_MEETING_TABLE_MAX ((uint32_t)64 << 20)
 
-/* Who this rank is, and what it brings. */
+/* This rank's identity, and what it brings. */
 struct tutti_meeting_self {
     int32_t rank, n_ranks, pid;
     const char *secret;        /* NULL: none */
-    const char *version;       /* of this build, for sentences */
+    const char *version;       /* this build's, for sentences */
     uint64_t build, host;      /* build must be equal */
     bool reaches_hosts;        /* leader: members of other hosts can be connected */
     const char *alone_because; /* ... if not, why, as the end of a sentence; NULL: it was not asked for */
@@ -78,7 +78,7 @@ struct tutti_newcomer { /* what HELLO says */
 };
 struct tutti_meeting_link {
     enum tutti_link_state state;
-    bool astray;       /* whoever passed on its messages went, and not it */
+    bool astray;       /* the relay that passed on its messages went, and not it */
     int32_t pid, rank; /* rank: -1 before it has a seat */
     char from[48];     /* the address of a peer of another host, for sentences; "": it is of this one */
     uint64_t until_ns; /* to be seated by then; told and gone: when its process is asked about */
@@ -92,7 +92,7 @@ struct tutti_meeting_seat {
     uint64_t host;
     uint16_t n_card;
     uint8_t card[TUTTI_MEETING_CARD];
-    struct tutti_meeting_loss lost; /* who had the seat and went */
+    struct tutti_meeting_loss lost; /* the process that had the seat and went */
 };
 struct tutti_meeting_leader {
     struct tutti_meeting_self self;
@@ -104,7 +104,7 @@ struct tutti_meeting_leader {
     struct tutti_error verdict; /* status OK: all have come */
     uint64_t looked_ns;         /* when all links were looked at last */
     bool told;                  /* the others hear a failure; else they elect again */
-    int32_t culprit;            /* who made it fail after the verdict */
+    int32_t culprit;            /* the rank that made it fail after the verdict */
     char refusal[200];          /* the last one, for the sentence of a timeout */
     uint64_t logged_ns;         /* when the log was told last of one */
     uint32_t n_unlogged;
@@ -119,7 +119,7 @@ void tutti_leader_from(struct tutti_meeting_leader *leader, uint32_t link, const
 void tutti_leader_received(struct tutti_meeting_leader *leader, uint32_t link, const uint8_t *bytes, size_t n,
                            uint64_t now);
 void tutti_leader_closed(struct tutti_meeting_leader *leader, uint32_t link, uint64_t now);
-/* Who passed on its messages is gone: it lives, for all that is known, and comes again. */
+/* The relay that passed on its messages is gone: it lives, for all that is known, and comes again. */
 void tutti_leader_astray(struct tutti_meeting_leader *leader, uint32_t link, uint64_t now);
 void tutti_leader_tick(struct tutti_meeting_leader *leader, uint64_t now);
 /* The thread's record ends the meeting: the others hear it, or elect again. */
@@ -131,7 +131,7 @@ struct tutti_meeting_grant {
     bool shared;                      /* the memory is for several processes */
     uint64_t world;                   /* equal on all members, random */
     uint32_t n_table;                 /* its bytes; 0: no table, all are of this host */
-    uint8_t digest[TUTTI_HMAC_BYTES]; /* of the table */
+    uint8_t digest[TUTTI_HMAC_BYTES]; /* the table's */
 };
 /* After DECIDED: everybody hears the verdict. */
 void tutti_leader_tell(struct tutti_meeting_leader *leader, const struct tutti_meeting_grant *grant);
@@ -151,7 +151,7 @@ struct tutti_meeting_member {
     struct tutti_session session;
     struct tutti_error error;
     uint64_t until_ns;
-    struct tutti_meeting_loss leader; /* who leads, once that is known: pid 0 before */
+    struct tutti_meeting_loss leader; /* the leading process, once it is known: pid 0 before */
     bool shared;
     uint64_t world;
     uint32_t n_table; /* bytes of the table that comes along, 0: the segment */
@@ -168,7 +168,7 @@ void tutti_member_mapped(struct tutti_meeting_member *member, enum tutti_status 
 enum tutti_status tutti_member_table_check(const struct tutti_meeting_member *member, const uint8_t *bytes, size_t n);
 
 /* ---- what both say (say.c) ---- */
-/* Of a table: nobody without the secret can make another that has it. */
+/* Signs a table: nobody without the secret can make another that has it. */
 enum tutti_status tutti_meeting_digest(const struct tutti_meeting_self *self, uint64_t world, const uint8_t *bytes,
                                        size_t n, uint8_t out[TUTTI_HMAC_BYTES]);
 void tutti_meeting_fill(const struct tutti_meeting_self *self, enum tutti_meeting_type type,

@@ -61,7 +61,7 @@ static void some_die(void **state)
             if (!died) fail_msg("seed %llu: %s", (unsigned long long)seed, verdict->text);
             assert_non_null(strstr(verdict->text, "connection closed by peer"));
         }
-        if (verdict->status == TUTTI_OK) { /* who has the memory and died later is the cards' matter */
+        if (verdict->status == TUTTI_OK) { /* a death after that is the cards' matter */
             for (uint32_t i = 0; i < sim.n_guests; i++)
                 if (sim.guests[i].dead && sim.guests[i].has_memory) verdict = NULL;
         }

@@ -40,7 +40,7 @@ struct sim {
     struct tutti_meeting_leader leader;
     struct guest guests[MAX_GUESTS];
     struct mail mail[MAX_MAIL];
-    uint64_t last_ns[MAX_GUESTS][2]; /* of the last message, by direction: they stay in order */
+    uint64_t last_ns[MAX_GUESTS][2]; /* when the last message came, by direction: they stay in order */
 };
 struct peer { /* what the callbacks of a guest's machine get */
     struct sim *sim;

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const uint8_t mapped_front[12] = {[10] = 0xff, [11] = 0xff}; /* of an address of IPv4 on a socket of IPv6 */
+static const uint8_t mapped_front[12] = {[10] = 0xff, [11] = 0xff}; /* the front of an IPv4 address on an IPv6 socket */
 
 /* ---- as text ---- */
 
@@ -159,7 +159,7 @@ static enum tutti_status locals_read(struct tutti_net_local *out, uint32_t *n)
     *n = 0;
     if (getifaddrs(&list) < 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the system does not tell its network interfaces");
-    default_address("198.51.100.1", &defaults[0]); /* of documentation: nobody has it */
+    default_address("198.51.100.1", &defaults[0]); /* an address for documentation: nobody has it */
     default_address("2001:db8::1", &defaults[1]);
     for (const struct ifaddrs *i = list; i && *n < TUTTI_NET_LOCALS; i = i->ifa_next) {
         struct tutti_net_local *local = &out[*n];

@@ -29,7 +29,7 @@ socklen_t tutti_net_sockaddr(const struct tutti_net_address *address, uint32_t s
                              struct sockaddr_storage *out);
 bool tutti_net_address_from(const struct sockaddr *from, struct tutti_net_address *out);
 uint16_t tutti_net_sockaddr_port(const struct sockaddr_storage *from);
-bool tutti_net_link_local(const struct tutti_net_address *address); /* of IPv6: true only with a scope */
+bool tutti_net_link_local(const struct tutti_net_address *address); /* for IPv6: true only with a scope */
 /* A stream socket that neither blocks nor delays, for addresses of this family. */
 int tutti_net_socket(sa_family_t family, const char *congestion);
 

@@ -75,7 +75,7 @@ enum tutti_status tutti_net_agreement_begin(struct tutti_net_peer *peer, const s
         tutti_free(a);
         return status;
     }
-    tutti_net_agreement_end(peer); /* of a connection before this one */
+    tutti_net_agreement_end(peer); /* an earlier connection's */
     peer->agreement = a;
     step(&a->watch, 0);
     return TUTTI_OK;

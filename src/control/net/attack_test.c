@@ -61,7 +61,7 @@ static void who_has_another_key_is_refused(void **state)
         assert_true(is_closed(hand.fd));
         hand_end(&hand);
     }
-    /* Of the right key, but another member's number, or no member's. */
+    /* The right key, but another member's number, or no member's. */
     static const uint32_t numbers[] = {0, 2, UINT32_MAX};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(numbers); i++) {
         const uint8_t nonce[TUTTI_NONCE_BYTES] = {1};
@@ -100,7 +100,7 @@ static void a_slow_member_gets_through_and_who_stops_is_closed(void **state)
     hand_prove(&slow, 0);
     assert_int_equal(hand_answer(&slow), TUTTI_OK);
     assert_true(world_wait_opened(&world, 0, TUTTI_NET_DATA, 1, 1));
-    /* Who says something that no member says is closed at once. */
+    /* A connection that says something that no member says is closed at once. */
     static const char *const garbage[] = {"GET / HTTP/1.0\r\n\r\n", "SSH-2.0-OpenSSH", "\x16\x03\x01", "TUNA"};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(garbage); i++) {
         const int fd = world_call(&world, 0);

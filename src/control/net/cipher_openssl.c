@@ -27,9 +27,9 @@ struct cipher {
     bool over;                  /* the other end said that no more comes */
     uint64_t renewed;
     struct way in, out;
-    size_t in_begin, in_end;     /* of in_bytes: read, and still encrypted */
+    size_t in_begin, in_end;     /* the part of in_bytes that was read, and still encrypted */
     size_t rest_begin, rest_end; /* decrypted, and not given yet */
-    size_t out_begin, out_end;   /* of out_bytes: to be sent */
+    size_t out_begin, out_end;   /* the part of out_bytes that is to be sent */
     size_t ahead;                /* bytes that are encrypted, and were not told as sent */
     uint8_t in_bytes[BUFFER], out_bytes[BUFFER];
 };

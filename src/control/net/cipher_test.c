@@ -17,7 +17,7 @@ struct end {
     int fd;
 };
 
-/* Of a pair of sockets, or (ours) each with a socket whose other end the test holds. */
+/* Over a pair of sockets, or (ours) each with a socket whose other end the test holds. */
 static void ends_open(struct end ends[2], int ours[2], uint64_t renewed, int buffer)
 {
     int a[2], b[2];

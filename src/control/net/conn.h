@@ -19,7 +19,7 @@ struct tutti_net_conn {
     struct tutti_proof proof;
     bool connected; /* dialed: HELLO is sent */
     uint8_t bytes[TUTTI_PROOF_SIGNED];
-    size_t n_bytes; /* of the frame that is due */
+    size_t n_bytes; /* the due frame's */
     uint64_t since_ns;
     struct tutti_loop_timer timer; /* accepted: until it must be proved */
 };
@@ -34,7 +34,7 @@ void tutti_net_conn_end(struct tutti_net_conn *conn); /* closes it */
 /* A member in one role, from the first connection that was dialed or accepted. Never freed before the net. */
 struct tutti_net_peer {
     struct tutti_net *net;
-    struct tutti_net_peer *next; /* of its bucket */
+    struct tutti_net_peer *next; /* in its bucket */
     enum tutti_net_role role;
     uint32_t member;
     bool queued; /* under the mutex: dialed, and the net's thread has not looked yet */
@@ -58,7 +58,7 @@ struct tutti_net {
     struct tutti_loop *loop;
     bool closing;
 
-    struct tutti_loop_fd accepts; /* of the listener */
+    struct tutti_loop_fd accepts; /* for the listener */
     struct tutti_loop_timer accepts_again;
     struct tutti_net_conn rows[TUTTI_NET_ROWS];
     uint64_t told_ns; /* when the log was told last of a connection that was refused */
@@ -66,7 +66,7 @@ struct tutti_net {
 
     struct tutti_net_pipe *pipes;
 
-    pthread_mutex_t mutex; /* of buckets and queue */
+    pthread_mutex_t mutex; /* guards buckets and queue */
     struct tutti_net_peer *buckets[TUTTI_NET_BUCKETS];
     struct tutti_net_peer *queue, **queue_end;
     struct tutti_loop_post dials;

@@ -29,7 +29,7 @@ static void of_two_that_are_proving_that_of_the_smaller_stays(void **state)
     assert_int_equal(hand_answer(&late), TUTTI_AGAIN);
     assert_int_equal(world_told(&world, 0, TUTTI_NET_DATA, 1).n_opened, 1);
     hand_end(&late), hand_end(&mine);
-    /* Who knows of it and dials again means it. */
+    /* A peer that knows of it and dials again means it. */
     hand_call(&late, &key, 1, TUTTI_NET_DATA, 0);
     hand_prove(&late, 1);
     assert_int_equal(hand_answer(&late), TUTTI_OK);
@@ -105,7 +105,7 @@ static void the_first_that_is_proved_stays(void **state)
     world_fini(&world);
 }
 
-/* Who was refused because the other dials hears of that one, or tries again
+/* A peer that was refused because the other dials hears of that one, or tries again
  * when nothing comes of it. */
 static void who_is_refused_for_now_tries_again(void **state)
 {

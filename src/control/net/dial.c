@@ -94,7 +94,7 @@ static void peer_opened(struct tutti_net_peer *peer, int fd, struct tutti_stream
         net->config.streamed(net->config.arg, peer->member, fd, stream);
     else
         net->config.opened(net->config.arg, peer->role, peer->member, fd);
-    queue_take(net, peer); /* who dialed until now did not know */
+    queue_take(net, peer); /* the peer that dialed until now did not know */
 }
 
 /* "rank 3 on host b (10.0.0.2 port 4711)" */

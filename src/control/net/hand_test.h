@@ -14,7 +14,7 @@
 
 #define MS TUTTI_NS_PER_MS
 
-static struct world world; /* of the test */
+static struct world world; /* the test's */
 
 static inline struct tutti_proof_key key_of(const char *secret, uint64_t number)
 {

@@ -156,7 +156,7 @@ static void an_interface_is_named_by_name_address_or_network(void **state)
     }
 }
 
-/* Of a host with another interface: who listens at `lo` is not there for others. */
+/* A host with another interface: a listener at `lo` is not there for others. */
 static void others_do_not_reach_what_was_not_named(void **state)
 {
     (void)state;

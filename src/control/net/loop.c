@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The loop: one epoll set, a heap of timers (a pairing heap: a server has one for each call), a queue of posts with an eventfd that wakes the thread. */
+/* The loop: one epoll set, a heap of timers (a pairing heap: a server has one for each call), a queue of posts with an
+ * eventfd that wakes the thread. */
 
 #include "control/net/loop.h"
 
@@ -17,16 +18,16 @@ struct tutti_loop {
     pthread_t thread;
     bool started, stops;
     char name[16];
-    uint64_t now_ns; /* when this turn began */
+    uint64_t now_ns;                 /* when this turn began */
     struct tutti_loop_timer *timers; /* the first that is due; below it the others */
     uint64_t n_set;
-    struct epoll_event batch[BATCH]; /* of this turn; data.ptr NULL: forgotten */
+    struct epoll_event batch[BATCH]; /* this turn's; data.ptr NULL: forgotten */
     int n_batch;
-    pthread_mutex_t mutex; /* of the posts */
+    pthread_mutex_t mutex; /* guards the posts */
     struct tutti_loop_post *first, **last;
 };
 
-static _Thread_local const struct tutti_loop *loop_here; /* whose thread this is */
+static _Thread_local const struct tutti_loop *loop_here; /* the loop whose thread this is */
 
 /* ---- posts ---- */
 

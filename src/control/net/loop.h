@@ -23,11 +23,11 @@ struct tutti_loop_fd {
     void (*ready)(struct tutti_loop_fd *w, uint32_t events); /* EPOLLIN ..., level-triggered */
 };
 struct tutti_loop_timer {
-    uint64_t due_ns; /* of CLOCK_MONOTONIC; set by tutti_loop_at */
+    uint64_t due_ns; /* by CLOCK_MONOTONIC; set by tutti_loop_at */
     void (*due)(struct tutti_loop_timer *timer);
     /* the loop's: a heap; NULL and due_ns 0 at first */
     struct tutti_loop_timer *child, *next, **link; /* the first below it, the next beside it, what points here */
-    uint64_t number;                               /* of two that are due at once the first that was set comes first */
+    uint64_t number; /* orders two that are due at once: the first that was set comes first */
 };
 struct tutti_loop_post {
     void (*call)(struct tutti_loop_post *post);

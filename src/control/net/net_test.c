@@ -151,7 +151,7 @@ static void dials_of_who_is_being_dialed_are_one(void **state)
 }
 
 #define ORDER_MAX 400
-static struct order { /* of connections, as a member was told of them */
+static struct order { /* connections in the order in which a member was notified of them */
     pthread_mutex_t mutex;
     int fds[ORDER_MAX];
     uint32_t n;
@@ -337,7 +337,7 @@ static void the_dead_are_refused(void **state)
     assert_non_null(strstr(error.text, "refuses this rank, which it was told is dead"));
     for (uint32_t m = 0; m < 2; m++) assert_int_equal(world_told(&world, m, TUTTI_NET_DATA, 1 - m).n_opened, 0);
     world_fini(&world);
-    /* Who is told dead while it is being dialed. */
+    /* A peer is declared dead while it is being dialed. */
     world_init(&world, 2, "127.0.0.1");
     world_open(&world, 0);
     world_dial(&world, 0, TUTTI_NET_DATA, 1);

@@ -19,7 +19,7 @@
 #define WORLD_MAX 8
 #define WORLD_PATIENCE_NS (30 * TUTTI_NS_PER_S)
 
-struct world_told { /* of one peer in one role */
+struct world_told { /* one peer's in one role */
     int fd;         /* the newest; -1: none */
     struct tutti_stream *stream;
     uint32_t n_opened, n_failed;
@@ -30,7 +30,7 @@ struct world_member {
     uint32_t me;
     struct tutti_listener *listener;
     struct tutti_net *net;
-    pthread_mutex_t mutex; /* of what was told */
+    pthread_mutex_t mutex; /* guards what was told */
     struct world_told told[3][WORLD_MAX];
     _Atomic uint32_t dead; /* bits of members that it refuses */
 };

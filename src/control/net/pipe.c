@@ -16,7 +16,7 @@
 
 #define STEPS 32 /* at once, before others have their turn */
 #define LAST_WORDS_NS                                                                                                  \
-    (500 * TUTTI_NS_PER_MS) /* of all, when the net closes                                                             \
+    (500 * TUTTI_NS_PER_MS) /* for all, when the net closes                                                            \
                              */
 
 struct half { /* what was read on one side, and the other has not taken yet */

@@ -27,7 +27,7 @@ enum tutti_proof_type { TUTTI_PROOF_HELLO = 1, TUTTI_PROOF_CHALLENGE, TUTTI_PROO
 struct tutti_proof_frame {
     enum tutti_proof_type type;
     enum tutti_net_role role;
-    bool has_secret;   /* who sends it has; only for sentences: the key decides */
+    bool has_secret;   /* its sender has one; only for sentences: the key decides */
     uint32_t from, to; /* members: who sends it, and to whom */
     uint64_t world;
     uint8_t nonce[TUTTI_NONCE_BYTES]; /* HELLO, CHALLENGE: that of who sends it; else zero */
@@ -35,7 +35,7 @@ struct tutti_proof_frame {
     uint32_t accepted;                /* PROOF: connections of this role that the dialer has accepted from `to` */
 };
 void tutti_proof_encode(const struct tutti_proof_frame *frame, uint8_t out[TUTTI_PROOF_BYTES]);
-/* Of the bytes before the MAC. PROTOCOL: what can not be, with a sentence. */
+/* Reads the bytes before the MAC. PROTOCOL: what can not be, with a sentence. */
 enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], struct tutti_proof_frame *out);
 /* Whether bytes that came may be the front of a frame: else there is no need to wait for the rest. */
 bool tutti_proof_may_be(const uint8_t *bytes, size_t n);
@@ -58,7 +58,7 @@ struct tutti_proof {
     enum tutti_net_role role;
     uint32_t me, peer, n_members;
     uint32_t accepted;        /* the dialer's, of its PROOF */
-    enum tutti_status status; /* of READY */
+    enum tutti_status status; /* READY's */
 };
 /* Bytes of the frame that is due. */
 static inline size_t tutti_proof_due(const struct tutti_proof *proof)

@@ -22,7 +22,7 @@ static void nonce_make(uint8_t out[TUTTI_NONCE_BYTES])
 
 /* A handshake between two ends, with all that passes. */
 struct pair {
-    struct tutti_proof_key keys[2]; /* of the dialer, of the acceptor */
+    struct tutti_proof_key keys[2]; /* the dialer's and the acceptor's */
     struct tutti_proof dialer, acceptor;
     struct tutti_proof_out hello, challenge, proof, ready;
 };
@@ -149,7 +149,7 @@ static void another_key_proves_nothing(void **state)
     }
 }
 
-/* Who says that it has a secret, or shows the number of the world, does not have it by that. */
+/* A peer that says that it has a secret, or shows the number of the world, does not have it by that. */
 static void what_is_shown_is_not_what_counts(void **state)
 {
     (void)state;

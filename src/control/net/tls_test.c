@@ -18,7 +18,7 @@
 
 struct between {
     struct tutti_tls *end[2];
-    int fds[2][2]; /* of each end: its own socket, and ours */
+    int fds[2][2]; /* each end's own socket, and ours */
     uint8_t seen[1 << 16];
     size_t n_seen; /* by who stands between */
 };

@@ -30,7 +30,7 @@ struct act {
     const char *name, *secret;
     struct tutti_option option;
     uint64_t delay_ms, timeout_ms;
-    uint64_t fail_at; /* of the bootstrap: see tutti_alloc_fail_at */
+    uint64_t fail_at; /* where the bootstrap fails: see tutti_alloc_fail_at */
     uint32_t cpu;     /* to be bound to, and one more; 0: none in particular */
     bool was_crowded; /* in another world */
     /* outcome */

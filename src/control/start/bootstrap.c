@@ -53,7 +53,7 @@ static enum tutti_status hosts_check(const struct tutti_bootstrap *b)
         launch.launcher, (int)launch.local_size, (int)launch.n_ranks);
 }
 
-/* Of a world or a host with one rank alone. shared: others than ranks may want to look at it. */
+/* Opens a world or a host with one rank alone. shared: others than ranks may want to look at it. */
 static enum tutti_status segment_alone(const struct tutti_meeting_request *request, bool shared,
                                        struct tutti_meeting_result *out)
 {

@@ -42,7 +42,7 @@ enum tutti_status tutti_store_told(const struct tutti_config *config, int32_t ra
 /* ---- the meeting (bootstrap.c) ---- */
 struct tutti_bootstrap {
     int32_t rank, n_ranks;
-    const char *name;                /* of the communicator */
+    const char *name;                /* the communicator's */
     const struct tutti_store *store; /* NULL: one host, an abstract Unix socket derived from uid, job and name */
     const char *job, *secret;        /* secret may be NULL: unauthenticated */
     uint64_t deadline_ns;
@@ -52,7 +52,7 @@ struct tutti_bootstrap {
     bool device;                         /* this rank has a device */
     const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
-/* Of the option `staging` rings get a quarter, the back ends the rest. */
+/* Rings get a quarter of the option `staging`, back ends the rest. */
 static inline size_t tutti_rings_staging(const struct tutti_config *config)
 {
     return (size_t)config->number[TUTTI_OPT_staging] / 4;

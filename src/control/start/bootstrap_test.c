@@ -97,7 +97,7 @@ static void test_missing(void **state)
         plan(4);
         acts[1] = acts[2]; /* ranks 0 and 2 come */
         acts[0].timeout_ms = 600;
-        acts[1].timeout_ms = 20000; /* whose deadline is first speaks for all */
+        acts[1].timeout_ms = 20000; /* the member with the first deadline speaks for all */
         if (process)
             run_processes(2);
         else
@@ -239,7 +239,7 @@ static void test_death_at_cards(void **state)
     }
 }
 
-/* Who hears of a death from another rank gets the same error; of another failure, who failed and why. */
+/* A rank that hears of a death from another rank gets the same error; after another failure, who failed and why. */
 static void test_failure_at_cards(void **state)
 {
     struct tutti_segment *segment;

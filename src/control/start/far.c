@@ -236,7 +236,7 @@ const struct tutti_hosts *tutti_far_hosts(const struct tutti_far *far)
 
 void tutti_far_begin_close(struct tutti_far *far)
 {
-    /* Who was told dead and comes back shall find a death here, not a goodbye. */
+    /* A peer that was declared dead and comes back shall find a death here, not a goodbye. */
     for (uint32_t i = 0; i < far->hosts.n_members; i++)
         if (is_dead(far, i)) far->wire->ops->cut(far->wire, i);
     tutti_tree_detach(far->tree);

@@ -11,7 +11,7 @@
 struct tutti_near {
     struct tutti_transport *transport;
     struct tutti_control *control;
-    struct tutti_cpu_place *places; /* of the members of this host */
+    struct tutti_cpu_place *places; /* the places of this host's members */
     struct tutti_world_facts facts;
 };
 void tutti_near_close(struct tutti_near *near);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Who am I: read from the variables of whatever started this process, without linking any of it. One row a launcher;
- * the first row whose rank is set wins, so that a launcher that runs inside another one (torchrun in a Slurm step) is
- * believed before it. */
+/* This process's rank and world: read from the variables of whatever started this process, without linking any of it.
+ * One row a launcher; the first row whose rank is set wins, so that a launcher that runs inside another one (torchrun
+ * in a Slurm step) is believed before it. */
 
 #include "control/start/bootstrap.h"
 

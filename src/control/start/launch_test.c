@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Who am I: every launcher's variables, their precedence, and what contradicts. */
+/* This process's rank and world: every launcher's variables, their precedence, and what contradicts. */
 
 #include "test.h"
 

@@ -51,7 +51,7 @@ static void test_member_killed(void **state)
         }
         expect_death(0, &death);
         expect_death(3, &death);
-        /* Who comes after that misses the others. They may all come again. */
+        /* A rank that comes after that misses the others. They may all come again. */
         acts[2].timeout_ms = 300;
         run_threads(2, 1);
         expect_error(2, TUTTI_ERR_TIMEOUT, "ranks 0, 1 and 3 did not arrive: timed out after 300 ms");

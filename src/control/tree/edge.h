@@ -42,18 +42,18 @@ struct tree {
     struct tutti_control base; /* first */
     struct tutti_control *inner;
     const struct tutti_hosts *hosts;
-    uint32_t host; /* of this member */
+    uint32_t host; /* this member's */
     struct tutti_net *net;
     struct tutti_tree_machine machine;
     struct tree_socket **sockets; /* n; NULL: no link */
-    uint8_t *left_ticks;          /* of each member of this host: looks since it left */
+    uint8_t *left_ticks;          /* looks since each member of this host left */
     struct tutti_loop_timer timer;
     struct tutti_loop_post post;
     bool may_leave;         /* the network's thread, while `detach` waits for it */
     bool over;              /* this member has left; the network's thread */
     _Atomic uint32_t alarm; /* failures told so far */
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* guards all below */
     struct tutti_failure failures[TREE_FAILURES], raises[TREE_RAISES];
     uint32_t n_failures, failures_read, n_raises, n_questions;
     struct tree_board boards[TREE_BOARDS];

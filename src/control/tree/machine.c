@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is gone, and what that makes of the tree. */
+/* The members that are gone, and what that makes of the tree. */
 
 #include "control/tree/machine.h"
 
@@ -110,7 +110,7 @@ static void host_gone(struct tutti_tree_machine *t, uint32_t host)
     if (n > 0) gone_take(t, gone, n, NOBODY);
 }
 
-/* Who links anew hears all that is known here. */
+/* A member that links anew hears all that is known here. */
 static void gone_tell_all(struct tutti_tree_machine *t, uint32_t member)
 {
     struct tutti_tree_message message = {.type = TUTTI_TREE_GONE};
@@ -256,7 +256,7 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
     const struct tutti_tree_message ping = {.type = TUTTI_TREE_PING};
     const uint64_t before = t->now;
     t->now = now;
-    /* Who was stopped itself has heard nobody: the others get their time again. */
+    /* A member that was stopped itself has heard nobody: the others get their time again. */
     if (now - before > t->silence_ns / 2) {
         t->parent_by_ns += now - before;
         for (uint32_t i = 0; i < t->n_linked; i++) t->links[t->linked[i]].heard_ns = now;

@@ -25,7 +25,8 @@ struct tutti_tree_out {
     void (*drop)(void *arg, uint32_t member);                        /* ends the link */
     void (*gone)(void *arg, uint32_t member, enum tutti_life life);  /* news: LEFT, DEAD; final */
     void (*failure)(void *arg, const struct tutti_failure *failure); /* news: the same at all members */
-    bool (*board)(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out); /* of a member of this host */
+    bool (*board)(void *arg, uint32_t member, uint32_t slot,
+                  struct tutti_board *out); /* reads the board of a member of this host */
     void (*answer)(void *arg, const struct tutti_tree_question *question, const struct tutti_board *board);
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who hangs on whom: computed from the table of hosts and from who is gone, so that members that know the same agree.
+/* The tree's edges: computed from the table of hosts and from who is gone, so that members that know the same agree.
  */
 
 #include "control/tree/machine.h"
@@ -22,7 +22,7 @@ static uint32_t index_of(const struct tutti_tree_machine *t, uint32_t host)
     return index;
 }
 
-/* Who speaks for the living host of this number. */
+/* The member that speaks for the living host of this number. */
 static uint32_t speaker_at(const struct tutti_tree_machine *t, uint32_t index)
 {
     for (uint32_t h = 0; h < t->hosts->n_hosts; h++) {

@@ -109,7 +109,7 @@ void tree_socket_open(struct tree *tree, uint32_t peer, int fd)
     tutti_tree_linked(&tree->machine, peer, tutti_now_ns());
 }
 
-/* Who does not read for so long that its buffer is full is silent: it hears no more until it has read. */
+/* A member whose send buffer is full counts as silent: we send nothing until it drains. */
 void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n)
 {
     struct tree_socket *s = tree->sockets[peer];

@@ -30,7 +30,7 @@ struct tutti_net;
 struct tutti_tree_config {
     uint32_t me;
     const struct tutti_hosts *hosts; /* lives longer */
-    struct tutti_control *inner;     /* of the members of this host, by their local numbers; owned from then on */
+    struct tutti_control *inner;     /* for the members of this host, by their local numbers; owned from then on */
     uint64_t silence_ns;
 };
 /* No link yet: `attach` begins. MEMORY, SYSTEM. */

@@ -17,7 +17,7 @@ struct mail {
     uint64_t at_ns, number;
     enum letter letter;
     uint32_t from, to, n;
-    uint64_t link; /* of which connection it is; a newer one makes it void */
+    uint64_t link; /* the number of its connection; a newer one makes it void */
     uint8_t bytes[TUTTI_TREE_FRAME_MAX];
 };
 struct node {
@@ -141,7 +141,7 @@ static void node_failure(void *arg, const struct tutti_failure *failure)
     node->failures[node->n_failures++] = *failure;
 }
 
-/* Of any member of its own host: those may be stopped. */
+/* Any member of its own host: those may be stopped. */
 static bool node_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
     const struct tutti_member_row *members = ((const struct node *)arg)->machine.hosts->members;
@@ -280,7 +280,7 @@ static void lives_check(const char *what, uint64_t seed)
                          (unsigned long long)seed, sim.latency_ms, k, sim.n, is_alive(k) ? "alive" : "gone", i,
                          tutti_life_gone(life) ? "gone" : "alive");
             if (sim.n_events == 1 && nodes[k].left &&
-                life != TUTTI_LIFE_LEFT) /* of several, it may have been seen dead */
+                life != TUTTI_LIFE_LEFT) /* where several left, it may have been seen dead */
                 fail_msg("%s %llu: member %u left, member %u says %d", what, (unsigned long long)seed, k, i, (int)life);
         }
     }
@@ -401,7 +401,8 @@ static void failures_are_the_same(void **state)
             if (rnd(2)) sim_run(rnd(40));
             if (is_alive(by)) raised |= 1u << comm;
         }
-        for (uint64_t comm = 1; comm <= COMMS; comm++) { /* who raised it lives: else it may have died with it */
+        for (uint64_t comm = 1; comm <= COMMS;
+             comm++) { /* the member that raised it lives: else the failure may have died with it */
             bool lives = false;
             for (uint32_t i = 0; i < sim.n; i++)
                 for (uint32_t k = 0; is_alive(i) && k < nodes[i].n_failures; k++)

@@ -83,7 +83,7 @@ static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n,
         const int32_t pid = atomic_load(&card->pid);
         if (pid == own || (!opening && tutti_segment_arrived(segment, rank))) continue;
         if (tutti_process_alive(pid, opening ? start_of(card) : 0)) continue;
-        /* Who has seen all open may be done and gone already; who could not go on has said why. */
+        /* A member that has seen all open may be done and gone already; one that could not go on has said why. */
         if (opening && atomic_load(&card_of(segment, 0)->n_open) >= n) return TUTTI_OK;
         TUTTI_TRY(failure_check(segment, n));
         return tutti_meeting_fail_dead((int32_t)rank, pid);

@@ -30,7 +30,7 @@ void door_say(struct door *door, uint32_t link, const uint8_t *bytes, size_t n, 
         gate_send(end->gate, grant ? GATE_GRANT : GATE_SAY, end->number, bytes, n);
     } else if (end->fd >= 0) {
         if (grant && door->result.segment) tutti_segment_fds(door->result.segment, &fds[0], &fds[1]);
-        tutti_meeting_send(end->fd, bytes, n, grant ? fds : NULL); /* who is gone is told by recv */
+        tutti_meeting_send(end->fd, bytes, n, grant ? fds : NULL); /* recv reports a peer that is gone */
     }
 }
 

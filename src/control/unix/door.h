@@ -2,9 +2,9 @@
 #ifndef TUTTI_CONTROL_UNIX_DOOR_H
 #define TUTTI_CONTROL_UNIX_DOOR_H
 
-/* Who comes to the leader of a meeting, or to a relay. Of each host one rank, its relay, goes to the network; the
- * others of the host come to it by its Unix socket, or with tickets. Relays form a tree of fan-out 32, whose root is
- * the leader, and pass on what the members of their hosts and of those below them say to the leader, and back:
+/* The ranks that come to the leader of a meeting, or to a relay. One rank of each host, its relay, goes to the network;
+ * the others of the host come to it by its Unix socket, or with tickets. Relays form a tree of fan-out 32, whose root
+ * is the leader, and pass on what the members of their hosts and of those below them say to the leader, and back:
  *
  *     member --Unix--> relay --TCP--> relay --TCP--> leader <--Unix-- member
  *
@@ -33,7 +33,7 @@ _Static_assert((int)TUTTI_MEETING_FRAME_MAX > (int)GATE_ADDRESS, "all fit");
 struct gate_frame {
     enum gate_what what;
     uint32_t number;
-    const uint8_t *bytes; /* of the gate's buffer, or of the sender */
+    const uint8_t *bytes; /* in the gate's buffer, or the sender's */
     size_t n;
 };
 /* Which end a number is. */
@@ -52,14 +52,14 @@ struct gate {
 };
 
 struct door;
-struct end { /* of a link */
+struct end { /* one end of a link */
     struct door *door;
     uint32_t link;
     int fd;                      /* a Unix socket; -1: none */
     struct tutti_ticket *ticket; /* NULL: none */
     struct gate *gate;           /* NULL: none */
     uint32_t number;             /* at the gate */
-    uint32_t up;                 /* of a relay: what it is called upwards */
+    uint32_t up;                 /* what a relay is called upwards */
     struct tutti_net_address address;
 };
 struct door_ops {
@@ -83,7 +83,7 @@ struct door {
     struct tutti_meeting_result result; /* what goes along: the segment, or */
     int table_fd, rows_fd;              /* the table, as it came and as rows, -1: none */
     struct tutti_error verdict;         /* for tickets that are withdrawn */
-    struct tutti_net_address address;   /* of this host, as relays see it; family 0: none came */
+    struct tutti_net_address address;   /* this host's, as relays see it; family 0: none came */
     uint64_t logged_ns;                 /* when the log was told last of a gate that was refused */
     uint32_t n_unlogged;
 };
@@ -111,7 +111,7 @@ void gate_refuse(struct door *door, struct gate *gate, const char *why); /* ... 
 
 /* ---- door.c ---- */
 enum tutti_status door_open(struct door *door, struct tutti_meeting *meeting, const struct door_ops *ops, void *arg);
-void door_close(struct door *door); /* whoever is still there finds his connection ended */
+void door_close(struct door *door); /* a rank that is still there finds its connection ended */
 /* Waits for whatever comes, at most rest_ns. extra (may be NULL): one more to wait for. */
 void door_step(struct door *door, uint64_t rest_ns, struct pollfd *extra);
 void door_tickets_serve(struct door *door);

@@ -69,7 +69,7 @@ void gate_refuse(struct door *door, struct gate *gate, const char *why)
     gate_lost(door, gate);
 }
 
-/* Of a relay that is not proved only its own rank is let in, under number 0. */
+/* A relay that is not proved brings in its own rank alone, under number 0. */
 static bool newcomer_take(struct door *door, struct gate *gate, const struct gate_frame *frame)
 {
     const uint8_t family = frame->n == GATE_ADDRESS ? frame->bytes[0] : 255;

@@ -123,7 +123,7 @@ static enum tutti_status member_run(int fd, const struct tutti_meeting_request *
     return member->error.status < 0 ? tutti_fail_record(&member->error) : member->error.status;
 }
 
-/* Whose process went: the relay's, as the kernel knows it, or the leader's, as it said itself. */
+/* The process that went: the relay's, as the kernel knows it, or the leader's, as it said itself. */
 static void loss_keep(const struct tutti_meeting_member *member, int32_t relay, int32_t pid,
                       const struct tutti_meeting_request *request)
 {

@@ -47,7 +47,7 @@ static void opened(void *arg, struct end *end, int32_t pid)
     tutti_leader_from(machine, end->link, tutti_net_address_text(&end->address, text, sizeof text));
 }
 
-/* Who has its seat is proved; who passes on waits for that. */
+/* A rank that has its seat is proved; the relay waits for that. */
 static void received(void *arg, struct end *end, const uint8_t *bytes, size_t n)
 {
     struct lead *lead = arg;
@@ -94,7 +94,7 @@ static void run(struct lead *lead, enum tutti_leader_phase phase)
         uint64_t rest = now < mine->deadline_ns ? mine->deadline_ns - now : 0;
         if (rest > TUTTI_MEETING_SLICE_NS) rest = TUTTI_MEETING_SLICE_NS;
         if (phase != TUTTI_LEADER_GATHERS && rest > 5 * TUTTI_NS_PER_MS)
-            rest = 5 * TUTTI_NS_PER_MS; /* whose connection ended may be dead at any time */
+            rest = 5 * TUTTI_NS_PER_MS; /* a rank whose connection ended may be dead at any time */
         if (rest > 0) door_step(&lead->door, rest, NULL);
         lead->door.open = lead->machine.phase == TUTTI_LEADER_GATHERS;
         /* After it: whoever waits at the door has come, however late this rank looks. */

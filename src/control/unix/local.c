@@ -74,7 +74,7 @@ static enum tutti_status ticket_redeem(struct tutti_ticket *ticket, const char *
                                        const struct tutti_meeting_request *request, struct tutti_meeting_result *out)
 {
     enum tutti_status waited = ticket_wait(ticket, request);
-    pthread_mutex_lock(&registry_lock); /* who is done is done, even when we gave up just now */
+    pthread_mutex_lock(&registry_lock); /* a rank that is done is done, even when we gave up just now */
     bool done = atomic_load(&ticket->done) != 0;
     if (!done) {
         struct tutti_meeting *meeting = registry_find(place);

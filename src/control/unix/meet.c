@@ -227,7 +227,7 @@ static enum tutti_status gate_connect(const struct rounds *r, const struct tutti
     return status;
 }
 
-/* Whose parent is gone goes to the one above it. */
+/* A rank whose parent is gone goes to the one above it. */
 static enum tutti_status round_pass_on(struct rounds *r, uint32_t number, struct tutti_meeting *meeting,
                                        struct tutti_meeting_result *out)
 {
@@ -261,7 +261,7 @@ static enum tutti_status round_place(struct rounds *r, const struct tutti_meetin
     snprintf(text, sizeof text, "%s %s", request->card ? request->card->host_name : "?", far);
     snprintf(what, sizeof what, "gate/%u", *number);
     TUTTI_TRY(round_publish(r, what, text));
-    /* Who was slow to publish may have been taken for dead meanwhile. */
+    /* A rank that was slow to publish may have been taken for dead meanwhile. */
     TUTTI_TRY(round_add(r, "round", 0, &round));
     return round == r->round ? TUTTI_OK : TUTTI_AGAIN;
 }
@@ -289,7 +289,7 @@ static enum tutti_status round_lead(struct rounds *r, const struct tutti_meeting
 
 /* ---- the others ---- */
 
-/* Who claimed to be the first of this host is gone. */
+/* The rank that claimed to be the first of this host is gone. */
 static enum tutti_status round_retry(struct rounds *r, const struct tutti_meeting_request *request, uint32_t number)
 {
     if (number == 0 || !request->listener) return round_end(r);

@@ -22,21 +22,21 @@
 
 #include <tutti/store.h>
 
-#define TUTTI_MEETING_PLACE 108                       /* of an abstract name, without its leading zero byte */
+#define TUTTI_MEETING_PLACE 108                       /* an abstract name's length, without its leading zero byte */
 #define TUTTI_MEETING_SLICE_NS (50 * TUTTI_NS_PER_MS) /* how soon a cancel is seen */
 
 struct tutti_meeting_request {
     int32_t rank, n_ranks;
     const char *secret;                   /* NULL: none */
-    const char *version;                  /* of this build, for sentences */
+    const char *version;                  /* this build's, for sentences */
     uint64_t build, host;                 /* must be equal */
     const char *transport;                /* auto, self, shm */
     const struct tutti_card_record *card; /* what this rank says of itself; NULL: nothing */
     struct tutti_listener *listener;      /* where ranks of other hosts come to; NULL: all must be of this host */
     const char *alone_because;            /* without a listener: why, as the end of a sentence */
-    const char *interface;                /* of the network; NULL: any */
-    size_t staging_bytes;                 /* of the segment */
-    uint64_t heap_bytes;                  /* of the segment */
+    const char *interface;                /* the network's; NULL: any */
+    size_t staging_bytes;                 /* the segment's */
+    uint64_t heap_bytes;                  /* the segment's */
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel;      /* may be NULL */
     struct tutti_meeting_loss *lost; /* the leader that went after this rank had come to it; may be NULL */
@@ -64,7 +64,7 @@ enum tutti_status tutti_meeting_time(const struct tutti_meeting_request *request
 /* Borrows `card`. */
 struct tutti_meeting_self tutti_meeting_self(const struct tutti_meeting_request *request,
                                              uint8_t card[TUTTI_CARD_RECORD_BYTES]);
-/* Of a rank whose connection ended just now. */
+/* Reports a rank whose connection ended just now. */
 struct tutti_meeting_loss tutti_meeting_loss_now(int32_t rank, int32_t pid);
 
 /* ---- sockets (socket.c): every wait ends ---- */
@@ -160,7 +160,7 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 
 /* ---- cards (self.c, cards.c): what ranks tell one another, and what must be equal ---- */
 struct tutti_card_self {
-    const char *version;                 /* of this build */
+    const char *version;                 /* this build's */
     uint64_t build, host;                /* must be equal; tutti_host_id */
     const struct tutti_machine *machine; /* what this rank would have all use; NULL: the built-in constants */
     bool crowded;                        /* this rank is of a crowded world already */

@@ -98,7 +98,7 @@ static void describe(const struct tutti_slice *slice, const struct tutti_call *c
                                          .root = kind->rooted ? (int32_t)call->view.root : -1,
                                          .count = out->bind.count,
                                          .signature = tutti_mix64(flight->info.signature ^ tutti_mix64(which))};
-    out->info.signature ^= tutti_mix64(flight->work.seq); /* who has no data does not come to the lane at all */
+    out->info.signature ^= tutti_mix64(flight->work.seq); /* a rank without data does not come to the lane at all */
     out->seq = flight->work.seq, out->call = flight->packed_call, out->count = flight->packed_count;
 }
 

@@ -348,7 +348,7 @@ static void test_large_tcp(void **state)
 
 /* Rank 0 aborts while a packet is with the wire. Whose work has ended owns its buffers again: the wire does not fill
  * them any more. */
-static enum late_state abort_state; /* of the packet */
+static enum late_state abort_state; /* the packet's */
 static bool abort_letters;
 
 static bool is_under_way(struct late_net *net)

@@ -434,7 +434,7 @@ bool tutti_follow_run(struct tutti_team *team)
     return any;
 }
 
-/* Whoever borrowed buffers has them back when this returns, unless the device hangs. */
+/* Borrowed buffers are given back when this returns, unless the device hangs. */
 void tutti_follow_fail(struct tutti_team *team, const struct tutti_error *error)
 {
     uint64_t deadline = tutti_owner_deadline(team->engine->owner, STOP_NS);

@@ -34,8 +34,8 @@ struct tutti_move {
     enum tutti_move_kind kind;
     uint64_t offset; /* in the part */
     size_t bytes;
-    void *memory;                     /* of the host; of WRITE and READ */
-    uint64_t value, expected, before; /* of ADD and SWAP, as in calls */
+    void *memory;                     /* the host's, for WRITE and READ */
+    uint64_t value, expected, before; /* for ADD and SWAP, as in calls */
     struct tutti_error error;         /* its status: OK, or why it was not carried out */
     /* the engine's: */
     struct tutti_team *team;
@@ -109,7 +109,7 @@ struct tutti_one_wait {
     int32_t from;            /* slot that is to change it, -1: any */
     uint32_t signal;         /* its number, for sentences: "wait_signal for signal 3 (>= 1)" */
     uint64_t timeout_ns;     /* 0: the team's */
-    struct tutti_bell *bell; /* who changes the word in place rings it. NULL: nobody does */
+    struct tutti_bell *bell; /* rung by a thread that changes the word in place. NULL: nobody does */
     const char *label;
     /* The word is looked at no more; otherwise as above. */
     void (*end)(void *arg, const struct tutti_error *error);

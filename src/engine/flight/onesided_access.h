@@ -39,7 +39,7 @@ struct tutti_one_access {
     uint64_t sent;             /* bytes whose packets have left */
     uint32_t n_open, n_lent;   /* packets whose answer it waits for; pieces of its memory that the wire has */
     bool left;                 /* all its packets have */
-    enum tutti_one_reason why; /* of a refusal */
+    enum tutti_one_reason why; /* a refusal's */
     struct tutti_one_pair *at; /* flush of all peers: those before it are flushed */
 };
 /* A packet of this rank that may have an answer to come. */
@@ -73,7 +73,7 @@ struct tutti_one_held {
     enum tutti_one_state state;
     enum tutti_one_reason why;
     bool done;               /* it was carried out, and its answer has found no room yet */
-    uint64_t before;         /* of the answer; a word that is got */
+    uint64_t before;         /* from the answer; a word that is got */
     struct tutti_move *move; /* which has its payload; NULL: there is none, or it is over */
 };
 struct tutti_part {
@@ -223,6 +223,6 @@ bool tutti_ones_place(struct tutti_team *team, uint32_t source, const struct tut
                       struct tutti_target *target, struct tutti_loan *what);
 void tutti_ones_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
 void tutti_ones_fail(struct tutti_team *team, const struct tutti_error *error);
-void tutti_ones_destroy(struct tutti_team *team); /* of a team that ends */
+void tutti_ones_destroy(struct tutti_team *team); /* for a team that ends */
 
 #endif

@@ -277,7 +277,8 @@ void tutti_move_over(struct tutti_move *move)
     move->next = atomic_load(&ones->over);
     while (!atomic_compare_exchange_weak(&ones->over, &move->next, move)) {
     }
-    tutti_owner_kick(owner); /* who is about to sleep looks after it said so, this thread asks after it put the move */
+    tutti_owner_kick(
+        owner); /* a thread that is about to sleep looks after it said so, this thread asks after it put the move */
 }
 
 static void over(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_held *held)

@@ -175,7 +175,7 @@ static void in_turns(struct rig_rank *rank, uint32_t round, uint64_t nap_ns)
     RIG_CHECK(rank, n_late < N / 3, "%u calls took long", n_late);
 }
 
-/* Who is off its CPU while the other one naps does not sleep: then they take longer naps. */
+/* A rank that is off its CPU while the other one naps does not sleep: then they take longer naps. */
 static void asleep(struct rig_rank *rank)
 {
     const struct fake_rank *me = &lane.ranks[rank->me];
@@ -261,7 +261,7 @@ static void test_alone(void **state)
 static struct fake_lane other_lane;
 
 struct caller {
-    struct rig_rank rank; /* of the other team; `wrong` is its own */
+    struct rig_rank rank; /* the other team's; `wrong` is its own */
     struct fake_lane *lane;
 };
 

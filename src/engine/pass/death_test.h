@@ -19,7 +19,7 @@ struct death {
     enum tutti_status (*call)(struct rig_rank *rank, void *memory); /* the same one each time */
     _Atomic uint32_t ready;
     _Atomic uint64_t returned_ns[DEATH_RANKS];
-    struct tutti_error error[DEATH_RANKS]; /* of the survivors' second call */
+    struct tutti_error error[DEATH_RANKS]; /* the error of the survivors' second call */
     uint64_t died_ns;
     size_t bytes;
     _Alignas(64) unsigned char memory[];

@@ -279,7 +279,8 @@ static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *b
     return true;
 }
 
-/* Who changes a word rings its bell, once it has seen that somebody listens; what it did not see is seen here. */
+/* A thread that changes a word rings its bell, once it has seen that somebody listens; what it did not see is seen
+ * here. */
 static bool waits_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
 {
     bool fence = false;

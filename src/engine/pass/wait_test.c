@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Who waits for calls, and who makes them progress: the helper, several threads of a rank, an owner that sleeps for a
- * call of its own. */
+/* Threads that wait for calls, and those that make them progress: the helper, several threads of a rank, an owner that
+ * sleeps for a call of its own. */
 
 #include "engine/pass/rig_test.h"
 

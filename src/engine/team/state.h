@@ -31,10 +31,10 @@ struct tutti_letter {
     struct tutti_letter *next;
     enum tutti_letter_state state;
     unsigned char *buffer;
-    size_t bytes, total; /* of the buffer; of the message */
+    size_t bytes, total; /* the buffer's; the message's */
     size_t offset;       /* send: what left */
     int32_t peer, tag;   /* slot; recv: maybe ANY until matched */
-    uint64_t number;     /* of the message between this pair, from 1 */
+    uint64_t number;     /* the message's number, from 1 */
     bool offered;
     struct tutti_inflow inflow;
     struct tutti_message *message;
@@ -76,7 +76,7 @@ struct tutti_flight {
     bool past_cache;                    /* results are too much for the caches, and not read again */
     bool told_missing, in_vain;         /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */
-    _Alignas(16) unsigned char room[];  /* of runners: TUTTI_RUNNER_BYTES */
+    _Alignas(16) unsigned char room[];  /* for runners: TUTTI_RUNNER_BYTES */
 };
 
 /* Masks are relative to base: bit 63 - k is step base + k. */
@@ -84,7 +84,7 @@ struct tutti_slice {
     struct tutti_flight *flight; /* NULL: free */
     uint32_t index, base;
     uint64_t done, busy;              /* busy: posted, granted or offered; waits for an arrival */
-    uint64_t ack;                     /* of busy: an offer was read, and the sender must be told */
+    uint64_t ack;                     /* counts in busy: an offer was read, and the sender must be notified */
     bool dirty, stalled;              /* something became possible; a send found no room or credit */
     uint32_t called[TUTTI_MAX_LANES]; /* by lane: so many of the schedule's first calls are over, or of other lanes */
 };
@@ -116,7 +116,7 @@ static inline bool tutti_step_ready(const struct tutti_slice *slice, uint32_t k)
 /* A lane, and the call that it carries out. */
 struct tutti_calling {
     struct tutti_lane group;
-    struct tutti_slice *slice; /* whose call it is; NULL: none */
+    struct tutti_slice *slice; /* the slice whose call it is; NULL: none */
     uint32_t call;             /* in its schedule's calls */
     bool blocked;              /* it waits for the peer that it awaits */
     _Alignas(16) unsigned char room[TUTTI_RUNNER_BYTES];
@@ -164,8 +164,8 @@ struct tutti_channel {
     bool used[TUTTI_CREDITS];
     /* point-to-point */
     uint64_t p2p_sent, p2p_taken; /* envelopes: sent there; of theirs, in order */
-    uint64_t p2p_freed, p2p_told; /* of their envelopes: gone from the table; and told so */
-    uint64_t p2p_returned;        /* of ours, as told */
+    uint64_t p2p_freed, p2p_told; /* their envelopes that are gone from the table, and those that were acknowledged */
+    uint64_t p2p_returned;        /* our envelopes that came back, as told */
     uint32_t p2p_paid, p2p_paid_returned, p2p_paid_freed, p2p_paid_told; /* the same for those with payload */
     uint32_t p2p_used;                                                   /* bits: payload slots in use */
     uint64_t p2p_pass;  /* pass over the letters in which it was found blocked */
@@ -177,7 +177,7 @@ struct tutti_channel {
 /* ---- A port is a transport that the engine polls, with the teams over it and the memory that it borrowed from them.
  * ---- */
 
-#define TUTTI_TICK_NS (UINT64_C(100) * TUTTI_NS_PER_MS) /* of small worlds, see attach in pass/engine.c */
+#define TUTTI_TICK_NS (UINT64_C(100) * TUTTI_NS_PER_MS) /* for small worlds, see attach in pass/engine.c */
 
 #define TUTTI_TEAM_BUCKETS 64
 /* A packet of a team that this rank has not created yet (a peer was faster). */
@@ -195,11 +195,11 @@ struct tutti_loan {
     uint32_t generation;     /* how often it was given back: a part of the token */
     uint64_t number;         /* TUTTI_LOAN_PART: of the peer's packet */
 };
-#define TUTTI_LOAN_ACCESS (TUTTI_NO_STEP - 1) /* of memory of an access to a peer */
+#define TUTTI_LOAN_ACCESS (TUTTI_NO_STEP - 1) /* a loan of memory of an access to a peer */
 #define TUTTI_LOAN_PART (TUTTI_NO_STEP - 2)   /* of memory that peers access */
 struct tutti_port {
     struct tutti_transport *transport;
-    struct tutti_control *control; /* of the same members */
+    struct tutti_control *control; /* for the same members */
     struct tutti_port *next;
     struct tutti_team *buckets[TUTTI_TEAM_BUCKETS];
     uint32_t n_busy;  /* teams */
@@ -215,7 +215,7 @@ struct tutti_port {
 struct tutti_engine {
     struct tutti_engine_config config;
     struct tutti_works *works;
-    struct tutti_owner *owner;          /* of the works */
+    struct tutti_owner *owner;          /* the owner of the works */
     struct tutti_port *ports;           /* changed by the owner with the lock of the works held */
     struct tutti_team *busy;            /* teams with work, and such that had some until this pass */
     bool failing;                       /* a team has failed, and its works are to end in this pass */

@@ -377,7 +377,7 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
     raise_failure(team, &error);
     if (team->failed || team->port->control->answers_at_once || team->n_work == 0) {
         tutti_team_apply(team, &error);
-    } else { /* of several that were raised at once one comes back to all; if none does, this one stands */
+    } else { /* one of several that were raised at once comes back to all; if none does, this one stands */
         team->error = error;
         team->halted = true;
         team->verdict_ns = tutti_owner_now(team->engine->owner) + VERDICT_NS;

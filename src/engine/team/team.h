@@ -59,7 +59,7 @@ struct tutti_team {
     uint32_t envelope_first, envelope_last; /* in order; no receive has asked for them yet */
     uint32_t envelope_early;                /* numbers before them are missing */
     uint32_t envelope_free, envelope_used;
-    uint32_t envelope_share; /* of each peer */
+    uint32_t envelope_share; /* for each peer */
 
     struct tutti_word_wait *waits, **waits_end;      /* for words, in order */
     struct tutti_followed *followed, **followed_end; /* not over, in order */
