@@ -153,7 +153,7 @@ bool tutti_mutex_lock_within(pthread_mutex_t *mutex, uint64_t ns);
 
 /* How deep this thread is in calls that may wait: a signal handler that it runs meanwhile must not enter the library.
  * Its address is the thread's mark, too. */
-extern _Thread_local uint32_t tutti_inside __attribute__((tls_model("initial-exec")));
+extern _Thread_local uint32_t tutti_inside;
 /* How often this process was forked off by one that used the library: what was made before the last fork is another
  * process's, whose memory and descriptors it shares, and must not be used here. tutti_forks_count begins to count. */
 extern uint32_t tutti_n_forks;
