@@ -8,7 +8,7 @@
 /* One collective of the library itself. */
 struct agreeing {
     struct tutti_comm *comm;
-    const char *name; /* of the user's call, for sentences */
+    const char *name; /* the user's call, for sentences */
     struct tutti_bind bind;
     struct tutti_call_info info;
 };

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define APART_ID UINT64_C(0x6261636b656e6473) /* of the team that the cards travel on */
+#define APART_ID UINT64_C(0x6261636b656e6473) /* for the team that the cards travel on */
 #define BACKEND_RANKS 256                     /* more are not served: they are spared the gathering of cards */
 
 /* ---- opening ---- */
@@ -70,7 +70,7 @@ static size_t open_one(const struct tutti_comm *comm, struct tutti_opening *open
         .n = slots->size,
         .me = ((uint32_t)comm->rank - slots->base) / slots->stride,
         .crowded = comm->facts.crowded,
-        .n_cpus = (comm->facts.n_cpus * slots->size + size - 1) / size, /* of the group, if all are busy */
+        .n_cpus = (comm->facts.n_cpus * slots->size + size - 1) / size, /* the group's CPUs, if all are busy */
         .domains = domains_of(comm, members, slots->size),
         .reproducible = comm->facts.reproducible,
         .staging_bytes = staging,

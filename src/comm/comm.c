@@ -98,7 +98,7 @@ enum tutti_status tutti_comm_new_child(struct tutti_comm *parent, const struct t
     atomic_store(&comm->timeout_ns, atomic_load(&parent->timeout_ns));
     comm->facts.min_cpus = parent->facts.min_cpus;
     comm->facts.n_cpus = parent->facts.n_cpus;
-    comm->facts.crowded = parent->facts.crowded; /* whoever is left out may run all the same */
+    comm->facts.crowded = parent->facts.crowded; /* a rank that is left out may run all the same */
     comm->facts.machine = parent->facts.machine;
     comm->facts.link = link_of(comm);
     /* How many of them share a host is not known: the most that can be, so that all members agree. */
@@ -182,7 +182,7 @@ void tutti_comm_detach(struct tutti_attached *attached)
     struct tutti_comm *comm = attached_hold(attached);
     if (comm) {
         pthread_mutex_lock(&comm->lock);
-        attached->next->previous = attached->previous; /* of itself, when the communicator let go meanwhile */
+        attached->next->previous = attached->previous; /* itself, when the communicator let go meanwhile */
         attached->previous->next = attached->next;
         pthread_mutex_unlock(&comm->lock);
         tutti_comm_leave(comm);

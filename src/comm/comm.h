@@ -30,8 +30,8 @@ struct tutti_user_op {
 };
 struct tutti_context {
     struct tutti_config config;
-    struct tutti_machine machine;            /* of this host, as far as this rank knows */
-    const struct tutti_cpu_kernels *kernels; /* of the option simd */
+    struct tutti_machine machine;            /* this host's, as far as this rank knows */
+    const struct tutti_cpu_kernels *kernels; /* by the option simd */
     struct tutti_engine *engine;             /* NULL once the context was destroyed */
     struct tutti_cache *cache;
     _Atomic bool crowded;     /* some world of this context is or was */
@@ -117,7 +117,7 @@ struct tutti_range {
 /* A call whose arguments were found right, and what they come to here. */
 struct tutti_plain {
     struct tutti_args args;
-    size_t bytes; /* of a block */
+    size_t bytes; /* a block's */
     struct tutti_range in, out;
 };
 
@@ -130,10 +130,10 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
-    struct tutti_backend *backend;                        /* of tutti's own; NULL: the engine runs all, */
+    struct tutti_backend *backend;                        /* tutti's own back end; NULL: the engine runs all, */
     struct tutti_backend *library;                        /* but for what this one does; NULL: there is none */
     bool library_first;                                   /* it is asked before the other one, else by name alone */
-    struct tutti_lanes lanes;                             /* of this rank, for calls of schedules, */
+    struct tutti_lanes lanes;                             /* this rank's lanes, for calls of schedules, */
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
@@ -148,16 +148,16 @@ struct tutti_comm {
     int32_t rank, size;
     uint32_t *members; /* slot -> member of the world */
     struct tutti_facts facts;
-    struct tutti_memo memo; /* of the facts */
+    struct tutti_memo memo; /* for the facts */
     _Atomic uint64_t timeout_ns;
     uint64_t create_timeout_ns;
 
     _Atomic int phase;        /* enum tutti_comm_phase */
     _Atomic uint32_t users;   /* calls that are inside, so that destroy waits for them */
-    _Atomic bool cancel;      /* of a creation under way */
-    struct tutti_error error; /* of FAILED and SHUT; written before the phase is */
+    _Atomic bool cancel;      /* ends a creation in progress */
+    struct tutti_error error; /* in FAILED and SHUT; written before the phase is */
     bool has_thread;
-    pthread_t thread; /* of a non-blocking creation */
+    pthread_t thread; /* a non-blocking creation's */
 
     struct { /* the last tiny call; the turn's */
         struct tutti_plain plain;
@@ -187,7 +187,7 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
 void tutti_comm_close_backend(struct tutti_comm *comm, uint64_t deadline_ns);
 
-/* Whoever starts a collective takes the turn, so numbers and starts are in one order. */
+/* A thread that starts a collective takes the turn, so numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)
 {
     uintptr_t nobody = 0;

@@ -189,7 +189,7 @@ static void flushed(struct rank *rank)
         RANK_CHECK(rank, tutti_work_test(work) == TUTTI_ERR_ABORTED);
         tutti_work_free(work);
     }
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* who leaves before that ends the call, too */
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* a rank that leaves before that ends the call, too */
     tutti_comm_destroy(lonely);
     RANK_CHECK(rank, now_ns() - start < UINT64_C(15000000000));
     int64_t in = rank->index, out = -1;
@@ -308,7 +308,7 @@ static void wrong_creations(void **state)
     tutti_context_destroy(context);
 }
 
-/* Whoever reads the secret file, the limit is the same: a long secret of a file makes a communicator. */
+/* The limit is the same for all readers of the secret file: a long secret of a file makes a communicator. */
 static void long_secret_of_a_file(void **state)
 {
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;

@@ -31,6 +31,6 @@ if(TUTTI_FT AND TARGET PkgConfig::NGHTTP2 AND TARGET PkgConfig::PROTOBUF_C AND T
 else()
   set_source_files_properties(${served} PROPERTIES HEADER_FILE_ONLY ON)
   set(wire_test ${dir}/rpc/wire_test.c)
-  list(FILTER tests EXCLUDE REGEX "/(rpc|serve|message|ask|lead)/[a-z_]+\\.c$") # of the caller
+  list(FILTER tests EXCLUDE REGEX "/(rpc|serve|message|ask|lead)/[a-z_]+\\.c$") # the caller's
   list(APPEND tests ${wire_test})
 endif()

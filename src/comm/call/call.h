@@ -27,7 +27,7 @@ struct tutti_route {
     enum tutti_via via;
     struct tutti_backend *backend;           /* BACKEND, DEVICE: who carries it out */
     const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
-    struct tutti_shape shape;                /* of the algorithm */
+    struct tutti_shape shape;                /* the algorithm's */
 };
 
 enum tutti_request_type { TUTTI_REQUEST_COLLECTIVE, TUTTI_REQUEST_SEND, TUTTI_REQUEST_RECV, TUTTI_REQUEST_SENDRECV };
@@ -40,7 +40,7 @@ struct tutti_request {
     bool v;
     const void *send; /* a call with one buffer passes it as both */
     void *recv;
-    size_t count;                        /* of a block; gather_v, scatter_v: the own one; send: what is sent */
+    size_t count;                        /* a block's; gather_v, scatter_v: the own one; send: what is sent */
     size_t recv_count;                   /* letters: capacity */
     const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
     const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
@@ -174,7 +174,7 @@ struct tutti_way {
     char name[40]; /* as in tutti_call_options.algorithm */
     double ns;     /* predicted; HUGE_VAL: nobody knows */
     bool chosen;   /* where the call does not say */
-    int32_t n_sms; /* of a device, the most that one launch takes; -1: nobody knows */
+    int32_t n_sms; /* SMs of a device, the most that one launch takes; -1: nobody knows */
 };
 /* The ways of a collective that is filled as by the public calls; its options are ignored. Errors as the call's. */
 enum tutti_status tutti_explain(const struct tutti_request *request, struct tutti_way *out, size_t capacity, size_t *n);

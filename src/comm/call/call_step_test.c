@@ -71,7 +71,7 @@ static void fly(struct rank *rank, struct flying *f, uint64_t seed)
                                              &f->work));
         return;
     }
-    if (way == 1 || way == 2 || way == 3) options.algorithm = "hierarchical"; /* of broadcast there is one */
+    if (way == 1 || way == 2 || way == 3) options.algorithm = "hierarchical"; /* there is one for broadcast */
     if (rank->index == f->root) memcpy(f->recv, f->send, f->count * sizeof(*f->recv));
     RANK_CHECK_OK(rank, tutti_broadcast(f->recv, f->count, TUTTI_UINT64, f->root, rank->comm, &options, &f->work));
 }

@@ -265,7 +265,7 @@ static void scaled(struct rank *rank)
     options.premul_value = 0.5;
     RANK_CHECK_OK(rank, tutti_all_reduce(in, out, 5, TUTTI_FLOAT64, TUTTI_PREMUL_SUM, comm, &options, NULL));
     for (int i = 0; i < 5; i++) RANK_CHECK(rank, out[i] == 0.5 * in[i] * n);
-    double factor = 1 + me; /* of the own, by pointer */
+    double factor = 1 + me; /* rank me's own factor, by pointer */
     options.premul = &factor;
     struct tutti_work *work = NULL;
     RANK_CHECK_OK(rank, tutti_all_reduce(in, out, 5, TUTTI_FLOAT64, TUTTI_PREMUL_SUM, comm, &options, &work));

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define APART_ID UINT64_C(0x64657669636573) /* of the team that the cards travel on */
+#define APART_ID UINT64_C(0x64657669636573) /* for the team that the cards travel on */
 #define GIVE_UP_NS TUTTI_NS_PER_S           /* for closing what has failed */
 
 /* ---- options ---- */
@@ -71,7 +71,7 @@ static enum tutti_status open_here(const struct opening *opening, int32_t wanted
 /* How many members have a device. Fails on all when one of them can not use the device that it named. */
 static enum tutti_status count_devices(struct opening *opening, enum tutti_status mine, uint32_t *out)
 {
-    struct record { /* of one member */
+    struct record { /* one member's */
         int64_t status, has;
     } own = {mine, opening->device->device != NULL};
     const struct tutti_comm *comm = opening->comm;
@@ -200,7 +200,7 @@ static void tell(const struct tutti_comm *comm)
 /* The device goes, the communicator stays. */
 static void drop(struct tutti_comm *comm)
 {
-    pthread_mutex_lock(&comm->lock); /* who aborts or asks for the state looks at it meanwhile */
+    pthread_mutex_lock(&comm->lock); /* a thread that aborts or asks for the state looks at it meanwhile */
     tutti_comm_close_device(comm, tutti_deadline_ns(GIVE_UP_NS));
     tutti_comm_free_device(comm);
     pthread_mutex_unlock(&comm->lock);

@@ -29,7 +29,7 @@ struct tutti_device_choice {
 
 struct tutti_comm_device {
     struct tutti_device *device;                      /* NULL: this member has none, others have */
-    int32_t ordinal;                                  /* of the device, else TUTTI_DEVICE_NONE */
+    int32_t ordinal;                                  /* the device's, else TUTTI_DEVICE_NONE */
     struct tutti_backend *backends[TUTTI_N_BACKENDS]; /* the same on all members, in the list's order */
     uint32_t n;
     struct tutti_pinned_pool *pinned;                         /* NULL: there is no device */
@@ -45,7 +45,8 @@ struct tutti_comm_device {
 /* ---- the device of a communicator (device.c; its end: device.c) ---- */
 /* ARGUMENT: the option gpu_share is none. */
 enum tutti_status tutti_device_option_check(const struct tutti_config *config);
-enum tutti_device_share tutti_device_share_option(const struct tutti_config *config); /* of options that were checked */
+enum tutti_device_share
+tutti_device_share_option(const struct tutti_config *config); /* from options that were checked */
 /* The device that config.device stands for on this thread, TUTTI_DEVICE_NONE if there is none. It is not opened. */
 int32_t tutti_device_resolve(const struct tutti_config *config, int64_t wanted);
 /* Collective, after the team and the back ends of CPUs, when no call is under way; `wanted` is a device or NONE. Sets
@@ -90,8 +91,9 @@ enum tutti_status tutti_device_follow(struct tutti_comm *comm, void *stream, con
                                       struct tutti_work **work);
 /* ARGUMENT in a capture. */
 enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
-/* Of neighbours in tutti_device_order's order, both prepared, of routes DEVICE and STAGING. ARGUMENT: they run together
- * and are on two streams, not both of one capture or of none; the driver would draw the other one into the capture. */
+/* Compares neighbours in tutti_device_order's order, both prepared, of routes DEVICE and STAGING. ARGUMENT: they run
+ * together and are on two streams, not both of one capture or of none; the driver would draw the other one into the
+ * capture. */
 enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
 /* Before a request on host memory starts, without the turn: waits for what must come first. */
 enum tutti_status tutti_device_before(const struct tutti_request *request);

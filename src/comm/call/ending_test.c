@@ -12,10 +12,10 @@
 
 static const struct tutti_call_options attended = {.size = sizeof(attended), .premul_value = 1.0, .attended = true};
 
-static _Thread_local struct tutti_comm *victim; /* of the call that this thread makes */
+static _Thread_local struct tutti_comm *victim; /* the communicator whose call this thread makes */
 static _Thread_local pthread_t destroyer;
 static _Thread_local bool gone_inside;       /* the team went while the call still used it */
-static _Atomic(struct tutti_team *) watched; /* of the victim; NULL: it was destroyed */
+static _Atomic(struct tutti_team *) watched; /* the victim's; NULL: it was destroyed */
 
 enum tutti_status __real_tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns,
                                          struct tutti_work **out);

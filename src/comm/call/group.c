@@ -7,7 +7,7 @@
 
 static _Thread_local struct group {
     uint32_t depth;
-    struct tutti_error error; /* of the first call that failed */
+    struct tutti_error error; /* the first failure's */
     struct tutti_request *requests;
     size_t n, capacity;
 } group;
@@ -213,7 +213,7 @@ enum tutti_status tutti_group_end(struct tutti_work **work)
 
 static _Thread_local struct recording {
     uint32_t n;
-    struct tutti_error error; /* of the first call that failed */
+    struct tutti_error error; /* the first failure's */
     struct tutti_request request;
 } recording;
 

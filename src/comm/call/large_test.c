@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <tutti/tutti.h>
 
-#define BLOCK ((size_t)3 << 20 | 77) /* of 4 ranks: 12 MiB */
+#define BLOCK ((size_t)3 << 20 | 77) /* for 4 ranks: 12 MiB */
 #define ALL (4 * BLOCK)
 #define AT 3 /* unaligned */
 #define GUARD 0xc3

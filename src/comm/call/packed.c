@@ -202,7 +202,7 @@ struct tutti_packed_call {
     const char *simd;
     char *region; /* after the tables */
     size_t *tables;
-    size_t bytes; /* of tables and region together */
+    size_t bytes; /* in tables and region together */
 };
 
 /* ---- memory: a communicator keeps what its last call needed ---- */

@@ -22,7 +22,7 @@ struct tutti_packed_shape {
     size_t spread;          /* all_reduce: the packed results of all */
     size_t bytes;
 };
-/* Of a checked request. MEMORY: sizes overflow. */
+/* Takes a checked request. MEMORY: sizes overflow. */
 enum tutti_status tutti_packed_shape(const struct tutti_request *request, struct tutti_packed_shape *out);
 
 enum tutti_packed_step { TUTTI_PACKED_COLLECT, TUTTI_PACKED_SPREAD };
@@ -49,7 +49,7 @@ struct tutti_packed_call;
 /* As tutti_request_prepare and _start, of a request of route PACKED. */
 enum tutti_status tutti_packed_prepare(struct tutti_request *request);
 enum tutti_status tutti_packed_start(struct tutti_request *request, bool helper, struct tutti_work **work);
-/* Of a call that was prepared and not started. */
+/* Frees a call that was prepared and not started. */
 void tutti_packed_drop(struct tutti_packed_call *call);
 
 #endif

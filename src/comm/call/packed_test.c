@@ -21,7 +21,7 @@ struct quantised {
     size_t count; /* all_reduce: elements; else of a block */
     uint32_t block;
     uint64_t seed;
-    double spread; /* of magnitudes, as a power of two */
+    double spread; /* the range of magnitudes, as a power of two */
 };
 
 static const enum tutti_wire wires[] = {TUTTI_WIRE_BFLOAT16, TUTTI_WIRE_FLOAT8_E4M3, TUTTI_WIRE_FLOAT8_E5M2,

@@ -28,7 +28,7 @@ struct tutti_pinned_pool {
 
 enum tutti_status tutti_pinned_create(const struct tutti_device *device, struct tutti_pinned_pool **out);
 struct tutti_pinned_pool *tutti_pinned_hold(struct tutti_pinned_pool *pool);
-void tutti_pinned_drop(struct tutti_pinned_pool *pool); /* who drops has given all back; NULL: none */
+void tutti_pinned_drop(struct tutti_pinned_pool *pool); /* the caller has given all back; NULL: none */
 enum tutti_status tutti_pinned_take(struct tutti_pinned_pool *pool, size_t bytes, struct tutti_pinned **out);
 /* So many can be taken before any has to be made, which a driver may do only when its streams have come to rest. */
 enum tutti_status tutti_pinned_reserve(struct tutti_pinned_pool *pool, uint32_t n, size_t bytes);

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define OP_USER (int)TUTTI_N_OPS /* of signatures: handles differ from rank to rank */
+#define OP_USER (int)TUTTI_N_OPS /* in signatures: handles differ from rank to rank */
 
 static bool table_shared(const struct tutti_request *request)
 {
@@ -79,7 +79,7 @@ void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *
     bind->gate = request->gate;
 }
 
-/* Of a shared table the counts, not the displacements, which may differ. */
+/* Takes from a shared table the counts, not the displacements, which may differ. */
 static uint64_t signed_count(const struct tutti_request *request)
 {
     if (!request->v) return request->count;
@@ -87,7 +87,7 @@ static uint64_t signed_count(const struct tutti_request *request)
     return tutti_hash64(request->counts, (size_t)request->comm->size * sizeof(size_t), 0) | TUTTI_COUNT_UNEQUAL;
 }
 
-#define BY_LIBRARY UINT64_C(0x6c696272617279) /* who goes another way calls something else */
+#define BY_LIBRARY UINT64_C(0x6c696272617279) /* a rank that goes another way calls something else */
 
 void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *out)
 {

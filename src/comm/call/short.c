@@ -201,7 +201,7 @@ enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *
         else
             status = run_new(comm, args, options, &work);
     }
-    /* Who destroys the communicator waits for the turn, and for users. */
+    /* A thread that destroys the communicator waits for the turn, and for users. */
     if (status == TUTTI_OK && out && !work)
         status =
             tutti_work_past(comm->team, atomic_load_explicit(&comm->sequence, memory_order_relaxed), start_ns, &work);

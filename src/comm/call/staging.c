@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#define OWN_ID UINT64_C(0x7468726f756768) /* of the communicator that carries out the calls of devices alone */
+#define OWN_ID UINT64_C(0x7468726f756768) /* for the communicator that carries out the calls of devices alone */
 #define CLOSE_NS (10 * TUTTI_NS_PER_S)    /* for streams that go on after a failure */
 
 /* ---- opening ---- */

@@ -34,7 +34,7 @@ struct tutti_staged {
     struct tutti_work **works;   /* n, for the thread */
     size_t n;
     uint32_t n_pieces, n_passed; /* n_pieces 1: it is not cut; n_passed: the engine's owner's */
-    struct tutti_layout layout;  /* of a call that is cut, */
+    struct tutti_layout layout;  /* the layout of a call that is cut, */
     struct tutti_gate gate;      /* and its slices */
     struct tutti_piece pieces[TUTTI_PIECES];
     struct tutti_request requests[]; /* on the pinned copies, prepared */
@@ -45,7 +45,7 @@ struct tutti_staging {
     struct tutti_device *device;
     _Atomic(struct tutti_comm *) own; /* see tutti_staging_enqueue; NULL: the calls are comm's, or there was none yet */
 
-    pthread_mutex_t order; /* of who enqueues; held while the driver waits for streams: the thread never takes it */
+    pthread_mutex_t order; /* held to enqueue, also while the driver waits for streams: the thread never takes it */
     uint32_t n_pieces;     /* that were enqueued: where `go` comes to. Under order */
     bool runs;             /* the threads, and what follows */
     pthread_t thread, asker;
@@ -69,7 +69,7 @@ struct tutti_staging {
 enum tutti_status tutti_staging_ensure(struct tutti_staging *staging);
 
 /* ---- staging.c ---- */
-/* Of calls on pinned copies, prepared, for who enqueues them. */
+/* Calls on pinned copies, prepared, for the thread that enqueues them. */
 void tutti_staging_cut(struct tutti_staged *staged);
 /* What is copied in and out as the p-th piece; NULL: all. */
 const struct tutti_pinned_part *tutti_staging_part(const struct tutti_staged *staged, uint32_t p,
@@ -95,6 +95,6 @@ void tutti_staging_fail(struct tutti_staging *staging);
 
 /* ---- staging_run.c: the threads ---- */
 void *tutti_staging_serve(void *staging);
-void *tutti_staging_ask(void *staging); /* of the thread that asks the driver */
+void *tutti_staging_ask(void *staging); /* the body of the thread that asks the driver */
 
 #endif

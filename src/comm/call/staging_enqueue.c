@@ -54,7 +54,7 @@ static void forget(struct tutti_staged *staged)
     }
 }
 
-/* Of calls that were not enqueued. */
+/* Frees calls that were not enqueued. */
 static void discard(struct tutti_staged *staged)
 {
     struct tutti_staging *staging = staged->staging;
@@ -247,7 +247,7 @@ static enum tutti_status enqueue(struct tutti_staging *staging, struct tutti_req
     return status < 0 ? tutti_fail_record(&why) : TUTTI_OK;
 }
 
-/* Of calls that are carried out on a communicator of their own. */
+/* Calls that are carried out on a communicator of their own. */
 static void count(struct tutti_staging *staging, const struct tutti_request *requests, size_t n)
 {
     if (!atomic_load(&staging->own)) return;

@@ -19,12 +19,12 @@
 
 struct survivors {
     struct tutti_comm *comm;
-    uint64_t id;    /* of this agreement */
+    uint64_t id;    /* this agreement's */
     uint32_t board; /* where this rank speaks of it: one of TUTTI_BOARD_AGREE */
     uint64_t deadline_ns, look_ns;
     uint32_t n_versions;  /* a rank only takes members out of its proposal; version v is the proposal after v losses */
     uint32_t *removed_at; /* slot -> first version without it, UINT32_MAX: still in */
-    uint64_t *hashes;     /* of each version */
+    uint64_t *hashes;     /* each version's */
 };
 
 /* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */

@@ -9,7 +9,7 @@
 
 struct entry {
     int32_t colour, key;
-    int32_t status; /* of a rank that can not take part in what follows */
+    int32_t status; /* the status of a rank that can not take part in what follows */
 };
 
 static int compare_order(const void *a, const void *b)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define BYTES 5003                          /* of rank 0; others have some more */
+#define BYTES 5003                          /* rank 0's; others have some more */
 #define ROUNDS (ranks_can_fork() ? 60 : 10) /* ThreadSanitizer is slow */
 
 struct scene {

@@ -182,7 +182,7 @@ static const direct_function functions[TUTTI_N_ACCESSES] = {
 
 /* ---- who is reached so, and lives ---- */
 
-/* Whom the call writes to or reads from in place: a rank, or -1. */
+/* The rank that the call writes to or reads from in place, or -1. */
 static int32_t other_of(const struct tutti_window *window, const struct tutti_access *access)
 {
     const bool has = access->kind != TUTTI_ACCESS_WAIT && access->kind != TUTTI_ACCESS_READ &&

@@ -15,14 +15,15 @@
 #include "comm/window/window.h"
 #include "engine/flight/onesided.h"
 
-/* Of a window. A driver's stream holds some hundred host functions and waits; who enqueues more is kept within the
- * driver, and with him the mover, for whose signals the stream may be waiting (seen at 128 on an H200). */
+/* A window's stream of calls. A driver's stream holds some hundred host functions and waits; a caller that enqueues
+ * more is kept within the driver, and with him the mover, for whose signals the stream may be waiting (seen at 128 on
+ * an H200). */
 #define TUTTI_STREAMED_MOST 32
 
 /* Pinned, a line for each that is under way. */
 struct tutti_streamed_word {
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t go; /* comes to `turn` when the stream may go on */
-    uint64_t before;                                /* of an atomic, for memory of the device; of READ */
+    uint64_t before;                                /* an atomic's result, for memory of the device; READ's */
 };
 
 /* A call or piece that is under way. */
@@ -31,12 +32,12 @@ struct tutti_streamed {
     struct tutti_streams *of;
     struct tutti_streamed_word *word;
     uint32_t turn;            /* modulo 2^32 */
-    _Atomic uint32_t n_holds; /* of those who look at it: stream, engine, caller */
+    _Atomic uint32_t n_holds; /* holds by those that read it: stream, engine, caller */
     struct tutti_pinned *pinned;
     enum tutti_access_kind kind;
-    struct tutti_one_info info;  /* of what goes by messages */
-    struct tutti_one_wait wait;  /* of WAIT */
-    struct tutti_signal_info on; /* of READ and WRITE: the own signal */
+    struct tutti_one_info info;  /* the part that goes by messages */
+    struct tutti_one_wait wait;  /* WAIT's */
+    struct tutti_signal_info on; /* for READ and WRITE: the own signal */
 };
 
 struct tutti_streams {
@@ -44,11 +45,11 @@ struct tutti_streams {
     struct tutti_own_pad *pad;   /* the window's */
     struct tutti_comm *comm;
     struct tutti_pinned_pool *pool; /* held */
-    struct tutti_pinned *words;     /* of struct tutti_streamed_word */
+    struct tutti_pinned *words;     /* memory for struct tutti_streamed_word */
     size_t piece_bytes;
     pthread_mutex_t lock; /* the next two lines */
     struct tutti_streamed *idle;
-    struct tutti_error error; /* of what could not start, for the next caller */
+    struct tutti_error error; /* the failure of what could not start, for the next caller */
     _Atomic uint32_t n_used, n_starting;
     _Atomic uint32_t bell, n_listening; /* rung when one is over */
     _Atomic bool closed;

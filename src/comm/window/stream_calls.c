@@ -11,7 +11,7 @@ struct streaming {
     const struct tutti_access *access;
     struct tutti_device *device;
     void *stream;
-    struct tutti_one_info info; /* of the whole call */
+    struct tutti_one_info info; /* the whole call's */
     uint32_t n;                 /* that the stream has */
 };
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define LARGE_PIECES 4 /* of gpu_piece bytes that can be under way from the start */
+#define LARGE_PIECES 4 /* pieces of gpu_piece bytes that can be in flight from the start */
 
 #define CLOSE_NS (10 * TUTTI_NS_PER_S) /* for streams that go on after a failure */
 

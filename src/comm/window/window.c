@@ -233,7 +233,7 @@ static enum tutti_status window_create(struct tutti_comm *comm, void *base, cons
     if (status >= 0) status = window_agree(comm, parts, base, window);
     tutti_free(parts);
     tutti_window_device_withdraw(
-        comm, part, window && window->on_device); /* whoever could map it has, or knows that it is refused */
+        comm, part, window && window->on_device); /* a rank that could map it has, or knows that it is refused */
     return status;
 }
 

@@ -28,14 +28,14 @@ struct tutti_window_part {
     uint8_t align;  /* its address modulo 8 */
     bool located, pad_located, fences;
     uint32_t n_signals;
-    struct tutti_window_card card, words; /* of device memory: its part and its words, which it also has without one */
+    struct tutti_window_card card, words; /* device memory: its part and its words, which it also has without one */
 };
 
 struct tutti_window_peer {
     unsigned char *address; /* NULL: it can not be mapped here, or is empty */
     size_t bytes;
     struct tutti_pad *pad;     /* NULL: it is not mapped */
-    _Atomic uint64_t *signals; /* of who is reached in place, part and pad; else NULL */
+    _Atomic uint64_t *signals; /* the signals of a peer that is reached in place, part and pad; else NULL */
     uint64_t *words;           /* signals in memory of devices */
     uint8_t align;
     _Atomic uint32_t n_calls; /* in place: now and then one looks whether the peer lives */
@@ -62,10 +62,10 @@ struct tutti_access {
     size_t offset, bytes;
     const void *source;
     void *dest;
-    const struct tutti_signal_info *signal; /* of WAIT, READ, WRITE: of this rank; value is what is compared or written
+    const struct tutti_signal_info *signal; /* for WAIT, READ, WRITE: this rank's; value is what is compared or written
                                              */
     enum tutti_compare compare;
-    uint64_t value, expected; /* of ADD and SWAP */
+    uint64_t value, expected; /* for ADD and SWAP */
     uint64_t *before;         /* also of READ: where to */
     const struct tutti_call_options *options;
     struct tutti_work **work;
@@ -93,7 +93,7 @@ struct tutti_window {
     struct tutti_window_peer *peers;
     struct tutti_own_pad *pad; /* NULL: given back, or none */
     bool on_device;
-    struct tutti_backend *backend; /* of devices: carries out one-sided calls; NULL: none does */
+    struct tutti_backend *backend; /* for devices: carries out one-sided calls; NULL: none does */
     void *own;                     /* the pointer by which back ends of devices know the window */
     void *words;                   /* the back end's, of this rank */
     uint32_t n_devices;            /* the communicator's count of them when it was made */

@@ -141,7 +141,7 @@ static enum tutti_status take(struct tutti_known *known)
     return tutti_known_take(known, bytes, tutti__step_response__pack(&answer, bytes));
 }
 
-/* Of two members, a and b. */
+/* A view of two members, a and b. */
 static void begin(struct tutti_known *known)
 {
     static Tutti__Change *all[] = {&changes[0], &changes[1]};

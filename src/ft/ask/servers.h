@@ -19,13 +19,13 @@ struct tutti_asked {
     uint64_t reach_ns; /* so long it persists while nobody can be reached; 0: it ends when its server is lost */
     bool probe;        /* it is answered at once: a server that does not within the deadline is lost */
     tutti_rpc_done done;
-    void (*each)(void *arg, const uint8_t *bytes, size_t n); /* of many answers; NULL: there is one */
+    void (*each)(void *arg, const uint8_t *bytes, size_t n); /* called for each of many answers; NULL: there is one */
     void *arg;
     /* its own */
     struct tutti_asked *next;
     struct tutti_servers *servers;
     struct tutti_rpc_request *request; /* NULL: it waits for the next server */
-    uint32_t turn;                     /* of which it was sent */
+    uint32_t turn;                     /* the turn in which it was sent */
     uint64_t sent_ns;
     uint64_t lost_ns; /* since when nobody can be reached; 0: somebody can */
 };

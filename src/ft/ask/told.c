@@ -69,7 +69,7 @@ struct failure {
 struct tutti_ft_failures {
     struct tutti_ft_lighthouse_client *client;
     struct tutti_asked asked; /* the loop's thread's */
-    pthread_mutex_t mutex;    /* of what follows */
+    pthread_mutex_t mutex;    /* guards what follows */
     pthread_cond_t some;
     struct failure *first, **last;
     uint32_t n;

@@ -25,7 +25,7 @@ struct tutti_council {
     uint64_t due_ns;   /* it tries, or beats, next */
     uint32_t leader;
     uint32_t yes;    /* members that have promised, one bit each */
-    uint64_t number; /* of the last record of its ballot */
+    uint64_t number; /* the number of the last record of its ballot */
     uint64_t told;   /* records up to here are known to be decided */
     bool refused;    /* it leads, and could not keep a record: it is to lead no more */
     struct {

@@ -345,7 +345,7 @@ static void be_calm(void)
         if (!sim.nodes[i].up) start_node(&sim.nodes[i]);
     for (uint32_t i = 0; i < GROUPS; i++)
         if (!sim.groups[i].up) sim.groups[i] = (struct group){.up = true};
-    if (sim.n > 1) sim.nodes[chance(sim.n)].full = chance(3); /* of one of them, maybe who leads */
+    if (sim.n > 1) sim.nodes[chance(sim.n)].full = chance(3); /* one of them, maybe the leader */
 }
 
 static void deliver(void)

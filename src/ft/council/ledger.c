@@ -81,7 +81,7 @@ bool tutti_ledger_commit(struct tutti_ledger *ledger, const struct tutti_quorum 
     const enum tutti_status status = tutti_council_propose(ledger->council, ledger->job, bytes, n, now);
     ledger->inside = false;
     if (status < 0) tutti_ledger_end(ledger);
-    return status >= 0 && ledger->decided; /* who is alone decides at once */
+    return status >= 0 && ledger->decided; /* a lone lighthouse decides at once */
 }
 
 bool tutti_ledger_decided(struct tutti_ledger *ledger, const struct tutti_record *record)

@@ -15,7 +15,7 @@
 /* What is asked, one after another: "S EPOCH" for a Step, with "+" when it says what the group is; "Q" for a Quorum. */
 static char said[1024];
 static size_t n_short; /* bytes of the last Step without it */
-static int64_t epoch;  /* of the view */
+static int64_t epoch;  /* the view's */
 static enum { ANSWERS, FORGETS, BABBLES } what;
 static _Atomic bool refuses; /* the next heartbeat: it came too late */
 static _Atomic int n_beats;

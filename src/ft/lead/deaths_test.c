@@ -39,7 +39,7 @@ static void test_lighthouse_comes_back(void **state)
     tutti_ft_lighthouse_close(lighthouse);
 }
 
-/* Of two lighthouses the first is lost: the second one is asked. */
+/* The first of two lighthouses is lost: the second one is asked. */
 static void test_next_lighthouse(void **state)
 {
     struct tutti_ft_lighthouse *first = lighthouse_at("127.0.0.1:0", 2), *second = lighthouse_at("127.0.0.1:0", 1);

@@ -57,7 +57,7 @@ static inline struct tutti_ft_manager *manager_of(const char *name, const char *
 /* ---- ranks as threads ---- */
 struct rank {
     pthread_t thread;
-    const char *address; /* of its manager */
+    const char *address; /* its manager's */
     uint32_t number;
     int64_t step;
     bool vote;

@@ -15,14 +15,14 @@
 
 /* A rank's process, if it is on this host. */
 struct lead_rank {
-    struct tutti_loop_fd watch; /* of its pidfd; fd -1: it is not watched */
+    struct tutti_loop_fd watch; /* on its pidfd; fd -1: it is not watched */
     struct tutti_ft_manager *lead;
     int64_t pid; /* the last one that was looked at */
 };
 
 struct tutti_ft_manager {
     struct tutti_loop *loop;
-    struct tutti_loop_timer timer, end; /* of the machine; of this process, after a kill */
+    struct tutti_loop_timer timer, end; /* the machine's; the end of this process, after a kill */
     struct tutti_rpc_server *rpc;
     struct tutti_servers *lighthouses;
     struct tutti_manager *machine;
@@ -42,7 +42,7 @@ struct tutti_ft_manager {
 
 /* ---- settle.c ---- */
 void lead_settle(struct tutti_ft_manager *lead); /* after every event */
-void lead_due(struct tutti_loop_timer *timer);   /* of `timer` */
+void lead_due(struct tutti_loop_timer *timer);   /* when `timer` is due */
 
 /* ---- calls.c: from the ranks ---- */
 extern const struct tutti_rpc_method lead_methods[];
@@ -66,6 +66,6 @@ void lead_unwatch_all(struct tutti_ft_manager *lead);
 
 /* ---- kill.c ---- */
 void lead_on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
-void lead_end(struct tutti_loop_timer *timer); /* of `end` */
+void lead_end(struct tutti_loop_timer *timer); /* when `end` is due */
 
 #endif

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define FILES_MOST 65536 /* of a process, looked through */
+#define FILES_MOST 65536 /* files of a process, looked through */
 
 /* An address of either family, as IPv6. */
 struct end {

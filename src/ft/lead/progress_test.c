@@ -18,7 +18,7 @@ static void test_progress_is_shown(void **state)
     await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":41,\"rank\":0,\"ranks\":1");
     OK(tutti_ft_client_progress(client, 1, 7, 40));
     await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":40,\"rank\":1,\"ranks\":2");
-    for (uint64_t i = 0; i < 1000; i++) OK(tutti_ft_client_progress(client, 1, 8, i)); /* of many the last one counts */
+    for (uint64_t i = 0; i < 1000; i++) OK(tutti_ft_client_progress(client, 1, 8, i)); /* the last one of many counts */
     OK(tutti_ft_client_open(tutti_ft_manager_address(m), 10 * S, &other));
     OK(tutti_ft_client_progress(other, 0, 9, 1));
     await_status(lighthouse, "\"progress\":{\"step\":8,\"collective\":999,\"rank\":1,\"ranks\":2");

@@ -76,7 +76,7 @@ static void answer_all(struct tutti_lighthouse *l, struct group *group)
     }
 }
 
-/* Who asked and is no member goes on asking. */
+/* A group that asked and is no member goes on asking. */
 static void conclude(struct tutti_lighthouse *l, struct tutti_quorum *quorum, uint64_t now)
 {
     uint32_t n = 0;

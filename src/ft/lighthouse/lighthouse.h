@@ -2,12 +2,12 @@
 #ifndef TUTTI_FT_LIGHTHOUSE_LIGHTHOUSE_H
 #define TUTTI_FT_LIGHTHOUSE_LIGHTHOUSE_H
 
-/* Who takes part in the next step: the rules of quorums of replica groups, as a machine without sockets, threads or
- * clocks. Requests, heartbeats and the time go in; answers come out through struct tutti_lighthouse_out. The rules are
- * torchft's (github.com/meta-pytorch/torchft, src/lighthouse.rs of 2026-04), so that its managers get the answers that
- * they expect, but for four things that go wrong there: nobody is a member who does not wait any more; a quorum is
- * never empty; groups that were not heard for long are forgotten; a quorum's number is never used twice, even after a
- * restart (tutti_lighthouse_restore).
+/* The groups that take part in the next step: the rules of quorums of replica groups, as a machine without sockets,
+ * threads or clocks. Requests, heartbeats and the time go in; answers come out through struct tutti_lighthouse_out. The
+ * rules are torchft's (github.com/meta-pytorch/torchft, src/lighthouse.rs of 2026-04), so that its managers get the
+ * answers that they expect, but for four things that go wrong there: nobody is a member who does not wait any more; a
+ * quorum is never empty; groups that were not heard for long are forgotten; a quorum's number is never used twice, even
+ * after a restart (tutti_lighthouse_restore).
  *
  * A group is heard: its last heartbeat is younger than heartbeat_timeout. It asks: one of its requests is open. It is
  * ready: both. A quorum of all ready groups, in the order of their names, is published
@@ -28,7 +28,7 @@ struct tutti_lighthouse_options {
     uint64_t min_replicas;
     uint64_t join_timeout_ns;
     uint64_t heartbeat_timeout_ns;
-    uint64_t tick_ns;    /* who was left out of a quorum is looked at again so much later */
+    uint64_t tick_ns;    /* a group that was left out of a quorum is considered again so much later */
     uint64_t forget_ns;  /* so long after its last heartbeat a group's name is forgotten; at least heartbeat_timeout */
     uint32_t max_groups; /* that are known at once; who is not heard makes room. 0: any */
 };
@@ -55,7 +55,7 @@ struct tutti_quorum {
     void *encoded;                  /* the edge's: what goes to clients, made once */
     void (*discard)(void *encoded); /* the edge's: called when the quorum goes, if set */
 };
-/* Of no members yet, which are of tutti_alloc; NULL: out of memory. */
+/* Makes a view of no members yet, which are of tutti_alloc; NULL: out of memory. */
 struct tutti_quorum *tutti_quorum_new(uint32_t n);
 void tutti_quorum_give(struct tutti_quorum *quorum); /* NULL is allowed */
 /* NULL: it is not a member. */
@@ -106,15 +106,15 @@ void tutti_lighthouse_progress(struct tutti_lighthouse *l, const char *replica_i
  * have several: the last one says what it is. */
 enum tutti_status tutti_lighthouse_ask(struct tutti_lighthouse *l, const struct tutti_replica *replica,
                                        uint64_t request, struct tutti_lighthouse_time t);
-/* Who asked waits no more: no answer comes. An unknown number is ignored. */
+/* The caller waits no more: no answer comes. An unknown number is ignored. */
 void tutti_lighthouse_cancel(struct tutti_lighthouse *l, uint64_t request, struct tutti_lighthouse_time t);
 /* The group is known to be gone: as if it had not been heard for long. */
 void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, struct tutti_lighthouse_time t);
 /* The same, unless it was heard after `since`. */
 void tutti_lighthouse_leave_unless(struct tutti_lighthouse *l, const char *replica_id, uint64_t since,
                                    struct tutti_lighthouse_time t);
-/* Who drives the machine was away until now: heartbeats of that time may not have come in yet, so who is heard is not
- * late before a quarter of heartbeat_timeout has passed. */
+/* The thread that drives the machine was away until now: heartbeats of that time may not have come in yet, so who is
+ * heard is not late before a quarter of heartbeat_timeout has passed. */
 void tutti_lighthouse_away(struct tutti_lighthouse *l, uint64_t now);
 /* Time has passed. */
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t);
@@ -137,7 +137,7 @@ void tutti_lighthouse_counts(const struct tutti_lighthouse *l, struct tutti_ligh
 struct tutti_lighthouse_seen {
     const char *replica_id;
     bool heard, asks, member;
-    uint64_t beat_ns;                    /* of its last heartbeat */
+    uint64_t beat_ns;                    /* when its last heartbeat came */
     const struct tutti_replica *replica; /* as it asks, else as it was in the last quorum; NULL: it said nothing */
     struct tutti_progress progress;
 };

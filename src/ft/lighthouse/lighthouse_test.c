@@ -128,7 +128,7 @@ static void test_last_members_wait_for_nobody(void **state)
     expect(&answers, 1, "#1 a");
     ask(l, "b", 3, 3 * MS);
     expect_reason(l, 3 * MS, "need at least half of 3 healthy workers");
-    ask(l, "a", 4, 4 * MS); /* who asked meanwhile comes along */
+    ask(l, "a", 4, 4 * MS); /* a group that asked meanwhile comes along */
     expect(&answers, 2, "#2 a b");
     tutti_lighthouse_destroy(l);
 }

@@ -9,7 +9,7 @@
 
 struct group;
 struct request {
-    struct request *next; /* of the group */
+    struct request *next; /* in the group */
     struct group *group;
     uint64_t number;
 };

@@ -77,7 +77,7 @@ void tutti_manager_destroy(struct tutti_manager *m);
 void tutti_manager_ask(struct tutti_manager *m, uint32_t group_rank, const struct tutti_manager_ask *ask,
                        uint64_t request);
 void tutti_manager_vote(struct tutti_manager *m, uint32_t group_rank, int64_t step, bool vote, uint64_t request);
-/* Who asked waits no more: no answer comes. An unknown number is ignored. */
+/* The caller waits no more: no answer comes. An unknown number is ignored. */
 void tutti_manager_cancel(struct tutti_manager *m, uint64_t request);
 /* What the lighthouse answered to the question that is open; without one it is ignored. */
 void tutti_manager_answered(struct tutti_manager *m, const struct tutti_quorum *quorum);

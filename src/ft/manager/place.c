@@ -52,7 +52,7 @@ static void give_sources(const uint32_t *up, uint32_t n, uint64_t first, uint32_
     }
 }
 
-/* Who recovers, in order, gets the sources in order, shifted by group_rank. */
+/* The groups that recover, in order, get the sources in order, shifted by group_rank. */
 static enum tutti_status pair(const struct view *view, uint32_t group_rank, struct tutti_place *out)
 {
     const uint32_t n = view->quorum->n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who may speak, and how far each rank is. */
+/* Ranks that may speak, and how far each is. */
 #include "ft/manager/ranks.h"
 
 #include <inttypes.h>

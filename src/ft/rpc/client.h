@@ -17,7 +17,7 @@ struct tutti_rpc_request {
     int32_t stream; /* 0: it waits for a connection */
     const char *path;
     struct tutti_rpc_body *body;
-    size_t sent; /* of prefix and body */
+    size_t sent; /* bytes of prefix and body */
     uint64_t deadline_ns;
     struct tutti_loop_timer timer;
     tutti_rpc_done done;

@@ -38,7 +38,7 @@ void rpc_hang_up(struct tutti_rpc_channel *channel)
     channel->state = RPC_IDLE;
 }
 
-/* Of those that were sent, or of those that wait; NULL: there is none. Who is told of an end may change the list. */
+/* Finds one of those that were sent, or of those that wait; NULL: there is none. A callback may change the list. */
 static struct tutti_rpc_request *first(const struct tutti_rpc_channel *channel, bool sent)
 {
     struct tutti_rpc_request *request = channel->requests;

@@ -95,7 +95,7 @@ struct addrinfo *rpc_lookup_take(struct rpc_lookup *lookup, const char **why)
 {
     struct addrinfo *found = lookup->found;
 
-    *why = found ? "" : gai_strerror(lookup->wrong); /* of the C library, for ever */
+    *why = found ? "" : gai_strerror(lookup->wrong); /* a text of the C library, for ever */
     lookup->found = NULL;
     rpc_lookup_drop(lookup);
     return found;

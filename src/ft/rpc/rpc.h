@@ -28,7 +28,7 @@
 
 #include <sys/socket.h>
 
-/* Of gRPC's statuses those that are used here. */
+/* The statuses of gRPC that are used here. */
 enum tutti_rpc_status {
     TUTTI_RPC_OK = 0,
     TUTTI_RPC_CANCELLED = 1,
@@ -67,7 +67,7 @@ struct tutti_rpc_server_config {
     const char *bind; /* "host:port", "[::]:29510"; port 0: any */
     const struct tutti_rpc_method *methods;
     size_t n_methods;
-    void *arg; /* of the methods and of `http` */
+    void *arg; /* for the methods and `http` */
     /* The peer has not answered the call and never will: nobody may use it any more. Not after reply and fail. */
     void (*cancelled)(void *arg, struct tutti_rpc_call *call);
     /* A connection on which something was kept (tutti_rpc_kept) has ended, by whatever. NULL: nothing is kept. */

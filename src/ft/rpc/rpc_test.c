@@ -64,7 +64,7 @@ static void on_http(void *arg, int fd)
     atomic_fetch_add(&n_http, 1);
 }
 
-static const char *server_secret, *client_secret; /* of what is opened next */
+static const char *server_secret, *client_secret; /* for what is opened next */
 static uint32_t server_rate;
 
 static struct tutti_rpc_server *serve(uint16_t port, uint32_t max_connections)
@@ -327,7 +327,7 @@ static void test_strangers(void **state)
     }
     for (int i = 0; i < 40; i++) fds[i] = stranger(port); /* more than may be */
     assert_true(is_closed(fds[39]));
-    assert_true(ask(channel, "/t/Echo", 8, 60 * S).same); /* who was here goes on */
+    assert_true(ask(channel, "/t/Echo", 8, 60 * S).same); /* a client that was here goes on */
     for (int i = 0; i < 40; i++) close(fds[i]);
     tutti_rpc_channel_close(channel);
     tutti_rpc_server_close(server);

@@ -17,7 +17,7 @@
 struct rpc_pushed {
     struct rpc_pushed *next;
     struct tutti_rpc_body *body;
-    size_t sent; /* of prefix and body */
+    size_t sent; /* bytes of prefix and body */
 };
 struct rpc_stream {
     struct rpc_pushed *first, *last;
@@ -29,7 +29,7 @@ struct rpc_stream {
 struct rpc_conn;
 /* A stream: from its headers until it is closed. */
 struct tutti_rpc_call {
-    struct tutti_rpc_call *next; /* of the connection */
+    struct tutti_rpc_call *next; /* in the connection */
     struct rpc_conn *conn;
     int32_t stream;
     const struct tutti_rpc_method *method; /* NULL: there is none of this path */
@@ -45,14 +45,14 @@ struct tutti_rpc_call {
     bool passed_on;
     /* the answer */
     struct tutti_rpc_body *body;
-    size_t sent;               /* of prefix and body */
+    size_t sent;               /* bytes of prefix and body */
     struct rpc_stream *pushed; /* NULL: one answer */
 };
 
 struct rpc_conn {
     struct rpc_link link;          /* first */
     struct tutti_loop_timer timer; /* until it is no stranger any more; then while it is paused */
-    struct rpc_conn *next, **from; /* of the server; from: what points here */
+    struct rpc_conn *next, **from; /* the server's list; from: what points here */
     struct tutti_rpc_server *server;
     struct tutti_rpc_call *calls;
     uint32_t n_calls;

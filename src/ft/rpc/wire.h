@@ -20,7 +20,7 @@ bool rpc_message_length(const uint8_t *bytes, size_t n, size_t *n_message);
 
 /* "host:port" or "[address]:port", of which `n` bytes are read; host: without brackets, may be empty. False: it is not.
  */
-#define RPC_JOB 64 /* of the name before "@", which is no part of it */
+#define RPC_JOB 64 /* bytes of the name before "@", which is no part of it */
 #define RPC_HOST 256
 #define RPC_PORT 6
 bool rpc_address_split(const char *text, size_t n, char host[RPC_HOST], char port[RPC_PORT]);

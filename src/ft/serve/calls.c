@@ -221,7 +221,7 @@ static void unsubscribe(struct serve_job *job, const struct tutti_rpc_call *call
     if (!job->telling) forget_unsubscribed(job);
 }
 
-/* Who does not read is let go. Telling one may end the call of another. */
+/* Drops subscribers that do not read. Notifying one may end the call of another. */
 static void tell(struct serve_job *job, const struct serve_lost *lost)
 {
     Tutti__FailureNotification note = TUTTI__FAILURE_NOTIFICATION__INIT;

@@ -116,7 +116,7 @@ static bool is_allowed(struct serve_http *http, struct MHD_Connection *c, size_t
 }
 
 /* ---- what there is ---- */
-/* Who leads has what is asked for. */
+/* The leader has what is asked for. */
 static enum MHD_Result point_to_leader(struct serve_http *http, struct MHD_Connection *c)
 {
     const char *leader = serve_leader(http->serve);

@@ -176,7 +176,8 @@ static void forget(struct serve_job *job)
     end(job);
 }
 
-/* Who leads no more does nothing: it hears so from the council soon, and then has no jobs, or it leads again. */
+/* A lighthouse that leads no more does nothing: the council says so soon, and then it has no jobs, or it leads again.
+ */
 static void on_due(struct tutti_loop_timer *timer)
 {
     struct serve_job *job = (struct serve_job *)((char *)timer - offsetof(struct serve_job, timer));
@@ -189,7 +190,7 @@ static void on_due(struct tutti_loop_timer *timer)
         serve_job_tick(job);
 }
 
-/* Of the jobs that never had a quorum that one makes room which was not asked for longest: anybody can invent names. */
+/* Drops the job without a quorum that was not asked for longest: anybody can invent names. */
 static bool make_room(struct tutti_serve *serve)
 {
     struct serve_job *last = NULL;

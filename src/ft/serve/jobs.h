@@ -34,7 +34,7 @@ struct serve_shown {
     size_t n;
     uint64_t until_ns;
 };
-/* Who is told of groups that are lost. */
+/* Subscribers that are notified of lost groups. */
 struct serve_subscriber {
     struct serve_subscriber *next;
     struct tutti_rpc_call *call;
@@ -123,14 +123,14 @@ void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *messag
 /* Takes the call over. */
 void serve_forward(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 bool serve_forward_cancelled(struct tutti_rpc_call *call); /* whether it was one */
-void serve_forwards_end(struct tutti_serve *serve);        /* of calls that are over */
+void serve_forwards_end(struct tutti_serve *serve);        /* for calls that are over */
 void serve_forward_leave(struct tutti_serve *serve, const char *job, const char *replica_id, uint64_t unless_heard_ms);
 void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 
 /* ---- presence.c ---- */
 /* The group was heard by this call's connection. */
 void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
-/* Who leads has heard what came by this call's connection, by now at the latest. */
+/* The leader has heard what came by this call's connection, by now at the latest. */
 void serve_present_there(struct tutti_rpc_call *call, uint64_t now);
 void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
 void serve_absent_end(struct tutti_serve *serve);

@@ -32,7 +32,7 @@ static void open_page(void *arg)
     if (serve_http_open(serve, &serve->http) < 0) tutti_log(TUTTI_LOG_WARN, "no page: %s", tutti_last_error()->text);
 }
 
-/* Who speaks for others is known by the secret; without one they are on this host. */
+/* A process that speaks for others is known by the secret; without one they are on this host. */
 static enum tutti_status check(const struct tutti_serve_config *config, const char *bind)
 {
     if (!config->peers) return TUTTI_OK;
@@ -48,7 +48,7 @@ static enum tutti_status check(const struct tutti_serve_config *config, const ch
     return TUTTI_OK;
 }
 
-/* Who listens on this host alone is reached by that name, others by the host's. */
+/* A server that listens on this host alone is reached by that name, others by the host's. */
 static void name(struct tutti_serve *serve, const char *bind)
 {
     const unsigned port = tutti_rpc_server_port(serve->rpc);

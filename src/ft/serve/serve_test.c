@@ -199,7 +199,7 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(atomic_load(&n_killed), 0);
     assert_int_equal(kill_it(port_of(served), "a", token), 200);
     assert_int_equal(atomic_load(&n_killed), 1);
-    tutti_rpc_server_close(manager); /* who does not answer */
+    tutti_rpc_server_close(manager); /* a manager that does not answer */
     manager = manage("another");
     snprintf(address, sizeof address, "http://127.0.0.1:%u", tutti_rpc_server_port(manager));
     assert_int_equal(ask(channel, "a", address).id, 1);
@@ -211,7 +211,7 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(kill_it(port_of(served), "a", token), 503);
     tutti_serve_close(served);
     close(waits);
-    served = serve(SECRET, 1); /* who leaves meanwhile leaves no answer to the next */
+    served = serve(SECRET, 1); /* a client that leaves meanwhile leaves no answer to the next */
     struct tutti_rpc_channel *anew = dial(port_of(served), SECRET);
     assert_int_equal(ask(anew, "a", address).id, 1);
     const int leaves = connect_to(port_of(served));

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 500 /* of the page; JSON has all */
+#define ROWS 500 /* rows on the page; JSON has all; JSON has all */
 
 struct view {
     FILE *out;
     const struct serve_job *job;
     uint64_t now;
     uint32_t n, n_healing, n_asking;
-    int64_t max_step;               /* of the last quorum */
-    struct tutti_progress furthest; /* of the groups that are heard; n_ranks 0: of none */
+    int64_t max_step;               /* in the last quorum */
+    struct tutti_progress furthest; /* among the groups that are heard; n_ranks 0: none; n_ranks 0: of none */
 };
 
 /* ---- strangers' words ---- */
