@@ -25,7 +25,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* held while a devi
 struct event {
     uint64_t recorded, over; /* generations: how often it was recorded; the last one that came to pass */
     uint64_t ns;
-    uint32_t users; /* who holds it, and jobs that name it */
+    uint32_t users; /* holders, and jobs that name it */
 };
 
 struct job {
@@ -43,7 +43,7 @@ struct job {
 };
 
 struct stream {
-    struct stream *next; /* of the device */
+    struct stream *next; /* in the device's list */
     struct job *first, **end;
     uint64_t enqueued, over;
     bool ends;

@@ -19,7 +19,7 @@ struct rank {
     struct tutti_context *context;
     struct tutti_comm *comm; /* NULL with ranks_config.no_comm; a test may replace it (the last one is destroyed) */
     void *arg;
-    const char *name;        /* of the meeting, unique to this run */
+    const char *name;        /* the meeting's, unique to this run */
     uint64_t random;         /* state of tutti-independent randomness: rank_random */
     char failure[RANK_TEXT]; /* "" if all is well */
     struct rank_block *blocks;
@@ -33,8 +33,8 @@ struct ranks_config {
     bool no_context;                    /* ... and contexts */
     const struct tutti_option *options; /* beside the transport */
     size_t n_options;
-    uint64_t timeout_ns; /* of the communicator; 0: 20 s */
-    uint32_t deadline_s; /* of the whole run; 0: 60 */
+    uint64_t timeout_ns; /* the communicator's; 0: 20 s */
+    uint32_t deadline_s; /* for the whole run; 0: 60 */
     void *arg;           /* shared by threads, copied by fork */
     uint64_t may_die;    /* forked: bit r: rank r (below 64) may end by a signal */
 };

@@ -11,10 +11,10 @@
 
 enum class { CLASS_SIGNED, CLASS_UNSIGNED, CLASS_BOOL, CLASS_FLOAT, CLASS_COMPLEX };
 
-/* Of a float: significand bits behind the point, exponent bias, and whether the largest exponent is infinity and NaN;
- * if not, its codes are numbers but for the last one. */
+/* The form of a float: significand bits behind the point, exponent bias, and whether the largest exponent is infinity
+ * and NaN; if not, its codes are numbers but for the last one. */
 static const struct type {
-    size_t bytes; /* of an element; of a part, if complex */
+    size_t bytes; /* an element's; a part's, if complex */
     enum class class;
     int mantissa, bias;
     bool has_infinity;
@@ -233,7 +233,7 @@ static void divide_integer(const struct type *t, unsigned char *element, uint32_
 {
     const uint64_t value = load_integer(t, element);
     const bool negative = t->class == CLASS_SIGNED && value >> 63;
-    const uint64_t quotient = (negative ? 0 - value : value) / divisor; /* of magnitudes: towards zero */
+    const uint64_t quotient = (negative ? 0 - value : value) / divisor; /* magnitudes are divided: towards zero */
     const uint64_t out = negative ? 0 - quotient : quotient;
     memcpy(element, &out, t->bytes);
 }

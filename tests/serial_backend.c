@@ -35,7 +35,7 @@ struct op {
     struct serial *serial;
     uint32_t turn; /* the own next one */
     uint32_t awaits;
-    size_t bytes, at, slice; /* of the call; where this slice begins; what a slice holds */
+    size_t bytes, at, slice; /* the call's; where this slice begins; what a slice holds */
     bool takes;              /* the own next turn takes the result */
 };
 _Static_assert(sizeof(struct op) <= TUTTI_RUNNER_BYTES, "the engine copies it");

@@ -11,7 +11,7 @@
 
 extern const struct tutti_backend_ops serial_backend;
 
-/* Of this process: what goes wrong (1 + the slot, 0: nothing), and how many calls of each kind were begun. */
+/* For this process: what goes wrong (1 + the slot, 0: nothing), and how many calls of each kind were begun. */
 extern struct serial_state {
     uint32_t refuses_open, breaks_connect;
     _Atomic uint64_t n_begun[TUTTI_N_KINDS];

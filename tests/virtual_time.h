@@ -27,7 +27,7 @@ struct virtual_time {
     struct tutti_poller poller;
     pthread_mutex_t lock;
     pthread_cond_t moved;
-    pthread_key_t taking_part; /* of a thread: this, while it does */
+    pthread_key_t taking_part; /* a thread's: this, while it takes part: this, while it does */
     _Atomic uint64_t now_ns;
     uint32_t n_awake;
     struct virtual_sleeper *sleepers;
@@ -104,7 +104,7 @@ static inline void virtual_wait(struct tutti_poller *poller, const struct tutti_
     virtual_move(time, false);
     uint64_t seen_ns = atomic_load(&time->now_ns);
     uint32_t in_vain = 0;
-    while (!virtual_fired(time, sources)) { /* who changes a word does not tell us, so look now and then */
+    while (!virtual_fired(time, sources)) { /* a thread that changes a word does not tell us, so look now and then */
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 1000000;

@@ -56,7 +56,7 @@ static bool is_collective(uint32_t call)
 
 struct run {
     const struct world *world;
-    uint32_t step; /* of types */
+    uint32_t step; /* between types */
 };
 
 static void every_call(struct rank *rank)

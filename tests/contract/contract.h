@@ -39,7 +39,7 @@ struct contract_room {
 struct tutti_device;
 struct contract_memory {
     struct tutti_device *device;
-    void *stream; /* of the calls */
+    void *stream; /* for the calls */
     struct contract_room rooms[CONTRACT_ROOMS];
     /* Device memory for an arena of host memory, with its bytes. NULL: there is none. */
     void *(*put)(struct contract_memory *memory, struct tutti_comm *comm, bool mapped, const void *arena, size_t bytes);
@@ -53,7 +53,7 @@ struct contract_case {
     uint64_t seed;
     const char *algorithm;          /* NULL: chosen */
     uint64_t mapped;                /* bit r % 64: the buffers of rank r are of tutti_mem_alloc */
-    struct contract_memory *memory; /* of this rank; NULL: host memory */
+    struct contract_memory *memory; /* this rank's; NULL: host memory */
     bool thrifty;                   /* large reductions are compared by one rank, which differs from case to case */
 };
 const char *contract_call_name(const struct contract_case *c);

@@ -12,7 +12,7 @@
 
 enum { MAX_RANKS = 32, GUARD = 64, GAP = 2 };
 
-struct blocks { /* of a buffer, in elements */
+struct blocks { /* the blocks of a buffer, in elements */
     size_t n, total, count[MAX_RANKS], at[MAX_RANKS];
 };
 

@@ -23,7 +23,7 @@ static void run_batch(struct rank *rank)
         if (batch->cases[i].at[RANKS] + 1 == batch->n_ranks) contract_run(rank, &batch->cases[i], NULL);
 }
 
-static uint32_t deadline_s = 300; /* of the cases of one number of ranks */
+static uint32_t deadline_s = 300; /* for the cases of one number of ranks */
 
 /* Small slices and staging, so that moderate sizes take many of both. */
 static const struct tutti_option small[] = {{"slice", "16K"}, {"staging", "256K"}, {"eager", "512"}};
@@ -129,7 +129,7 @@ static void every_algorithm(void **state)
         snprintf(levels, sizeof levels, n > 3 ? "%u,%u" : "%u", n > 3 ? n / 2 + 1 : n, n - n / 2 - 1);
         struct ranks_config config = {.n = n, .options = options, .n_options = 3, .deadline_s = 120, .arg = &count};
         assert_int_equal(ranks_run(&config, run_algorithms), 0);
-        assert_true(count.ran / n >= 60); /* of 11 x 16 x 3: each algorithm offers several calls */
+        assert_true(count.ran / n >= 60); /* out of 11 x 16 x 3: each algorithm offers several calls */
     }
 }
 

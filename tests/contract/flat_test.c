@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *names[64];   /* of methods, each once, */
+static const char *names[64];   /* names of methods, each once, */
 static char algorithms[64][32]; /* and as calls name them */
 static size_t n_names;
 static bool all;

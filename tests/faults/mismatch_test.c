@@ -140,8 +140,8 @@ static void aborts(void **state)
     }
 }
 
-/* Who reduces nothing has nothing to send, and where the engine runs it is done at once, unless the others' messages
- * were there before: they find out before their deadline all the same. */
+/* A rank that reduces nothing has nothing to send, and where the engine runs it is done at once, unless the others'
+ * messages were there before: they find out before their deadline all the same. */
 static void nothing_to_send(struct rank *rank)
 {
     int32_t data[10] = {0};
@@ -157,8 +157,9 @@ static void nothing_to_send(struct rank *rank)
     const char *text = tutti_last_error()->text;
     if (status != TUTTI_ERR_MISMATCH) rank_fail(rank, __FILE__, __LINE__, "%s: %s", tutti_status_name(status), text);
     RANK_CHECK(rank, strstr(text, "all_reduce #1"));
-    RANK_CHECK(rank, strstr(text, "(int32, 0 elements, sum)") || (engine && strstr(text, "rank 1 has completed it")) ||
-                         (engine && strstr(text, "a call before without data"))); /* in memory that hosts' ranks share */
+    RANK_CHECK(rank,
+               strstr(text, "(int32, 0 elements, sum)") || (engine && strstr(text, "rank 1 has completed it")) ||
+                   (engine && strstr(text, "a call before without data"))); /* in memory that hosts' ranks share */
 }
 
 static void counts_of_nothing(void **state)

@@ -51,7 +51,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(lighthouse.get("/status?job=%3Cscript%3E")[0], 404)
 
     def test_thousands_of_jobs(self):
-        """Who makes up names takes no place from those who come, nor from those who had a quorum."""
+        """Made-up names take no place from groups that come, nor from groups that had a quorum."""
         lighthouse = self.open("--rate", "0")
         kept = self.dial(lighthouse, b"kept")
         kept.answer(kept.ask(b"g"))
@@ -87,7 +87,7 @@ class Calls(unittest.TestCase):
             if kind == DATA and stream == streams[0]:
                 told.add(payload[5:])
         self.assertEqual(told, {field(1, b"a"), field(1, b"b")})
-        other.heartbeat(b"c")  # of another job: it is told of its own alone
+        other.heartbeat(b"c")  # in another job: it is told of its own alone
         while True:
             kind, _, stream, payload = other.take()
             if kind == DATA and stream == streams[1]:
@@ -165,7 +165,7 @@ class Calls(unittest.TestCase):
         anew.close()
         again = self.dial(lighthouse)
         again.heartbeat(b"anew")
-        other = self.dial(lighthouse)  # who has spoken elsewhere meanwhile
+        other = self.dial(lighthouse)  # a client that has spoken elsewhere meanwhile
         stays.close()
         other.heartbeat(b"stays")
         gone.close()

@@ -174,7 +174,7 @@ class Replicas(unittest.TestCase):
         for i in range(3):
             self.start(i, 60000)
         leader = self.wait_for_leader()
-        told = Client(self.ports[(leader + 1) % 3])  # of failures, by one that does not lead
+        told = Client(self.ports[(leader + 1) % 3])  # notified of failures by one that does not lead
         self.addCleanup(told.close)
         told.send(b"/torchft.LighthouseService/SubscribeFailures", b"")
         self.assertEqual(told.heartbeat(b"b"), b"")

@@ -42,7 +42,8 @@ static void start(void)
     if (leads > 0 || tutti_serve_missing()[0]) return;
     if (!mkdtemp(folder)) abort();
     leads = open_one("leads", NULL);
-    one_of_three = open_one("one", "http://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:3"); /* who are not there */
+    one_of_three =
+        open_one("one", "http://127.0.0.1:1,http://127.0.0.1:2,http://127.0.0.1:3"); /* nobody listens there */
     atexit(end);
 }
 

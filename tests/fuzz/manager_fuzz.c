@@ -9,7 +9,7 @@
 
 #include <tutti/ft.h>
 
-static uint16_t port; /* of a manager that this process serves; 0: it can not */
+static uint16_t port; /* a manager's that this process serves; 0: it can not */
 
 static void start(void)
 {
@@ -18,7 +18,7 @@ static void start(void)
     tutti_log_threshold = TUTTI_LOG_ERROR;
     if (port > 0 || tutti_serve_missing()[0]) return;
     config.replica_id = "a";
-    config.lighthouse = "http://127.0.0.1:1"; /* who is not there */
+    config.lighthouse = "http://127.0.0.1:1"; /* nobody listens there */
     config.bind = "127.0.0.1:0";
     config.world_size = 2;
     if (tutti_ft_manager_open(&config, &manager) < 0) abort();

@@ -15,7 +15,7 @@ struct script {
     struct tutti_transport base; /* first */
     const uint8_t *bytes;
     size_t n, at, given; /* given: bytes of the payload that the last event announced */
-    uint64_t token;      /* of a placement that is to be told */
+    uint64_t token;      /* a placement's that is to be reported */
     bool placed, over;
     _Atomic bool begun;
 };

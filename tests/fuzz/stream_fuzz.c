@@ -17,7 +17,7 @@ static void dial_nobody(struct tutti_dialer *dialer, uint32_t peer)
     (void)dialer, (void)peer;
 }
 
-static volatile unsigned sum; /* of all bytes that came: sanitizers see them read */
+static volatile unsigned sum; /* the sum of all bytes that came: sanitizers see them read */
 
 static void read_all(const uint8_t *bytes, size_t n)
 {

@@ -42,7 +42,7 @@ static void check_failure(void *arg, const struct tutti_failure *failure)
 static bool check_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
     (void)arg;
-    FUZZ_CHECK(slot < TUTTI_BOARD_ASKED && member / 2 == ME / 2); /* of its own host */
+    FUZZ_CHECK(slot < TUTTI_BOARD_ASKED && member / 2 == ME / 2); /* on its own host */
     *out = (struct tutti_board){.seq = slot};
     return true;
 }

@@ -170,7 +170,7 @@ class Gone(Case):
 
 
 class Deaths(Gone):
-    """Who is gone is told to all, in time and by name; the others go on."""
+    """A death is told to all, in time and by name; the others go on."""
 
     def test_killed_process(self):
         net = self.net(3, plain=True)
@@ -261,7 +261,7 @@ class Silence(Gone):
         ranks = self.looping(net, 1)
         event = time.monotonic()
         net.vanish(0)
-        net.vanish(1)  # who would be the next to link all others
+        net.vanish(1)  # the next host that would link all others
         rest = self.on(ranks, 0, 1)
         self.failures(rest, event, 5.9, None, "h[01]", "connection closed by peer")
         self.goes_on(net, rest, 2)

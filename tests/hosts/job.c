@@ -29,7 +29,7 @@ enum { MOST_S = 280, RANKS_MOST = 64 };
 struct job {
     struct tutti_comm *comm;
     uint32_t rank, n;
-    uint64_t seed; /* of the next call, equal on all ranks */
+    uint64_t seed; /* the next call's, equal on all ranks */
 };
 /* One call to check: its block is `count` elements of `dtype`. */
 struct call {
@@ -39,7 +39,7 @@ struct call {
     size_t count, bytes; /* bytes: of an element */
     int32_t root;
     bool in_place;
-    void *inputs[RANKS_MOST]; /* of each rank, n * count elements */
+    void *inputs[RANKS_MOST]; /* each rank's, n * count elements */
     uint8_t *out, *want;      /* n * count elements */
 };
 

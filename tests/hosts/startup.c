@@ -29,7 +29,7 @@ static const char *const step_names[] = {"communicator made", "first all_reduce"
 
 /* What a rank tells, in memory that all share. */
 struct told {
-    uint64_t began_ns, done_ns[N_STEPS];  /* of CLOCK_MONOTONIC */
+    uint64_t began_ns, done_ns[N_STEPS];  /* by CLOCK_MONOTONIC */
     uint64_t n_sockets, n_descriptors;    /* now */
     uint64_t most_descriptors;            /* ever: a power of two above */
     uint64_t anonymous, shared, resident; /* KiB; resident: the most ever */
@@ -232,7 +232,8 @@ static int all_run(char *self, int n_hosts, int a_host, const char *group, const
         return puts(tutti_last_error()->text), 1;
     snprintf(address, sizeof address, "tcp://127.0.0.1:%u", tutti_store_server_port(store));
     setenv("TUTTI_STORE", address, 1);
-    if (!victim) setenv("TUTTI_HOST_TIMEOUT", "60s", 0); /* so many processes on few cores wait for a turn for seconds */
+    if (!victim)
+        setenv("TUTTI_HOST_TIMEOUT", "60s", 0); /* so many processes on few cores wait for a turn for seconds */
     const uint64_t began_ns = now_ns();
     int started = 0;
     if (victim) setenv("VICTIM", victim, 1);

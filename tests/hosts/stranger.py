@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who is not of the job: stranger.py listen FILE, stranger.py attack FILE ADDRESS PORT ...
+"""A process that is not of the job: stranger.py listen FILE, stranger.py attack FILE ADDRESS PORT ...
 
 listen  Reads what goes over this host's interface until it is ended, and writes a line for each thing that it knows:
         "frame PORT BYTES" a frame of a proof (net.h), "tls" a record of TLS, "ping" a readable message of control,
@@ -40,7 +40,7 @@ def listen(path):
                 out.write(f"frame {port} {said[:SIGNED].hex()}\n")
             elif said[:3] == b"\x17\x03\x03":
                 out.write("tls\n")
-            elif len(said) == 4 and said[:2] == b"\x04\x00" and said[3] == 1:  # of any version
+            elif len(said) == 4 and said[:2] == b"\x04\x00" and said[3] == 1:  # any version
                 out.write("ping\n")
             elif len(said) == PACKET and said[1] == 0xff:
                 out.write("goodbye\n")
@@ -153,7 +153,7 @@ def attack(path, address, ports):
             admitted += [name for name, said in tries(frames[port], address, port) if is_in(said)]
             print(f"tried what was heard at port {port}", flush=True)
     print("not refused: admitted by " + ", ".join(admitted) if admitted else "refused", flush=True)
-    time.sleep(20)  # whoever is silent stays as long as he may; the test ends this
+    time.sleep(20)  # a silent peer stays as long as it may; the test ends this
     return len(kept)
 
 

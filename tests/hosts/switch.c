@@ -33,7 +33,7 @@ enum { HOSTS = 32, VNET_HEAD = 10, PACKET = 66000, BURST = 32, NS_US = 1000 };
 
 struct direction {
     double delay_us, jitter_us, loss, duplicate, cut;
-    uint64_t last_ns; /* of the packet before: they stay in order */
+    uint64_t last_ns; /* when the last packet left: they stay in order */
 };
 struct host {
     int fd;

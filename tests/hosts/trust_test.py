@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Who is let in, and what a listener reads: trust_test.py FOLDER, as hosts_test.py."""
+"""Peers that are let in, and what a listener reads: trust_test.py FOLDER, as hosts_test.py."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ STRANGER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stranger.py
 
 
 class Trust(hosts_test.Case):
-    """Who does not know the secret is refused."""
+    """A peer that does not know the secret is refused."""
 
     def refused(self, env, words, on_last=None):
         net = self.net(2, plain=True)

@@ -15,7 +15,7 @@
 enum { MOST_S = 280, SLICE = 200000, ROUNDS = 25, RANKS_MOST = 16 };
 
 struct part {
-    unsigned char slices[RANKS_MOST][SLICE]; /* of who puts there */
+    unsigned char slices[RANKS_MOST][SLICE]; /* one for each rank that puts there */
     _Alignas(64) uint64_t counter;
 };
 
@@ -82,7 +82,7 @@ static void ring(struct tutti_comm *comm)
     struct tutti_window *window;
     struct part *part = NULL;
     void *memory = NULL;
-    /* Of the ranks of a host some reach one another in place, and some do not. */
+    /* Some ranks of a host reach one another in place, and some do not. */
     if (rank % 3 == 2) part = aligned_alloc(64, (sizeof *part + 63) / 64 * 64);
     if (!part) check(tutti_mem_alloc(comm, sizeof *part, &memory), "mem_alloc");
     if (!part) part = memory;

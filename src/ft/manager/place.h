@@ -26,7 +26,7 @@ struct tutti_place {
     const char *store_address; /* where this rank of all groups meets */
     bool heals;
     uint32_t source;            /* the member that it recovers from, TUTTI_NOBODY if it does not */
-    const char *source_address; /* of its manager, "" if it does not */
+    const char *source_address; /* its manager's, "" if it does not */
     uint32_t n_sources;         /* that one and the next: 0 if it does not recover */
     uint32_t sources[TUTTI_SOURCES];
     bool offers;        /* it is one of somebody's sources */

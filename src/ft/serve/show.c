@@ -16,7 +16,7 @@ struct view {
     uint64_t now;
     uint32_t n, n_healing, n_asking;
     int64_t max_step;               /* in the last quorum */
-    struct tutti_progress furthest; /* among the groups that are heard; n_ranks 0: none; n_ranks 0: of none */
+    struct tutti_progress furthest; /* among the groups that are heard; n_ranks 0: none */
 };
 
 /* ---- strangers' words ---- */

@@ -74,7 +74,7 @@ struct node {
 };
 struct graph {
     std::deque<node> nodes;                     /* each after those that it depends on */
-    std::vector<std::shared_ptr<void>> objects; /* of the application, which hears when the graph is gone */
+    std::vector<std::shared_ptr<void>> objects; /* the application's, which hears when the graph is gone */
 };
 struct executable {
     std::shared_ptr<graph> made;
@@ -106,9 +106,9 @@ struct stream {
     context *owner;
     bool blocking, legacy;
     std::shared_ptr<queue> queued;
-    mark_pointer last; /* of what was enqueued */
+    mark_pointer last; /* the last of what was enqueued */
     capture_pointer captured;
-    std::vector<node *> tail; /* of the capture: what comes next is after these */
+    std::vector<node *> tail; /* the end of the capture: what comes next is after these */
 };
 struct event {
     context *owner;
@@ -153,8 +153,8 @@ struct region {
     uint64_t id;
     int fd; /* -1: none */
     std::string handle;
-    unsigned n_uses;                    /* of imported memory */
-    physical_pointer backing = nullptr; /* of virtual memory, */
+    unsigned n_uses;                    /* uses of imported memory */
+    physical_pointer backing = nullptr; /* under virtual memory, */
     std::set<int> allowed = {};         /* and the devices that may touch it */
 };
 struct reservation {
@@ -176,9 +176,9 @@ struct world {
     std::map<graph *, std::shared_ptr<graph>> graphs;
     std::set<executable *> executables;
     std::map<uintptr_t, region> regions;           /* by base */
-    std::map<uintptr_t, reservation> reservations; /* of addresses */
+    std::map<uintptr_t, reservation> reservations; /* reserved addresses */
     std::map<uint64_t, physical_pointer> handles;
-    std::vector<size_t> bytes_used; /* of each device */
+    std::vector<size_t> bytes_used; /* each device's */
     uint64_t n_ids = 0;
     std::atomic<int> n_freeing{0}; /* threads that wait for devices to be idle */
 };

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 struct fiber {
-    void *sp = nullptr; /* of a fiber that is not running */
+    void *sp = nullptr; /* the stack pointer of a fiber that is not running */
     void *stack = nullptr;
 };
 

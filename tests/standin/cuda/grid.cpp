@@ -110,7 +110,7 @@ meeting *warp_of(cuda_standin_fiber *self)
     return &self->block->warps[self->thread.thread / warp_threads];
 }
 
-/* Who has returned is not waited for. */
+/* A thread that has returned is not waited for. */
 void leave(meeting *met)
 {
     met->members--;
@@ -269,7 +269,7 @@ uint32_t cuda_standin_shuffle(uint32_t v, uint32_t lane)
 {
     meeting *met = warp_of(cuda_standin_current->self);
     const uint32_t turn = come(met, STANDIN_SHUFFLE, cuda_standin_current->thread % warp_threads, false, v) & 1;
-    return met->lanes[turn] & 1u << lane ? met->values[turn][lane] : 0xdeadbeef; /* of none: undefined */
+    return met->lanes[turn] & 1u << lane ? met->values[turn][lane] : 0xdeadbeef; /* none met: undefined */
 }
 
 static std::unique_ptr<char[]> garbage(size_t bytes)

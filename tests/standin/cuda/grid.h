@@ -10,7 +10,7 @@
 #include <cstdint>
 
 /* A kernel of the .cu files; each makes itself known before main. */
-struct cuda_standin_bounds { /* of launches */
+struct cuda_standin_bounds { /* bounds of launches */
     uint32_t max_threads, min_blocks = 1;
 };
 struct cuda_standin_kernel {
@@ -45,7 +45,7 @@ struct cuda_standin_thread {
 };
 extern thread_local cuda_standin_thread *cuda_standin_current __attribute__((tls_model("initial-exec")));
 
-enum cuda_standin_kind { /* of what a warp or block does together */
+enum cuda_standin_kind { /* what a warp or block does together */
                          STANDIN_SYNC,
                          STANDIN_VOTE,
                          STANDIN_SHUFFLE,

@@ -173,8 +173,8 @@ STANDIN_API int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned)
     return success;
 }
 
-/* Of a graph: at its place as long as the graph is there, and to be touched from where it is allocated to where it is
- * given back, in each replay. */
+/* A graph's memory: at its place as long as the graph is there, and to be touched from where it is allocated to where
+ * it is given back, in each replay. */
 static int hold_in_graph(stream *of, const region &made)
 {
     char *base = made.base;
@@ -273,7 +273,7 @@ STANDIN_API int cuMemcpyAsync(void *dst, const void *src, size_t bytes, void *ha
 }
 
 /* ---- what pointers are ---- */
-/* Of virtual memory the range is what was reserved, and the mapping what was mapped there at once. */
+/* The range of virtual memory is what was reserved, and the mapping what was mapped there at once. */
 static void attribute_of(const region *in, int attribute, void *value)
 {
     uintptr_t base = (uintptr_t)in->base;

@@ -24,7 +24,7 @@ struct command {
     void *arg;
 };
 struct list {
-    struct list *next; /* of all that have a thread */
+    struct list *next; /* in the list of all that have a thread */
     struct command *first, **end;
     uint64_t n_enqueued, n_over;
     bool immediate, closed, executed, ends;
@@ -173,7 +173,7 @@ static int destroy(struct list *list)
     while (*at && *at != list) at = &(*at)->next;
     if (*at) *at = list->next;
     list->ends = true;
-    while (list->first) { /* of one that was not executed */
+    while (list->first) { /* a list that was not executed */
         struct command *c = list->first;
         list->first = c->next;
         standin_event_leave(c->signal);

@@ -68,7 +68,7 @@ bool standin_kernel_capture(const void *kernel, struct standin_launch *out);
 /* ---- kernels.cpp: the .cl files ---- */
 size_t standin_n_kernels(void);
 const char *standin_kernel_name(size_t index);
-size_t standin_kernel_bytes(size_t index); /* of its argument */
+size_t standin_kernel_bytes(size_t index); /* its argument's size */
 /* room: how many groups run at once */
 void standin_kernel_run(size_t index, uint32_t groups, uint32_t group_size, const void *argument, uint32_t room);
 struct standin_kernel { /* made of a module */

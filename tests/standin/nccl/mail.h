@@ -20,7 +20,7 @@ struct message {
     unsigned peer;
     char *at;
     size_t bytes;
-    size_t done = 0; /* of its length, written first, and its bytes */
+    size_t done = 0; /* bytes of its length, which is written first, and of its data */
 };
 
 class mail

@@ -20,7 +20,7 @@ struct platforms {
     struct shared *begin, *end, *capacity;
 };
 
-API struct sycl_standin_context sycl_standin_default; /* of the platform for Level Zero */
+API struct sycl_standin_context sycl_standin_default; /* the platform for Level Zero has it */
 static struct shared all[2] = {{"OpenCL", NULL}, {"Level Zero", NULL}};
 
 #define NAMED(symbol) __asm__(symbol)

@@ -49,7 +49,7 @@ struct chaos_options {
     const char *min_replicas;
     struct tutti_arg_list lighthouse_options;
     const char *json; /* file, "-": stdout; NULL: none */
-    char **argv;      /* of the program, NULL at the end */
+    char **argv;      /* the program's, NULL at the end */
 };
 
 /* ---- what happens when (chaos_plan.c) ---- */
@@ -57,7 +57,7 @@ struct chaos_blow {
     uint64_t at_ns; /* since the blows began */
     enum chaos_kind kind;
     uint32_t member; /* group or lighthouse, by the kind */
-    uint32_t rank;   /* of the group, where it alone is struck */
+    uint32_t rank;   /* the rank of the group that alone is struck */
 };
 /* The blow after one at after_ns, 0 for the first: kinds by turns in an order that the seed mixes, members by chance
  * but never one twice in a row where there are several, times by chance within a quarter of every_ns around its
@@ -68,7 +68,7 @@ struct chaos_blow chaos_next(const struct chaos_options *options, uint64_t *stat
 /* ---- what it cost (chaos_judge.c) ---- */
 struct chaos_sample {
     uint64_t at_ns;
-    int64_t step; /* of the group that is furthest */
+    int64_t step; /* the step of the group that is furthest */
 };
 struct chaos_record {
     struct chaos_sample *samples; /* one for each change */
@@ -88,7 +88,7 @@ struct chaos_verdict chaos_judge(const struct chaos_record *record);
 /* ---- members (chaos_member.c): a process and all below it ---- */
 struct chaos_member {
     char name[32];    /* "group 2", "lighthouse 0" */
-    char address[64]; /* of its network, "" if it has none of its own */
+    char address[64]; /* its network's, "" if it has none of its own */
     char **argv, **environment;
     pid_t pid;         /* 0: it does not run */
     uint64_t again_ns; /* when it is started or released; 0: not asked for */

@@ -30,13 +30,13 @@ struct chaos {
     const struct chaos_options *options;
     struct chaos_member members[CHAOS_MEMBERS]; /* lighthouses, then groups */
     uint32_t n;
-    char addresses[CHAOS_ADDRESSES]; /* of the lighthouses */
+    char addresses[CHAOS_ADDRESSES]; /* the lighthouses' */
     char self[4096];
-    char token[TUTTI_SERVE_TOKEN]; /* of the lighthouses' pages; "": there is no secret */
+    char token[TUTTI_SERVE_TOKEN]; /* for the lighthouses' pages; "": there is no secret */
     bool over;                     /* a group is through: nobody is struck or started again */
     char state[32];                /* what lighthouses keep; "": there is one, which keeps nothing */
     struct chaos_record record;
-    uint64_t begin_ns;                   /* of the run */
+    uint64_t begin_ns;                   /* when the run began */
     unsigned counts[CHAOS_KINDS], ended; /* ended: groups that failed by themselves */
 };
 

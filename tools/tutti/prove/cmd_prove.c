@@ -18,7 +18,7 @@ static const char *const verdicts[N_VERDICTS] = {[WORKS] = "works", [WRONG] = "w
 
 /* ---- a point, in a process of its own ---- */
 
-/* Whoever has something to say prints it; another rank may have been killed meanwhile. */
+/* Each rank prints what it has to say; another rank may have been killed meanwhile. */
 static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 {
     struct prove_finding found = {""};
@@ -41,7 +41,7 @@ static int be_a_point(const struct tutti_device_ops *kind, const char *name)
 
 struct command {
     const char *argv[2 * PROVE_WORDS];
-    const char *env[3]; /* of NAME=VALUE */
+    const char *env[3]; /* entries NAME=VALUE */
     char way[40], method[40];
 };
 
@@ -72,7 +72,7 @@ static void command_fill(const struct prove_point *point, const char *kind, stru
     argv[n++] = "prove", argv[n++] = kind, argv[n++] = "--point", argv[n++] = point->name;
 }
 
-/* Of the output of a function's process: its last line that is a verdict. */
+/* Finds in the output of a function's process the last line that is a verdict. */
 static bool verdict_read(const char *output, enum verdict *verdict, const char **text)
 {
     bool found = false;
@@ -93,7 +93,7 @@ static bool checks(const struct prove_point *point)
     return false;
 }
 
-/* Of the output of a bench: its sum of values that are wrong, else its last line. */
+/* Finds in the output of a bench the sum of wrong values, else the last line. */
 static const char *complaint_of(const char *output, const char *last)
 {
     const char *wrong = strstr(output, "wrong values: ");
@@ -174,7 +174,7 @@ static bool is_wanted(const struct prove_point *point, const char *names)
     return found;
 }
 
-/* Of those names the first that is no point, in *name. */
+/* Finds the first of those names that is no point, in *name. */
 static bool has_stranger(const char *names, char *name, size_t room)
 {
     for (const char *rest = names; rest && *rest;) {

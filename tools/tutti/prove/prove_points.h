@@ -19,7 +19,7 @@ typedef enum tutti_status (*prove_function)(const struct tutti_device_ops *kind,
 /* A point is a function, of one process or two ranks, or what `tutti bench` says to these words. */
 struct prove_point {
     const char *name, *what;
-    const char *kind; /* of which devices alone; NULL: of all */
+    const char *kind; /* the devices that it is of; NULL: all */
     prove_function function;
     bool has_ranks, has_sycl;       /* two of them; a SYCL library is in the process, before there is a device */
     const char *way;                /* option gpu: host, or "" for the kind's own back end; NULL: no matter */

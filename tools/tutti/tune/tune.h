@@ -13,7 +13,7 @@
 #include <tutti/tutti.h>
 
 struct tune_fact {
-    uint64_t address, small; /* of a and small[0] */
+    uint64_t address, small; /* the addresses of a and small[0] */
     int32_t pid, cpu;
 };
 
@@ -27,21 +27,21 @@ struct tune {
     unsigned char *a, *b, *sum;        /* private, far_bytes each, huge pages where the kernel gives some */
     size_t far_bytes;                  /* together past any cache */
     unsigned char *small[2];           /* private, TUNE_SMALL_BYTES each, in pages of 4 KiB */
-    struct tune_fact *facts;           /* of all ranks */
+    struct tune_fact *facts;           /* all ranks' facts */
     uint64_t n_meetings;               /* that this rank took part in */
     uint32_t n_together;               /* ranks of the row that is measured: the first so many */
     const struct tutti_machine *known; /* constants of earlier rows */
     tutti_reduce_kernel add;           /* what is measured folds with it, */
     size_t copied;                     /* or copies so many bytes, */
-    bool of_small;                     /* of memory in pages of 4 KiB */
+    bool of_small;                     /* true for memory in pages of 4 KiB */
 };
 #define TUNE_SHARED_BYTES ((size_t)1 << 20)
 #define TUNE_SMALL_BYTES ((size_t)2 << 20)
 
 enum tune_who { TUNE_ONE, TUNE_PAIR, TUNE_ALL }; /* rank 0; ranks 0 and 1; all ranks */
-enum tune_sum { TUNE_MEAN, TUNE_TOTAL };         /* of what these ranks found */
+enum tune_sum { TUNE_MEAN, TUNE_TOTAL };         /* what these ranks' values come to */
 struct tune_row {
-    const char *name; /* of the constant */
+    const char *name; /* the constant's */
     enum tune_who who;
     enum tune_sum sum;
     bool spins;                           /* needs a CPU for each of its ranks */
