@@ -2,11 +2,13 @@
 #ifndef TUTTI_BASE_STREAM_H
 #define TUTTI_BASE_STREAM_H
 
-/* What passes the bytes of a connection in place of its socket, because it encrypts them (control/net/tls.h). Who owns
- * the socket still sleeps on it and closes it. One thread at a time; no call blocks. */
+/* The bytes of a connection, in the clear or encrypted (control/net/cipher.h): its users read and write by the
+ * functions below and need not know which. The owner of the socket sleeps on it and closes it. One thread at a time; no
+ * call blocks. */
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -24,5 +26,29 @@ struct tutti_stream_ops {
 struct tutti_stream {
     const struct tutti_stream_ops *ops;
 };
+
+/* The calls of the table, by the socket itself where the stream is NULL. */
+static inline ssize_t tutti_stream_recv(struct tutti_stream *stream, int fd, struct iovec *iov, size_t n_iov)
+{
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
+    if (stream) return stream->ops->recv(stream, iov, n_iov);
+    if (n_iov == 1) return recv(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT);
+    return recvmsg(fd, &message, MSG_DONTWAIT);
+}
+static inline ssize_t tutti_stream_send(struct tutti_stream *stream, int fd, struct iovec *iov, size_t n_iov)
+{
+    const struct msghdr message = {.msg_iov = iov, .msg_iovlen = n_iov};
+    if (stream) return stream->ops->send(stream, iov, n_iov);
+    if (n_iov == 1) return send(fd, iov[0].iov_base, iov[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+static inline bool tutti_stream_holds(const struct tutti_stream *stream)
+{
+    return stream && stream->ops->holds(stream);
+}
+static inline void tutti_stream_close(struct tutti_stream *stream) /* NULL is ignored */
+{
+    if (stream) stream->ops->close(stream);
+}
 
 #endif

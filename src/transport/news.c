@@ -74,7 +74,7 @@ void tutti_news_connected(struct tutti_news *news, uint32_t peer, int fd, struct
     pthread_mutex_lock(&news->lock);
     if (!row || row->fd) {
         pthread_mutex_unlock(&news->lock);
-        if (stream) stream->ops->close(stream);
+        tutti_stream_close(stream);
         close(fd);
         return;
     }

@@ -61,7 +61,7 @@ static inline void pairs_hand_over(struct pairs *pairs, uint32_t me, uint32_t pe
     int *fd = &pairs->fds[me * pairs->n + peer];
     if (*fd <= 0) return;
     if (pairs->open[me])
-        (pairs->provider ? tutti_ofi_connected : tutti_tcp_connected)(pairs->open[me], peer, *fd - 1);
+        (pairs->provider ? tutti_ofi_connected : tutti_tcp_connected)(pairs->open[me], peer, *fd - 1, NULL);
     else if (pairs->left[me])
         close(*fd - 1);
     else

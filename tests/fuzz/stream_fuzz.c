@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     tutti_log_threshold = TUTTI_LOG_ERROR;
     if (n > MOST || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) return 0;
     if (tutti_tcp_open(&config, &t) < 0) abort();
-    tutti_tcp_connected(t, PEER, fds[0]);
+    tutti_tcp_connected(t, PEER, fds[0], NULL);
     FUZZ_CHECK(n == 0 || send(fds[1], bytes, n, MSG_NOSIGNAL) == (ssize_t)n);
     close(fds[1]);
     for (int quiet = 0; quiet < 2;) {

@@ -64,8 +64,6 @@ struct tutti_net {
     uint64_t told_ns; /* when the log was told last of a connection that was refused */
     uint32_t n_untold;
 
-    struct tutti_net_pipe *pipes;
-
     pthread_mutex_t mutex; /* guards buckets and queue */
     struct tutti_net_peer *buckets[TUTTI_NET_BUCKETS];
     struct tutti_net_peer *queue, **queue_end;
@@ -98,15 +96,6 @@ void tutti_net_dials_end(struct tutti_net *net); /* ends all tries, frees the pe
 enum tutti_status tutti_net_agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd,
                                             void (*over)(struct tutti_net_peer *, int, struct tutti_stream *));
 void tutti_net_agreement_end(struct tutti_net_peer *peer); /* closes it, if there is one */
-
-/* ---- pipe.c ---- */
-/* TLS on a proved socket, with the key of its proof; *near_fd is what its user gets. Takes far_fd over on success. */
-enum tutti_status tutti_net_pipe_open(struct tutti_net *net, const struct tutti_proof *proof, int far_fd, int *near_fd);
-void tutti_net_pipes_end(struct tutti_net *net);
-static inline bool tutti_net_encrypts(const struct tutti_net *net, enum tutti_net_role role)
-{
-    return net->config.encrypt >> role & 1;
-}
 
 /* ---- accept.c ---- */
 enum tutti_status tutti_net_accepts_begin(struct tutti_net *net);

@@ -90,10 +90,7 @@ static void peer_opened(struct tutti_net_peer *peer, int fd, struct tutti_stream
     struct tutti_net *net = peer->net;
     peer_answered(peer);
     try_end(peer);
-    if (stream)
-        net->config.streamed(net->config.arg, peer->member, fd, stream);
-    else
-        net->config.opened(net->config.arg, peer->role, peer->member, fd);
+    net->config.opened(net->config.arg, peer->role, peer->member, fd, stream);
     queue_take(net, peer); /* the peer that dialed until now did not know */
 }
 
@@ -200,20 +197,13 @@ static void agreed(struct tutti_net_peer *peer, int fd, struct tutti_stream *str
 enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd)
 {
     struct tutti_net *net = peer->net;
-    const bool encrypts = tutti_net_encrypts(net, peer->role);
-    enum tutti_status status = TUTTI_OK;
-    int near_fd = fd;
     try_end(peer);
-    if (encrypts && peer->role == TUTTI_NET_DATA && net->config.streamed) {
-        status = tutti_net_agreement_begin(peer, proof, fd, agreed);
-        if (status == TUTTI_OK) return status;
-    } else if (encrypts) {
-        status = tutti_net_pipe_open(net, proof, fd, &near_fd);
+    if (!(net->config.encrypt >> peer->role & 1)) {
+        peer_opened(peer, fd, NULL);
+        return TUTTI_OK;
     }
-    if (status == TUTTI_OK)
-        peer_opened(peer, near_fd, NULL);
-    else
-        close(fd);
+    const enum tutti_status status = tutti_net_agreement_begin(peer, proof, fd, agreed);
+    if (status < 0) close(fd);
     return status;
 }
 

@@ -64,7 +64,6 @@ static void close_call(void *arg)
     net->closing = true;
     tutti_net_accepts_end(net);
     tutti_net_dials_end(net);
-    tutti_net_pipes_end(net);
 }
 
 void tutti_net_close(struct tutti_net *net)

@@ -65,18 +65,15 @@ struct tutti_net_config {
     const char *interface;           /* as the listener's; copied, */
     const char *congestion;          /* as this */
     struct tutti_listener *listener; /* taken over on success */
-    uint32_t encrypt;                /* bits 1 << role: connections by TLS 1.3; equal on all members */
+    uint32_t encrypt;                /* bits 1 << role: connections that are encrypted; equal on all members */
     uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
-    /* A proved socket, non-blocking, TCP_NODELAY (where it is encrypted: one of this host, at whose other end the net's
-     * thread encrypts, or else streamed is called); it belongs to who is told. Dialed here or by the peer. Of
-     * connections that both dial at once both ends are told of the same one. If there is one more of the same role and
-     * peer, because somebody dialed again, both are told of them in the same order: so either may be kept, if both ends
+    /* A proved socket, non-blocking, TCP_NODELAY, and the stream that encrypts what passes by it (NULL: it goes in the
+     * clear). Both belong to the function that is called, which encrypts on its own thread. Dialed here or by the peer.
+     * Of connections that both dial at once both ends are given the same one. If there is one more of the same role and
+     * peer, because somebody dialed again, both are given them in the same order: so either may be kept, if both ends
      * do alike. */
-    void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd);
-    /* In its place for data that is encrypted, when both ends have agreed on keys: what passes by this socket goes
-     * through the stream, which belongs to who is told, too, who encrypts by it on its own thread. NULL: opened. */
-    void (*streamed)(void *arg, uint32_t peer, int fd, struct tutti_stream *stream);
+    void (*opened)(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream);
     /* What was dialed here can not be: PEER_DEAD (one of the two was told dead, or nobody listens there any more: its
      * process has ended, or a firewall refuses), AUTH, PROTOCOL (no tutti answers there), TIMEOUT, SYSTEM (no route, no
      * descriptors), MEMORY. error: with its sentence, which names member, host and address. It may be opened later. */

@@ -160,10 +160,10 @@ static struct order { /* connections in the order in which a member was notified
     uint64_t seed;
 } orders[2];
 
-static void order_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
+static void order_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct order *order = arg;
-    (void)role, (void)peer;
+    (void)role, (void)peer, (void)stream;
     pthread_mutex_lock(&order->mutex);
     order->fds[order->n++] = fd;
     pthread_mutex_unlock(&order->mutex);

@@ -38,7 +38,6 @@ struct world {
     uint32_t n;
     uint64_t number, dial_ns;
     uint32_t encrypt;
-    bool streams; /* data that is encrypted comes as a stream */
     const char *secret[WORLD_MAX];
     struct tutti_hosts hosts; /* a host each */
     struct tutti_host_row host_rows[WORLD_MAX];
@@ -46,24 +45,14 @@ struct world {
     struct world_member members[WORLD_MAX];
 };
 
-static inline void told_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
+static inline void told_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct world_member *m = arg;
     pthread_mutex_lock(&m->mutex);
     struct world_told *told = &m->told[role][peer];
+    tutti_stream_close(told->stream);
     if (told->fd >= 0) close(told->fd);
-    told->fd = fd, told->n_opened++;
-    pthread_mutex_unlock(&m->mutex);
-}
-
-static inline void told_streamed(void *arg, uint32_t peer, int fd, struct tutti_stream *stream)
-{
-    struct world_member *m = arg;
-    struct world_told *told = &m->told[TUTTI_NET_DATA][peer];
-    told_opened(arg, TUTTI_NET_DATA, peer, fd);
-    pthread_mutex_lock(&m->mutex);
-    if (told->stream) told->stream->ops->close(told->stream);
-    told->stream = stream;
+    told->fd = fd, told->stream = stream, told->n_opened++;
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -117,7 +106,6 @@ static inline void world_open(struct world *world, uint32_t member)
                                             .dial_ns = world->dial_ns,
                                             .arg = m,
                                             .opened = told_opened,
-                                            .streamed = world->streams ? told_streamed : NULL,
                                             .failed = told_failed,
                                             .is_dead = told_dead};
     assert_int_equal(tutti_net_open(&config, &m->net), TUTTI_OK);
@@ -140,7 +128,7 @@ static inline void world_close(struct world *world, uint32_t member)
     for (int role = 0; role < 3; role++)
         for (uint32_t peer = 0; peer < WORLD_MAX; peer++) {
             struct world_told *told = &m->told[role][peer];
-            if (told->stream) told->stream->ops->close(told->stream);
+            tutti_stream_close(told->stream);
             if (told->fd >= 0) close(told->fd);
             told->fd = -1, told->stream = NULL;
         }

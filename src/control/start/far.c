@@ -18,7 +18,7 @@
 #define DIAL_NS (20 * TUTTI_NS_PER_S) /* a member that computes answers dials all the same: its thread does */
 
 struct network {
-    void (*connected)(struct tutti_transport *t, uint32_t peer, int fd);
+    void (*connected)(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
     void (*failed)(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
 };
 static const struct network networks[] = {{tutti_tcp_connected, tutti_tcp_failed},
@@ -40,18 +40,13 @@ static void dial(struct tutti_dialer *dialer, uint32_t peer)
     if (status < 0) far->network->failed(far->wire, peer, status);
 }
 
-static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd)
+static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tutti_far *far = arg;
     if (role == TUTTI_NET_DATA)
-        far->network->connected(far->wire, peer, fd);
+        far->network->connected(far->wire, peer, fd, stream);
     else
-        tutti_tree_opened(far->tree, peer, fd);
-}
-
-static void streamed(void *arg, uint32_t peer, int fd, struct tutti_stream *stream)
-{
-    tutti_tcp_streamed(((struct tutti_far *)arg)->wire, peer, fd, stream);
+        tutti_tree_opened(far->tree, peer, fd, stream);
 }
 
 static void failed(void *arg, enum tutti_net_role role, uint32_t peer, const struct tutti_error *error)
@@ -176,7 +171,6 @@ static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_
         .dial_ns = DIAL_NS,
         .arg = far,
         .opened = opened,
-        .streamed = streamed,
         .failed = failed,
         .is_dead = is_dead,
     };

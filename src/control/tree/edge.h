@@ -22,7 +22,8 @@ enum {
 };
 
 struct tree_socket {
-    struct tutti_loop_fd watch; /* first */
+    struct tutti_loop_fd watch;  /* first */
+    struct tutti_stream *stream; /* that encrypts; NULL: in the clear */
     struct tree *tree;
     uint32_t peer;
     uint32_t n_in, n_out;
@@ -67,7 +68,7 @@ static inline struct tree *tree_of(struct tutti_control *c)
 }
 
 /* socket.c, on the network's thread */
-void tree_socket_open(struct tree *tree, uint32_t peer, int fd);
+void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_stream *stream);
 void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n);
 void tree_socket_close(struct tree *tree, uint32_t peer);
 

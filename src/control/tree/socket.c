@@ -21,6 +21,7 @@ void tree_socket_close(struct tree *tree, uint32_t peer)
     if (!s) return;
     tree->sockets[peer] = NULL;
     tutti_loop_forget(loop_of(tree), &s->watch);
+    tutti_stream_close(s->stream);
     close(s->watch.fd);
     tutti_free(s->out);
     tutti_free(s);
@@ -58,22 +59,27 @@ static void frames_give(struct tree *tree, struct tree_socket *s)
     s->n_in -= (uint32_t)at;
 }
 
+/* Reads once, and then what the stream holds, of which the loop does not tell. */
 static void in_read(struct tree *tree, struct tree_socket *s)
 {
     const uint32_t peer = s->peer;
-    const ssize_t n = recv(s->watch.fd, s->in + s->n_in, sizeof s->in - s->n_in, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {
-        socket_over(tree, peer, n == 0 ? 0 : errno);
-        return;
-    }
-    s->n_in += (uint32_t)n;
-    frames_give(tree, s);
+    do {
+        struct iovec iov = {s->in + s->n_in, sizeof s->in - s->n_in};
+        const ssize_t n = tutti_stream_recv(s->stream, s->watch.fd, &iov, 1);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) {
+            socket_over(tree, peer, n == 0 ? 0 : errno);
+            return;
+        }
+        s->n_in += (uint32_t)n;
+        frames_give(tree, s);
+    } while (tree->sockets[peer] == s && tutti_stream_holds(s->stream));
 }
 
 static void out_write(struct tree *tree, struct tree_socket *s)
 {
-    const ssize_t n = send(s->watch.fd, s->out, s->n_out, MSG_DONTWAIT | MSG_NOSIGNAL);
+    struct iovec iov = {s->out, s->n_out};
+    const ssize_t n = tutti_stream_send(s->stream, s->watch.fd, &iov, 1);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n < 0) return; /* recv tells why */
     memmove(s->out, s->out + n, s->n_out - (uint32_t)n);
@@ -90,23 +96,25 @@ static void ready(struct tutti_loop_fd *w, uint32_t events)
     if (tree->sockets[peer] == s && events & ~(uint32_t)EPOLLOUT) in_read(tree, s);
 }
 
-void tree_socket_open(struct tree *tree, uint32_t peer, int fd)
+void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tree_socket *s = tutti_alloc(sizeof *s);
     tree_socket_close(tree, peer); /* a newer one takes its place */
     if (s) {
-        *s = (struct tree_socket){.watch = {.fd = fd, .ready = ready}, .tree = tree, .peer = peer};
+        *s = (struct tree_socket){.watch = {.fd = fd, .ready = ready}, .stream = stream, .tree = tree, .peer = peer};
         s->out = tutti_alloc(TREE_OUT);
     }
     if (!s || !s->out || tutti_loop_watch(loop_of(tree), &s->watch, EPOLLIN) < 0) {
         if (s) tutti_free(s->out);
         tutti_free(s);
+        tutti_stream_close(stream);
         close(fd);
         tutti_tree_unreachable(&tree->machine, peer, false, tutti_now_ns());
         return;
     }
     tree->sockets[peer] = s;
     tutti_tree_linked(&tree->machine, peer, tutti_now_ns());
+    if (tree->sockets[peer] == s && stream) in_read(tree, s); /* the stream may hold something already */
 }
 
 /* A member whose send buffer is full counts as silent: we send nothing until it drains. */
@@ -115,7 +123,8 @@ void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, si
     struct tree_socket *s = tree->sockets[peer];
     ssize_t sent = 0;
     if (!s) return;
-    if (s->n_out == 0) sent = send(s->watch.fd, bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    struct iovec iov = {(void *)(uintptr_t)bytes, n};
+    if (s->n_out == 0) sent = tutti_stream_send(s->stream, s->watch.fd, &iov, 1);
     if (sent < 0) sent = 0;
     if ((size_t)sent == n || n - (size_t)sent > TREE_OUT - s->n_out) return;
     if (s->n_out == 0) tutti_loop_change(loop_of(tree), &s->watch, EPOLLIN | EPOLLOUT);

@@ -210,12 +210,14 @@ void tutti_tree_detach(struct tutti_control *c)
     pthread_mutex_unlock(&tree->lock);
 }
 
-void tutti_tree_opened(struct tutti_control *c, uint32_t peer, int fd)
+void tutti_tree_opened(struct tutti_control *c, uint32_t peer, int fd, struct tutti_stream *stream)
 {
-    if (tree_of(c)->over)
-        close(fd); /* this member has left */
-    else
-        tree_socket_open(tree_of(c), peer, fd);
+    if (!tree_of(c)->over) {
+        tree_socket_open(tree_of(c), peer, fd, stream);
+        return;
+    }
+    tutti_stream_close(stream); /* this member has left */
+    close(fd);
 }
 
 void tutti_tree_failed(struct tutti_control *c, uint32_t peer, const struct tutti_error *error)

@@ -27,6 +27,7 @@
 #include "control/hosts.h"
 
 struct tutti_net;
+struct tutti_stream;
 struct tutti_tree_config {
     uint32_t me;
     const struct tutti_hosts *hosts; /* lives longer */
@@ -37,7 +38,7 @@ struct tutti_tree_config {
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out);
 /* The net's callbacks for role CONTROL come here; begins to dial. Once, before the net starts. */
 void tutti_tree_attach(struct tutti_control *tree, struct tutti_net *net);
-void tutti_tree_opened(struct tutti_control *tree, uint32_t peer, int fd);
+void tutti_tree_opened(struct tutti_control *tree, uint32_t peer, int fd, struct tutti_stream *stream);
 void tutti_tree_failed(struct tutti_control *tree, uint32_t peer, const struct tutti_error *error);
 /* Before the net closes: says GOODBYE, ends all links; the control stays usable, knows nothing new. */
 void tutti_tree_detach(struct tutti_control *tree);

@@ -131,9 +131,9 @@ static void ofi_cancel(struct tutti_transport *t, uint64_t token)
 
 /* ---- what other threads tell ---- */
 
-void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd)
+void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {
-    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd, NULL);
+    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd, stream);
 }
 
 void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)

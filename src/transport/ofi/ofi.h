@@ -14,7 +14,7 @@
  *
  *     tutti_ofi_open(&config, &t);
  *     t->ops->send(t, 3, ...)                            queued, and dialer->dial(dialer, 3), if it was not met yet
- *     tutti_ofi_connected(t, 3, fd)                      from the dialer's thread
+ *     tutti_ofi_connected(t, 3, fd, NULL)                from the dialer's thread
  *     tutti_ofi_failed(t, 3, status)                     ... or it can not be reached: sends fail with the status
  *
  * Packets of at most t->copied bytes are copied, and go into buffers that the receiver posted ahead, as many as it gave
@@ -22,6 +22,7 @@
  * tells the sender how to get there without a copy: either the tag of a receive that it posted right there, or address
  * and key of the memory, into which the sender writes (RMA). With several rails the payloads take turns on them. */
 
+#include "base/stream.h"
 #include "transport/dialer.h"
 #include "transport/transport.h"
 
@@ -40,9 +41,9 @@ struct tutti_ofi_config {
  * can; the sentence says how to get it, or which there are. MEMORY, SYSTEM. */
 enum tutti_status tutti_ofi_open(const struct tutti_ofi_config *config, struct tutti_transport **out);
 
-/* From the dialer, any thread. The socket belongs to the transport from then on. A second socket of one peer, and one
- * of a peer that is gone, is closed. */
-void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd);
+/* From the dialer, any thread. The socket belongs to the transport from then on; its stream is NULL, since ofi encrypts
+ * nothing. A second socket of one peer, and one of a peer that is gone, is closed. */
+void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
 /* Sends to it fail with `status` until it connects by itself. */
 void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
 

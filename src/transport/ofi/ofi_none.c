@@ -23,9 +23,9 @@ enum tutti_status tutti_ofi_open(const struct tutti_ofi_config *config, struct t
                                              "libfabric-dev, then build again)");
 }
 
-void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd)
+void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {
-    (void)t, (void)peer;
+    (void)t, (void)peer, (void)stream;
     close(fd);
 }
 

@@ -177,7 +177,7 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
     enum tutti_status status = parse(tcp, peer, out);
     if (status != TUTTI_AGAIN) return status;
     const size_t asked = prepare(in, iov, &n_iov);
-    const ssize_t n = tutti_tcp_peer_recv(peer, iov, n_iov);
+    const ssize_t n = tutti_stream_recv(peer->stream, peer->fd, iov, n_iov);
     if (n < 0 && errno == EINTR) return TUTTI_AGAIN;
     if (n < 0 && errno == EAGAIN && !peer->failed) {
         peer->readable = false;
@@ -187,9 +187,8 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
         if (n < 0 && errno != EAGAIN) peer->error = errno;
         return TUTTI_ERR_PEER_DEAD; /* a peer that leaves says goodbye */
     }
-    if ((size_t)n < asked && !peer->ending && !peer->failed) peer->readable = false; /* epoll tells of more */
-    if ((size_t)n == asked && peer->stream && peer->stream->ops->holds(peer->stream))
-        peer->readable = true; /* epoll told of it before */
+    if ((size_t)n < asked && !peer->ending && !peer->failed) peer->readable = false;   /* epoll tells of more */
+    if ((size_t)n == asked && tutti_stream_holds(peer->stream)) peer->readable = true; /* epoll told of it before */
     status = take(in, (size_t)n, out);
     return status == TUTTI_AGAIN ? parse(tcp, peer, out) : status;
 }

@@ -89,7 +89,7 @@ int tutti_tcp_out_write(struct tutti_tcp_peer *peer)
         iov[n_iov++] = (struct iovec){(void *)(uintptr_t)piece->base, piece->bytes};
         offered += piece->bytes;
     }
-    const ssize_t n = tutti_tcp_peer_send(peer, iov, n_iov);
+    const ssize_t n = tutti_stream_send(peer->stream, peer->out_fd, iov, n_iov);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? 0 : -errno;
     advance(out, (size_t)n);
     return (size_t)n == offered;

@@ -101,7 +101,7 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
         status = peer_make(tcp, member, fd, out_fd, stream);
     }
     if (status == TUTTI_OK && !gone) return TUTTI_OK;
-    if (stream) stream->ops->close(stream);
+    tutti_stream_close(stream);
     close(fd);
     if (out_fd != fd) close(out_fd);
     return status;
@@ -112,7 +112,7 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status)
 {
     if (peer->fd < 0) return;
-    if (peer->stream) peer->stream->ops->close(peer->stream);
+    tutti_stream_close(peer->stream);
     peer->stream = NULL;
     close(peer->fd); /* and epoll forgets it */
     if (peer->out_fd != peer->fd) close(peer->out_fd);

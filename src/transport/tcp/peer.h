@@ -77,7 +77,7 @@ struct tutti_tcp_peer {
     bool lost;       /* the placement with in.token is to be told as lost */
     uint32_t member;
     int fd, out_fd;              /* one and the same, but of oneself; -1: over, as the status says */
-    struct tutti_stream *stream; /* that encrypts; NULL: the socket itself */
+    struct tutti_stream *stream; /* that encrypts; NULL: in the clear */
     int error;                   /* errno that ended it; 0: the peer closed it */
     enum tutti_status status;
     struct tutti_tcp_in in;
@@ -113,11 +113,6 @@ static inline struct tutti_tcp *tutti_tcp_of(struct tutti_transport *t)
 {
     return (struct tutti_tcp *)(void *)t;
 }
-
-/* ---- bytes.c ---- */
-/* As recvmsg and sendmsg give and take them without blocking. */
-ssize_t tutti_tcp_peer_recv(struct tutti_tcp_peer *peer, struct iovec *iov, size_t n_iov);
-ssize_t tutti_tcp_peer_send(struct tutti_tcp_peer *peer, struct iovec *iov, size_t n_iov);
 
 /* ---- out.c ---- */
 static inline bool tutti_tcp_out_waits(const struct tutti_tcp_out *out)

@@ -60,7 +60,7 @@ static ssize_t write_packet(struct tutti_tcp_peer *peer, uint8_t *head, const st
         for (; n_iov <= n_spans; n_iov++)
             iov[n_iov] = (struct iovec){(void *)(uintptr_t)spans[n_iov - 1].base, spans[n_iov - 1].bytes};
     }
-    const ssize_t n = tutti_tcp_peer_send(peer, iov, n_iov);
+    const ssize_t n = tutti_stream_send(peer->stream, peer->out_fd, iov, n_iov);
     return n >= 0 ? n : -errno;
 }
 
@@ -138,8 +138,7 @@ static bool tcp_holds(struct tutti_transport *t, uint32_t peer)
     const struct tutti_tcp_peer *p = peer < t->n ? tcp->members[peer].peer : NULL;
     int bytes = 0;
     if (!p || p->fd < 0) return false;
-    return p->ready || (p->stream && p->stream->ops->holds(p->stream)) ||
-           (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
+    return p->ready || tutti_stream_holds(p->stream) || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
 }
 
 static bool tcp_owes(struct tutti_transport *t)
@@ -152,7 +151,7 @@ static bool tcp_owes(struct tutti_transport *t)
 static void drain(struct tutti_tcp_peer *peer)
 {
     struct iovec iov = {peer->in.buffer, TUTTI_TCP_WINDOW};
-    while (tutti_tcp_peer_recv(peer, &iov, 1) > 0) continue;
+    while (tutti_stream_recv(peer->stream, peer->fd, &iov, 1) > 0) continue;
 }
 
 /* Gives the peer a moment to take what waits for it. It may wait for us in the same way, so what it sends is read. */
@@ -170,7 +169,8 @@ static void say_goodbye(struct tutti_tcp_peer *peer)
 {
     uint8_t goodbye[HEAD] = {TUTTI_WIRE_VERSION, TUTTI_TCP_GOODBYE};
     struct iovec iov = {goodbye, sizeof(goodbye)};
-    if (!tutti_tcp_out_waits(&peer->out) && tutti_tcp_peer_send(peer, &iov, 1) == (ssize_t)sizeof(goodbye)) {
+    if (!tutti_tcp_out_waits(&peer->out) &&
+        tutti_stream_send(peer->stream, peer->out_fd, &iov, 1) == (ssize_t)sizeof(goodbye)) {
         if (peer->stream) peer->stream->ops->finish(peer->stream);
         shutdown(peer->out_fd, SHUT_WR);
     }
@@ -199,12 +199,7 @@ static void tcp_close(struct tutti_transport *t)
 
 /* ---- what other threads tell ---- */
 
-void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd)
-{
-    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd, NULL);
-}
-
-void tutti_tcp_streamed(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
+void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd, stream);
 }

@@ -8,7 +8,7 @@
  *
  *     tutti_tcp_open(&config, &t);                       no socket yet
  *     t->ops->send(t, 3, ...)                            AGAIN, and dialer->dial(dialer, 3), if there is none yet
- *     tutti_tcp_connected(t, 3, fd)                      from the dialer's thread; wakes the owner: the send goes
+ *     tutti_tcp_connected(t, 3, fd, NULL)                from the dialer's thread; wakes the owner: the send goes
  *     tutti_tcp_failed(t, 3, status)                     ... or it can not be reached: sends fail with the status
  *
  * On a socket a packet is its head (packet.h) and then its payload. Heads and payloads are gathered in one call; a
@@ -31,11 +31,10 @@ struct tutti_tcp_config {
 /* ARGUMENT: there is no such member. MEMORY, SYSTEM. */
 enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out);
 
-/* From the dialer, any thread. The socket belongs to the transport from then on. A peer may connect without having been
- * dialed. A second socket of one peer, and one of a peer that is gone, is closed. */
-void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd);
-/* ... whose bytes go through a stream, which the transport closes with the socket. */
-void tutti_tcp_streamed(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
+/* From the dialer, any thread. The socket, and the stream that encrypts (NULL: none), belong to the transport from then
+ * on. A peer may connect without having been dialed. A second socket of one peer, and one of a peer that is gone, is
+ * closed. */
+void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
 /* Sends to it fail with `status` (PEER_DEAD, PEER_LEFT, AUTH, TIMEOUT, SYSTEM) until it connects by itself. */
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
 

@@ -54,7 +54,7 @@ static void a_second_socket_is_closed(void **state)
     struct tutti_event e;
     assert_int_equal(test_send(lone.t, 1, 8, 0), TUTTI_OK);
     pairs_connect(AF_INET, fds);
-    tutti_tcp_connected(lone.t, 1, fds[0]);
+    tutti_tcp_connected(lone.t, 1, fds[0], NULL);
     test_expect_nothing(lone.t);
     assert_int_equal(recv(fds[1], &byte, 1, 0), 0);
     write_packet(far, 10, 1, SIZE_MAX); /* the first one goes on */
@@ -62,7 +62,7 @@ static void a_second_socket_is_closed(void **state)
     lone.t->ops->release(lone.t);
     const int open = test_n_fds();
     pairs_connect(AF_INET, fds + 0);
-    tutti_tcp_connected(lone.t, 7, fds[0]); /* nobody */
+    tutti_tcp_connected(lone.t, 7, fds[0], NULL); /* nobody */
     close(fds[1]);
     assert_int_equal(test_n_fds(), open);
     lone_close(&lone);
@@ -166,7 +166,7 @@ static void sockets_are_as_asked(void **state)
     assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_OK);
     pairs_connect(AF_INET, fds);
     copy = fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
-    tutti_tcp_connected(t, 1, fds[0]);
+    tutti_tcp_connected(t, 1, fds[0], NULL);
     test_expect_nothing(t);
     assert_int_equal(getsockopt(copy, IPPROTO_TCP, TCP_NODELAY, &one, &bytes), 0);
     assert_int_equal(one, 1);
@@ -192,7 +192,7 @@ static void a_million_members(void **state)
     int fds[2];
     assert_int_equal(tutti_tcp_open(&config, &t), TUTTI_OK);
     pairs_connect(AF_INET, fds);
-    tutti_tcp_connected(t, 123456, fds[0]);
+    tutti_tcp_connected(t, 123456, fds[0], NULL);
     write_packet(fds[1], 10, 1, SIZE_MAX);
     assert_int_equal(test_wait(t, &e), TUTTI_OK);
     assert_true(test_arrival_is(&e, 123456, 10, 1));
@@ -255,7 +255,7 @@ static void processes_send_to_all(void **state)
             for (uint32_t b = a + 1; b < N; b++)
                 for (uint32_t end = 0; end < 2; end++)
                     if ((end ? b : a) == me)
-                        tutti_tcp_connected(t, end ? a : b, fds[a][b][end]);
+                        tutti_tcp_connected(t, end ? a : b, fds[a][b][end], NULL);
                     else
                         close(fds[a][b][end]);
         int failed = all_to_all(t);
