@@ -109,8 +109,6 @@ void tutti_request_disown(struct tutti_request *request);
 /* The route of a request on host memory: its back end, or the engine with an algorithm. ARGUMENT when the call asks for
  * what can not be. */
 enum tutti_status tutti_route_host(const struct tutti_request *request, struct tutti_route *out);
-/* The algorithm and shape that the call, the options or the model choose. */
-enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out);
 /* A schedule for the route, of one call, and what gives it back; a second time does nothing. */
 enum tutti_status tutti_request_seal(struct tutti_request *request);
 void tutti_request_unseal(struct tutti_request *request);
@@ -194,7 +192,5 @@ enum tutti_status tutti_group_add(const struct tutti_request *request);
 void tutti_group_spoil(void); /* a call inside the group failed */
 enum tutti_status tutti_record_add(const struct tutti_request *request);
 void tutti_record_spoil(void);
-/* Ends the recording: what was recorded, which is the caller's to disown; or why there is nothing. */
-enum tutti_status tutti_record_take(struct tutti_request *out);
 
 #endif

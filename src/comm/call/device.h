@@ -109,10 +109,6 @@ void tutti_device_event_give(void *event);
 void tutti_device_free_events(struct tutti_comm_device *device);
 
 /* ---- calls of several steps. The turn is held ---- */
-/* Memory for such a call, which the stream comes to when the calls before it have gone past it (device_steps.c); */
-enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out);
-/* the stream has come past it. */
-enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream);
 /* The event behind the last of them; NULL: there was none. */
 void *tutti_device_space_event(const struct tutti_comm_device *device);
 void tutti_device_space_free(struct tutti_comm_device *device);

@@ -60,7 +60,8 @@ static enum tutti_status space_grow(struct tutti_comm *comm, size_t bytes)
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out)
+/* Memory for a call, which the stream reaches when the calls before it have passed. */
+static enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out)
 {
     struct tutti_device *dev = comm->device->device;
     uint64_t capture = 0;
@@ -76,7 +77,8 @@ enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream)
+/* The stream has passed the call: its memory is free. */
+static enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream)
 {
     struct tutti_device *dev = comm->device->device;
     struct tutti_device_space *space = comm->device->space;
@@ -220,7 +222,7 @@ static enum tutti_status pack(const struct tutti_request *request, const struct 
 
 /* From the first step on the others count on the rest. */
 static enum tutti_status exchange_packed(const struct tutti_request *request, const struct tutti_packed_shape *shape,
-                                  char *region, size_t *tables)
+                                         char *region, size_t *tables)
 {
     struct tutti_request step;
     struct tutti_recode job;

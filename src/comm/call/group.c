@@ -247,7 +247,8 @@ enum tutti_status tutti_persistent_record(void)
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_record_take(struct tutti_request *out)
+/* Ends the recording: what was recorded, which is the caller's to disown; or why there is nothing. */
+static enum tutti_status tutti_record_take(struct tutti_request *out)
 {
     if (tutti_collects() != TUTTI_COLLECTS_RECORD)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "persistent_end without persistent_record");

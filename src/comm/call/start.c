@@ -53,7 +53,8 @@ static enum tutti_status route_backend(const struct tutti_request *request, stru
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out)
+/* The algorithm and shape that the call, the options or the model choose. */
+static enum tutti_status tutti_route_algorithm(const struct tutti_request *request, struct tutti_route *out)
 {
     const struct tutti_comm *comm = request->comm;
     struct tutti_question question;

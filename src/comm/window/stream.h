@@ -67,7 +67,6 @@ enum tutti_status tutti_streamed_take(struct tutti_streams *streams, bool now, u
 void tutti_streamed_drop(struct tutti_streamed *streamed); /* one hold */
 void tutti_streamed_arrived(void *streamed);               /* what the stream calls: the call starts, */
 void tutti_streamed_passed(void *streamed);                /* and the stream has come past its results */
-bool tutti_streamed_is_over(const struct tutti_streamed *streamed);
 /* Until it is; false: the time is over, or the communicator has failed. */
 bool tutti_streamed_wait(struct tutti_streamed *streamed, uint64_t timeout_ns);
 

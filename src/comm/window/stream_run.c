@@ -87,7 +87,7 @@ void tutti_streamed_drop(struct tutti_streamed *streamed)
     pthread_mutex_unlock(&streams->lock);
 }
 
-bool tutti_streamed_is_over(const struct tutti_streamed *streamed)
+static bool tutti_streamed_is_over(const struct tutti_streamed *streamed)
 {
     return atomic_load_explicit(&streamed->word->go, memory_order_acquire) == streamed->turn;
 }

@@ -213,7 +213,7 @@ bool tutti_one_lost(const struct tutti_ones *ones, uint32_t slot, uint32_t windo
     return false;
 }
 
-void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window)
+static void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window)
 {
     if (tutti_one_lost(ones, slot, window)) return;
     uint32_t i = ones->n_lost++ % TUTTI_ONE_GONE_KEPT;

@@ -125,7 +125,6 @@ struct tutti_ones {
 
 /* ---- onesided_part.c ---- */
 enum tutti_status tutti_ones_need(struct tutti_team *team); /* makes team->ones. Any thread. MEMORY */
-void tutti_ones_free(struct tutti_ones *ones);
 struct tutti_part *tutti_part_find(const struct tutti_ones *ones, uint32_t window);
 bool tutti_part_is_word(const struct tutti_part *part, uint64_t offset, uint64_t bytes);
 void tutti_part_write(const struct tutti_part *part, uint64_t offset, const void *from, size_t bytes);
@@ -150,7 +149,6 @@ void tutti_access_end(struct tutti_team *team, struct tutti_one_access *access, 
 enum tutti_status tutti_one_send(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_packet *packet,
                                  const struct tutti_span *span, const struct tutti_loan *what);
 bool tutti_one_lost(const struct tutti_ones *ones, uint32_t slot, uint32_t window);
-void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window);
 
 /* Sends what may leave. False: the wire had no room. */
 bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair);
@@ -202,7 +200,6 @@ static inline bool tutti_moves_any(const struct tutti_ones *ones)
 /* ---- onesided_wait.c: sentences ---- */
 /* The peer that it waits for, -1: none. */
 int32_t tutti_access_awaits(const struct tutti_one_access *access);
-void tutti_say_access(const struct tutti_one_access *access, char *out, size_t capacity);
 void tutti_access_timeout(struct tutti_team *team, const struct tutti_one_access *access);
 void tutti_access_lost(struct tutti_team *team, const struct tutti_one_access *access, uint32_t peer,
                        enum tutti_life life);

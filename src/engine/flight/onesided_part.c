@@ -20,7 +20,7 @@ static struct tutti_ones *ones_create(const struct tutti_team *team)
     return NULL;
 }
 
-void tutti_ones_free(struct tutti_ones *ones)
+static void tutti_ones_free(struct tutti_ones *ones)
 {
     for (uint32_t b = 0; b < TUTTI_PART_BUCKETS; b++) {
         while (ones->parts[b]) {

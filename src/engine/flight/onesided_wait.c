@@ -174,7 +174,7 @@ static const char *const towards[] = {[TUTTI_ONE_PUT] = "to",
                                       [TUTTI_ONE_SWAP] = "at",
                                       [TUTTI_ONE_FLUSH] = "of"};
 
-void tutti_say_access(const struct tutti_one_access *access, char *out, size_t capacity)
+static void tutti_say_access(const struct tutti_one_access *access, char *out, size_t capacity)
 {
     const struct tutti_one_info *info = &access->info;
     const struct tutti_team *team = access->work.team;

@@ -82,8 +82,8 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
 /* ---- waiting in vain ---- */
 
 /* "rank 2 has not called it (its last call is all_gather #16, complete)". board: what it shows, NULL: nothing. */
-void tutti_say_state(const struct tutti_team *team, const struct tutti_board *board, enum tutti_life life, uint64_t seq,
-                     uint32_t peer, char *out, size_t capacity)
+static void tutti_say_state(const struct tutti_team *team, const struct tutti_board *board, enum tutti_life life,
+                            uint64_t seq, uint32_t peer, char *out, size_t capacity)
 {
     tutti_say_rank(team, peer, out, capacity);
     if (life == TUTTI_LIFE_DEAD) {
@@ -401,8 +401,8 @@ void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const stru
              peer, their_call, team->slot, my_call);
 }
 
-/* ---- Sentences for calls on devices, which never pass the engine. The watch (backend/watch.h) finds what became of such
- * a call; the functions here tell it in the words that the engine uses for its own calls. ---- */
+/* ---- Sentences for calls on devices, which never pass the engine. The watch (backend/watch.h) finds what became of
+ * such a call; the functions here tell it in the words that the engine uses for its own calls. ---- */
 
 static void say_call(const struct tutti_team *team, const struct tutti_board *call, char *out, size_t capacity)
 {

@@ -30,9 +30,6 @@ void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const stru
                         const struct tutti_board *theirs, const char *other, char *out, size_t capacity);
 /* "rank 3 on host a"; "rank 3" where all are on one host. */
 void tutti_say_rank(const struct tutti_team *team, uint32_t slot, char *out, size_t capacity);
-/* The state of a peer that somebody waits for. board: what it shows, NULL: nothing. */
-void tutti_say_state(const struct tutti_team *team, const struct tutti_board *board, enum tutti_life life, uint64_t seq,
-                     uint32_t peer, char *out, size_t capacity);
 
 /* ---- report.c: owner only; each breaks the team with a sentence ---- */
 /* count, call: of the peer's packet. */

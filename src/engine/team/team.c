@@ -237,7 +237,8 @@ struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t s
     return NULL;
 }
 
-const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq)
+/* "all_reduce", static; "" if no such call is in flight. */
+static const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq)
 {
     const struct tutti_flight *flight = tutti_flight_find(team, seq);
     return flight ? tutti_kind_name(flight->info.kind) : "";

@@ -133,8 +133,6 @@ void tutti_loans_cancel(struct tutti_team *team);
 /* ---- team.c: owner only: what is in progress, and what it waits for ---- */
 /* A flight in progress, NULL: not started, or complete. */
 struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t seq);
-/* "all_reduce", static; "" if no such call is in flight. */
-const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq);
 /* The oldest active slice of a flight, NULL: it is behind others. */
 const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight);
 /* The place in team->order of the oldest active runner, n_active: none. */

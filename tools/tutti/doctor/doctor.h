@@ -95,9 +95,6 @@ const char *doctor_kind_name(enum doctor_kind kind);
 void doctor_say(const struct doctor_world *world, struct doctor_verdict *verdict); /* fills text (doctor_say.c) */
 /* "rank 3 on host b" */
 void doctor_say_rank(const struct doctor_world *world, int32_t rank, char *out, size_t capacity);
-/* Among the last look's boards of a communicator: that of this rank of the job, and who has this rank in it. */
-const struct tutti_board *doctor_board(const struct doctor_rank *ranks, uint32_t rank, uint64_t comm);
-int32_t doctor_rank_of(const struct doctor_rank *ranks, uint32_t n, uint64_t comm, int32_t peer);
 static inline uint64_t doctor_called(const struct tutti_board *b)
 {
     return b->counted > b->seq ? b->counted : b->seq;

@@ -15,14 +15,14 @@
 #define BLAME_PERCENT 50
 #define HOPS_MOST 64
 
-const struct tutti_board *doctor_board(const struct doctor_rank *ranks, uint32_t rank, uint64_t comm)
+static const struct tutti_board *doctor_board(const struct doctor_rank *ranks, uint32_t rank, uint64_t comm)
 {
     for (uint32_t b = 0; b < ranks[rank].n_boards; b++)
         if (ranks[rank].boards[b].comm == comm) return &ranks[rank].boards[b];
     return NULL;
 }
 
-int32_t doctor_rank_of(const struct doctor_rank *ranks, uint32_t n, uint64_t comm, int32_t peer)
+static int32_t doctor_rank_of(const struct doctor_rank *ranks, uint32_t n, uint64_t comm, int32_t peer)
 {
     for (uint32_t i = 0; i < n; i++) {
         const struct tutti_board *b = doctor_board(ranks, i, comm);

@@ -28,7 +28,7 @@ static const char *number_read(const char *at, const char *limit, char end, uint
     return at + 1;
 }
 
-size_t run_record_read(char *text, size_t n, struct run_record *out)
+static size_t run_record_read(char *text, size_t n, struct run_record *out)
 {
     const char *newline = memchr(text, '\n', n < RUN_RECORD_HEAD ? n : RUN_RECORD_HEAD);
     if (!newline) return n < RUN_RECORD_HEAD ? 0 : SIZE_MAX;

@@ -29,7 +29,6 @@ struct run_record {
 };
 /* Reads the record at the beginning of text, whose last newline becomes a zero byte. Returns its length; 0: it is not
  * whole; SIZE_MAX: it is none. */
-size_t run_record_read(char *text, size_t n, struct run_record *out);
 size_t run_record_head(char out[RUN_RECORD_HEAD], const char *name, uint32_t number, size_t n);
 
 struct run_queue { /* what waits to be sent */
