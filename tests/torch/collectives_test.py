@@ -14,7 +14,8 @@ import torch.distributed as dist
 from ranks import finish
 from reference import ReduceOp, check, inputs, same, values
 from torch.distributed.distributed_c10d import (
-    AllgatherOptions, AllreduceCoalescedOptions, AllreduceOptions, ReduceScatterOptions,
+    AllgatherOptions, AllreduceCoalescedOptions, AllreduceOptions, BroadcastOptions, GatherOptions, ReduceOptions,
+    ReduceScatterOptions, ScatterOptions,
 )  # fmt: skip
 
 ALL = (1, 2, 3, 4)
@@ -401,6 +402,140 @@ def objects_from_one_to_another(rank: int, n: int) -> None:
     else:
         got = [None, None]
         assert dist.recv_object_list(got, src=0) == 0 and got == [{"a": 1}, "b"]
+
+
+# ---- inputs that share memory with outputs without being in place: the input is what it was at the call ----
+
+
+@ranks.on(2, 3)
+def overlapping(rank: int, n: int) -> None:
+    def fresh() -> torch.Tensor:
+        return torch.arange(float(n * n)) + 100 * rank
+
+    for later in (False, True):
+        before = [torch.arange(float(n * n)) + 100 * r for r in range(n)]
+        part = slice(rank * n, (rank + 1) * n)
+        x = fresh()
+        finish(dist.all_to_all(list(x.chunk(n)), list(x.chunk(n)), async_op=later), later)
+        same(x, torch.cat([b[part] for b in before]), "all_to_all")
+        x = fresh()
+        finish(dist.all_to_all_single(x, x, async_op=later), later)
+        same(x, torch.cat([b[part] for b in before]), "all_to_all_single")
+        x = fresh()
+        shift = (rank + 1) % n * n  # another rank's place
+        finish(dist.all_gather(list(x.chunk(n)), x[shift:shift + n], async_op=later), later)
+        others = [b[(r + 1) % n * n:(r + 1) % n * n + n] for r, b in enumerate(before)]
+        same(x, torch.cat(others), "all_gather")
+        x = fresh()
+        finish(dist.all_gather_into_tensor(x, x[shift:shift + n], async_op=later), later)
+        same(x, torch.cat(others), "all_gather_into_tensor")
+        x = fresh()
+        output = x[1:1 + n]
+        finish(dist.reduce_scatter_tensor(output, x, async_op=later), later)
+        same(output, sum(b[part] for b in before), "reduce_scatter_tensor")
+        x = fresh()
+        output = x[1:1 + n]
+        finish(dist.reduce_scatter(output, list(x.chunk(n)), async_op=later), later)
+        same(output, sum(b[part] for b in before), "reduce_scatter")
+        for root in range(n):
+            x = fresh()
+            parts = list(x.chunk(n)) if rank == root else None
+            finish(dist.gather(x[1:1 + n], parts, dst=root, async_op=later), later)
+            if rank == root:
+                same(x, torch.cat([b[1:1 + n] for b in before]), "gather")
+            x = fresh()
+            parts = list(x.chunk(n)) if rank == root else None
+            output = x[1:1 + n]
+            finish(dist.scatter(output, parts, src=root, async_op=later), later)
+            same(output, before[root][part], "scatter")
+
+
+@ranks.on(2)
+def overlapping_coalesced(rank: int, n: int) -> None:
+    x = torch.arange(4.0) + 10 * rank
+    y = x.clone()
+    options = AllgatherOptions()
+    dist.group.WORLD.allgather_into_tensor_coalesced([x, y], [x[1:3], y[2:4]], options).wait()
+    same(x, torch.tensor([1.0, 2, 11, 12]), "the first")
+    same(y, torch.tensor([2.0, 3, 12, 13]), "the second")
+
+
+# ---- several tensors of a rank in one call of the backend's object ----
+
+
+@ranks.on(2, 3)
+def several_tensors(rank: int, n: int) -> None:
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    for op, expected in ((ReduceOp.SUM, n * (2 * n - 1)), (ReduceOp.MAX, 2 * n - 1), (ReduceOp.MIN, 0)):
+        pair = [torch.full((3,), 2.0 * rank), torch.full((3,), 2.0 * rank + 1)]
+        options = AllreduceOptions()
+        options.reduceOp = op
+        work = group.allreduce(pair, options)
+        work.wait()
+        for tensor in [*pair, *work.get_future().value()]:
+            same(tensor, torch.full((3,), float(expected)), str(op))
+    for root in range(n):
+        for index in (0, 1):
+            pair = [torch.tensor([2.0 * rank]), torch.tensor([2.0 * rank + 1])]
+            options = BroadcastOptions()
+            options.rootRank, options.rootTensor = root, index
+            group.broadcast(pair, options).wait()
+            for tensor in pair:
+                same(tensor, torch.tensor([2.0 * root + index]), f"root {root}, tensor {index}")
+    pair = [torch.tensor([2.0 * rank]), torch.tensor([2.0 * rank + 1])]
+    lists = [[torch.zeros(1) for _ in range(2 * n)] for _ in range(2)]
+    group.allgather(lists, pair).wait()
+    for one in lists:
+        same(torch.cat(one), torch.arange(2.0 * n), "all_gather")
+
+
+@ranks.on(2)
+def refusals_in_gloos_words(rank: int, n: int) -> None:
+    """Each is a ValueError and a RuntimeError, which gloo raises."""
+    group = dist.group.WORLD._get_backend(torch.device("cpu"))
+    one, double, two = torch.zeros(1), torch.zeros(1, dtype=torch.float64), torch.zeros(2)
+
+    def refused(words: str, call: str, *arguments: object, **fields: int) -> None:
+        names = {"allreduce": AllreduceOptions, "broadcast": BroadcastOptions, "reduce": ReduceOptions,
+                 "gather": GatherOptions, "scatter": ScatterOptions, "allgather": AllgatherOptions}  # fmt: skip
+        options = names[call]()
+        for name, value in fields.items():
+            setattr(options, name, value)
+        try:
+            getattr(group, call)(*arguments, options)
+        except RuntimeError as error:
+            assert words in str(error) and isinstance(error, (ValueError, TypeError)), error
+        else:
+            raise AssertionError(f"{call} took {arguments}")
+
+    for root in (-1, n):
+        refused("invalid root rank", "broadcast", [one], rootRank=root)
+        refused("invalid root rank", "reduce", [one], rootRank=root)
+        refused("invalid root rank", "gather", [], [one], rootRank=root)
+        refused("invalid root rank", "scatter", [one], [], rootRank=root)
+    refused("invalid root tensor", "broadcast", [one], rootRank=rank, rootTensor=1)
+    refused("invalid root tensor", "broadcast", [], rootRank=rank)
+    refused("requires non-empty tensor list", "allreduce", [])
+    refused("requires non-empty input tensor list", "allgather", [[one]], [])
+    for call in ("allreduce", "broadcast"):
+        refused("invalid tensor type", call, [one, double])
+        refused("invalid tensor size", call, [one, two])
+    refused("requires a single-element tensor list", "reduce", [one, one], rootRank=rank)
+    refused("requires a single-element output tensor list", "scatter", [], [], rootRank=0)
+    refused("requires a single-element input tensor list", "gather", [], [], rootRank=0)
+    refused("requires a single-element input list", "scatter", [one], [], rootRank=rank)
+    refused("requires a single-element output list", "gather", [], [one], rootRank=rank)
+    wrong = [one] * (n + 1)
+    refused("Incorrect input list size 3. Input list size should be 2", "scatter", [one], [wrong], rootRank=rank)
+    refused("Incorrect output list size 3. Output list size should be 2", "gather", [wrong], [one], rootRank=rank)
+    refused("requires empty input on non-root", "scatter", [one], [[one] * n], rootRank=1 - rank)
+    refused("requires empty output on non-root", "gather", [[one] * n], [one], rootRank=1 - rank)
+    for bad, words in ((double, "invalid tensor type"), (two, "invalid tensor size")):
+        refused(words, "gather", [[bad] * n], [one], rootRank=rank)
+        refused(words, "scatter", [one], [[bad] * n], rootRank=rank)
+        refused(words, "allgather", [[bad] * n], [one])
+    refused("invalid output tensor list at index 0 (expected length 2, got 3)", "allgather", [wrong], [one])
+    refused("same length", "allgather", [[one] * n, [one] * n], [one])
 
 
 ranks.cases(globals())

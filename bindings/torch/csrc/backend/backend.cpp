@@ -36,7 +36,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10:
 c10::intrusive_ptr<Backend> Backend::create(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                                             c10::intrusive_ptr<Options> options)
 {
-    TORCH_CHECK_VALUE(rank >= 0 && rank < size, "tutti: rank ", rank, " is not in a group of ", size);
+    TUTTI_CHECK_VALUE(rank >= 0 && rank < size, "rank ", rank, " is not in a group of ", size);
     std::shared_ptr<Comm> comm = Comm::create(*store, rank, size, "torch", options->timeout, options->place);
     return end_with_program(c10::make_intrusive<Backend>(store, rank, size, std::move(options), std::move(comm)));
 }
@@ -243,9 +243,63 @@ void Backend::leave_nothing(DeviceComm &device, const Call &call)
     seq_ = seq;
 }
 
+/* ---- inputs that share memory with outputs ---- */
+
+namespace
+{
+
+struct Span {
+    const char *first, *end;
+    explicit Span(const Tensor &tensor)
+        : first(static_cast<const char *>(tensor.const_data_ptr())), end(first + tensor.nbytes())
+    {
+    }
+    size_t bytes() const { return size_t(end - first); }
+    bool meets(const Span &other) const { return first < other.end && other.first < end; }
+};
+
+/* In place in the one way in which the library takes it. */
+bool is_in_place(c10d::OpType type, const Span &in, const Span &out, int rank, int size)
+{
+    const size_t n = size_t(size), r = size_t(rank);
+    switch (type) {
+    case c10d::OpType::ALLGATHER:
+    case c10d::OpType::_ALLGATHER_BASE:
+    case c10d::OpType::GATHER:
+        return in.bytes() * n == out.bytes() && in.first == out.first + r * in.bytes();
+    case c10d::OpType::REDUCE_SCATTER:
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+    case c10d::OpType::SCATTER:
+        return out.bytes() * n == in.bytes() && out.first == in.first + r * out.bytes();
+    case c10d::OpType::ALLTOALL:
+    case c10d::OpType::ALLTOALL_BASE:
+        return false;
+    default:
+        return in.first == out.first && in.bytes() == out.bytes();
+    }
+}
+
+} // namespace
+
+/* The library would refuse them, a root alone, so that others wait: gloo computes with what the input holds now. */
+void Backend::part_overlaps(Call &call) const
+{
+    for (Tensor &input : call.inputs) {
+        const Span in(input);
+        for (const Tensor &output : call.outputs) {
+            const Span out(output);
+            if (C10_LIKELY(!in.meets(out)) || is_in_place(call.type, in, out, rank_, size_)) continue;
+            at::AutoDispatchBelowAutograd guard;
+            input = input.clone();
+            break;
+        }
+    }
+}
+
 Backend::WorkPtr Backend::submit(Call call)
 {
     if (C10_UNLIKELY(numbers_checked())) check_numbers(call);
+    part_overlaps(call);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(call, guard);
     return submit_to(device, guard, std::move(call));
@@ -295,7 +349,7 @@ Backend::WorkPtr Backend::begin_group(std::unique_lock<std::mutex> &guard, Call 
 
 Backend::WorkPtr Backend::join_region(const Device &device, std::vector<Call> calls)
 {
-    TORCH_CHECK_VALUE(region_.calls.empty() || region_.device == device, "tutti: ", calls[0].name,
+    TUTTI_CHECK_VALUE(region_.calls.empty() || region_.device == device, calls[0].name,
                       ": the calls of a coalesced region are on tensors of one device, or of the host");
     region_.device = device;
     if (device) {
@@ -312,17 +366,18 @@ Backend::WorkPtr Backend::join_region(const Device &device, std::vector<Call> ca
 
 Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::vector<Call> calls)
 {
-    TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
+    TUTTI_CHECK_VALUE(!calls.empty(), name, ": requires non-empty tensor list");
     if (calls.size() == 1) return submit(std::move(calls[0]));
     if (C10_UNLIKELY(numbers_checked()))
         for (const Call &call : calls) check_numbers(call);
+    for (Call &call : calls) part_overlaps(call);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(calls[0], guard);
     for (Call &call : calls) {
         if (!device)
             stage(call);
         else
-            TORCH_CHECK_VALUE(device_of(call) == device->device, "tutti: ", name, ": tensors on different devices, ",
+            TUTTI_CHECK_VALUE(device_of(call) == device->device, name, ": tensors on different devices, ",
                               device->device, " and ", device_of(call).value_or(c10::Device(c10::kCPU)));
     }
     if (!device) guard.lock();

@@ -152,6 +152,8 @@ class Backend : public c10d::Backend
 
     /* ---- for whoever makes calls of his own (comms) ---- */
     /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
+    /* Copies inputs that overlap outputs without being in place. */
+    void part_overlaps(Call &call) const;
     WorkPtr submit(Call call);
     /* Carries a short collective on the host's memory out before it returns. False: nothing was done, it is one that
      * submit has to be given. */

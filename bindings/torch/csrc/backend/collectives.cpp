@@ -3,10 +3,12 @@
 /* Collectives on single tensors: each checks its arguments, and says how the library is to be called. */
 
 #include "backend/backend.hpp"
+#include "base/errors.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/DeviceAccelerator.h>
 
+#include <unordered_map>
 #include <unordered_set>
 
 namespace tutti_torch
@@ -19,8 +21,8 @@ namespace
 
 void check_elements(const char *collective, const Tensor &output, int64_t expected, const char *why)
 {
-    TORCH_CHECK_VALUE(output.numel() == expected, "tutti: ", collective, ": output has ", output.numel(), " elements, ",
-                      expected, " expected: ", why);
+    TUTTI_CHECK_VALUE(output.numel() == expected, collective, ": output has ", output.numel(), " elements, ", expected,
+                      " expected: ", why);
 }
 
 } // namespace
@@ -37,11 +39,48 @@ static Call all_reduce_call(Tensor &tensor, const c10d::AllreduceOptions &option
     return call;
 }
 
+/* What several tensors of this rank come to. */
+static Tensor reduced_here(const Tensors &tensors, const c10d::ReduceOp &op)
+{
+    using Op = c10d::ReduceOp;
+    static const std::unordered_map<int, Tensor (*)(const Tensor &, const Tensor &)> folds = {
+        {Op::SUM, [](const Tensor &a, const Tensor &b) { return a.add(b); }},
+        {Op::PRODUCT, [](const Tensor &a, const Tensor &b) { return a.mul(b); }},
+        {Op::MIN, [](const Tensor &a, const Tensor &b) { return at::minimum(a, b); }},
+        {Op::MAX, [](const Tensor &a, const Tensor &b) { return at::maximum(a, b); }},
+        {Op::BAND, [](const Tensor &a, const Tensor &b) { return a.bitwise_and(b); }},
+        {Op::BOR, [](const Tensor &a, const Tensor &b) { return a.bitwise_or(b); }},
+        {Op::BXOR, [](const Tensor &a, const Tensor &b) { return a.bitwise_xor(b); }},
+    };
+    const auto fold = folds.find(int(op.op_));
+    TUTTI_CHECK_VALUE(fold != folds.end(),
+                      "all_reduce: several tensors of a rank are not reduced by this operation: ", "pass one");
+    at::AutoDispatchBelowAutograd guard;
+    Tensor result = tensors[0].clone();
+    for (size_t i = 1; i < tensors.size(); i++) result = fold->second(result, tensors[i]);
+    return result;
+}
+
+/* Copies a result to all tensors of this rank, when it is there. */
+static void spread(Call &call, const Tensor &result, const Tensors &tensors)
+{
+    call.results = tensors;
+    call.unpack = [result, tensors] {
+        at::AutoDispatchBelowADInplaceOrView guard;
+        for (Tensor tensor : tensors)
+            if (!tensor.is_same(result)) tensor.copy_(result);
+    };
+}
+
 Backend::WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
-    Tensor &tensor = only("all_reduce", "tensors", tensors);
-    if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, options);
-    return submit(all_reduce_call(tensor, options));
+    check_alike("all_reduce", "", tensors);
+    if (tensors[0].layout() == at::kSparse) return allreduce_sparse(tensors, options);
+    if (C10_LIKELY(tensors.size() == 1)) return submit(all_reduce_call(tensors[0], options));
+    Tensor here = reduced_here(tensors, options.reduceOp);
+    Call call = all_reduce_call(here, options);
+    spread(call, here, tensors);
+    return submit(std::move(call));
 }
 
 /* A tensor that is in the list again is reduced once: for the second call there is a copy of it as it was, whose result
@@ -67,10 +106,17 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::Allr
 Backend::WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options)
 {
     Call call = call_of(OpType::BROADCAST, "broadcast", options);
-    Tensor &tensor = only(call.name, "tensors", tensors);
+    check_root(call.name, options.rootRank, size_);
+    TUTTI_CHECK_VALUE(options.rootTensor >= 0 && size_t(options.rootTensor) < tensors.size(), call.name,
+                      ": invalid root tensor: ", options.rootTensor, " of a list of ", tensors.size());
+    check_alike(call.name, "", tensors);
+    const Tensor tensor = tensors[options.rootRank == rank_ ? size_t(options.rootTensor) : 0];
     check_dense(call.name, "tensor", tensor);
     call.peer = int(options.rootRank);
-    call.results = {tensor};
+    if (C10_LIKELY(tensors.size() == 1))
+        call.results = {tensor};
+    else
+        spread(call, tensor, tensors);
     (options.rootRank == rank_ ? call.inputs : call.outputs) = {tensor};
     call.launch = [wire = wire_of(tensor), root = call.peer](const Start &s) {
         void *buffer = s.in.empty() ? s.out[0] : s.in[0];
@@ -82,7 +128,10 @@ Backend::WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptio
 Backend::WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
 {
     Call call = call_of(OpType::REDUCE, "reduce", options);
-    Tensor &tensor = only(call.name, "tensors", tensors);
+    check_root(call.name, options.rootRank, size_);
+    TUTTI_CHECK_VALUE(options.rootTensor == 0, call.name, ": invalid root tensor: ", options.rootTensor,
+                      " of a list of one");
+    Tensor &tensor = only(call.name, "", tensors);
     check_dense(call.name, "tensor", tensor);
     Reduction reduction = reduction_of(call.name, options.reduceOp, tensor);
     call.peer = int(options.rootRank);
@@ -125,8 +174,8 @@ static Call reduce_scatter_call(Tensor &output, Tensor &input, int size, const c
 {
     Call call = call_of(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", options);
     check_pair(call.name, output, input);
-    TORCH_CHECK_VALUE(input.numel() == output.numel() * size, "tutti: ", call.name, ": input has ", input.numel(),
-                      " elements, ", output.numel() * size, " expected: the output's for each rank");
+    TUTTI_CHECK_VALUE(input.numel() == output.numel() * size, call.name, ": input has ", input.numel(), " elements, ",
+                      output.numel() * size, " expected: the output's for each rank");
     Reduction reduction = reduction_of(call.name, options.reduceOp, input);
     call.factor = reduction.factor;
     call.inputs = {reduction.scaled(input)};
@@ -154,6 +203,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tens
 Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, const c10d::GatherOptions &options)
 {
     Call call = call_of(OpType::GATHER, "gather_into_tensor", options);
+    check_root(call.name, options.rootRank, size_);
     check_contiguous(call.name, "input", input);
     call.peer = int(options.rootRank);
     call.inputs = {input};
@@ -173,23 +223,23 @@ Backend::WorkPtr Backend::gather_into_tensor(Tensor &output, Tensor &input, cons
 static std::vector<size_t> split_counts(const char *argument, const Tensor &tensor, const std::vector<int64_t> &splits,
                                         int size)
 {
-    TORCH_CHECK_VALUE(tensor.dim() > 0, "tutti: all_to_all_single: ", argument, " is a scalar, which has no rows");
+    TUTTI_CHECK_VALUE(tensor.dim() > 0, "all_to_all_single: ", argument, " is a scalar, which has no rows");
     int64_t rows = tensor.size(0);
-    TORCH_CHECK_VALUE(splits.empty() || int64_t(splits.size()) == size, "tutti: all_to_all_single: ", argument, " has ",
+    TUTTI_CHECK_VALUE(splits.empty() || int64_t(splits.size()) == size, "all_to_all_single: ", argument, " has ",
                       splits.size(), " splits, ", size, " expected");
-    TORCH_CHECK_VALUE(!splits.empty() || rows % size == 0, "tutti: all_to_all_single: the ", rows, " rows of ",
-                      argument, " do not divide by ", size, " ranks: pass the splits");
+    TUTTI_CHECK_VALUE(!splits.empty() || rows % size == 0, "all_to_all_single: the ", rows, " rows of ", argument,
+                      " do not divide by ", size, " ranks: pass the splits");
     std::vector<size_t> counts;
     size_t row = rows > 0 ? wire_of(tensor).count / size_t(rows) : 0;
     int64_t total = 0;
     for (int r = 0; r < size; r++) {
         int64_t n = splits.empty() ? rows / size : splits[size_t(r)];
-        TORCH_CHECK_VALUE(n >= 0, "tutti: all_to_all_single: ", argument, " has a negative split, ", n);
+        TUTTI_CHECK_VALUE(n >= 0, "all_to_all_single: ", argument, " has a negative split, ", n);
         total += n;
         counts.push_back(size_t(n) * row);
     }
-    TORCH_CHECK_VALUE(total == rows, "tutti: all_to_all_single: the splits of ", argument, " add up to ", total,
-                      ", it has ", rows, " rows");
+    TUTTI_CHECK_VALUE(total == rows, "all_to_all_single: the splits of ", argument, " add up to ", total, ", it has ",
+                      rows, " rows");
     return counts;
 }
 
@@ -213,7 +263,7 @@ Backend::WorkPtr Backend::alltoall_base(Tensor &output, Tensor &input, std::vect
     if (even && device && device->has_windows) {
         call.launch = launch_of<tutti_all_to_all>(in[0], dtype);
     } else {
-        if (input.is_alias_of(output) && input.numel() > 0) call.inputs = {input.clone()};
+        part_overlaps(call);
         call.launch = [dtype, in = std::move(in), out = std::move(out)](const Start &s) {
             return tutti_all_to_all_v(s.in[0], in.data(), nullptr, s.out[0], out.data(), nullptr, dtype, s.comm,
                                       s.options, s.work);

@@ -40,8 +40,8 @@ Backend::Device Backend::device_of_call(const Call &call, std::unique_lock<std::
     const c10::Device device = *device_of(call);
     guard.lock();
     live();
-    TORCH_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), "tutti: ", call.name,
-                      ": tensors of ", device, " are received from a rank that is named");
+    TUTTI_CHECK_VALUE(call.type != c10d::OpType::RECVANYSOURCE || goes_through_host(device), call.name, ": tensors of ",
+                      device, " are received from a rank that is named");
     const int peer = peer_of(call);
     const auto known = devices_.find({device, peer});
     Device comm;

@@ -105,7 +105,7 @@ Backend::WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &options)
         std::sort(members.begin(), members.end());
     }
     auto own = std::find(members.begin(), members.end(), get_reconfigure_handle());
-    TORCH_CHECK_VALUE(own != members.end(), "tutti: reconfigure: this rank's handle is not among the ", members.size(),
+    TUTTI_CHECK_VALUE(own != members.end(), "reconfigure: this rank's handle is not among the ", members.size(),
                       " given");
     shutdown();
     int rank = int(own - members.begin()), size = int(members.size());

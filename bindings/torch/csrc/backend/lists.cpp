@@ -4,6 +4,7 @@
  * chunks in order, that is the tensor's own memory; else elements are copied to and from it. */
 
 #include "backend/backend.hpp"
+#include "base/errors.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -18,21 +19,24 @@ namespace
 void check_own_block(const char *collective, const Tensor &own, const Tensor &block)
 {
     check_same_type(collective, own, block);
-    TORCH_CHECK_VALUE(own.numel() == block.numel(), "tutti: ", collective, ": this rank's tensor has ", own.numel(),
-                      " elements, its place in the list ", block.numel());
+    TUTTI_CHECK_VALUE(own.numel() == block.numel(), collective, ": invalid tensor size: this rank's tensor has ",
+                      own.numel(), " elements, its place in the list ", block.numel());
 }
 
-/* The root passes one list, the others none (or an empty one). */
-Tensors *list_at_root(const char *collective, const char *argument, Backend::TensorLists &lists, bool is_root)
+/* The root passes one list of a tensor for each rank, the others none (or an empty one); argument: "input", "output".
+ */
+Tensors *list_at_root(const char *collective, const char *argument, Backend::TensorLists &lists, bool is_root, int size)
 {
-    if (is_root) {
-        TORCH_CHECK_VALUE(lists.size() == 1, "tutti: ", collective, ": the root passes one list of ", argument,
-                          ", got ", lists.size());
-        return &lists[0];
+    if (!is_root) {
+        TUTTI_CHECK_VALUE(lists.empty() || lists[0].empty(), collective, ": requires empty ", argument, " on non-root");
+        return nullptr;
     }
-    TORCH_CHECK_VALUE(lists.empty() || lists[0].empty(), "tutti: ", collective, ": ", argument,
-                      " must be empty except at the root");
-    return nullptr;
+    TUTTI_CHECK_VALUE(lists.size() == 1, collective, ": requires a single-element ", argument, " list, it has ",
+                      lists.size());
+    TUTTI_CHECK_VALUE(lists[0].size() == size_t(size), collective, ": Incorrect ", argument, " list size ",
+                      lists[0].size(), ". ", *argument == 'i' ? "Input" : "Output", " list size should be ", size,
+                      ", same as size of the process group.");
+    return &lists[0];
 }
 
 /* The result goes to the tensors of the list, in the end or at once. */
@@ -72,11 +76,34 @@ static Call all_gather_list_call(Tensors &outputs, Tensor &input, int rank, int 
     return call;
 }
 
+/* Several inputs of a rank are one, and each list of outputs is a copy of the first. */
 Backend::WorkPtr Backend::allgather(TensorLists &outputs, Tensors &inputs, const c10d::AllgatherOptions &options)
 {
-    Tensor &input = only("all_gather", "input", inputs);
-    TORCH_CHECK_VALUE(outputs.size() == 1, "tutti: all_gather: one list of outputs expected, got ", outputs.size());
-    return submit(all_gather_list_call(outputs[0], input, rank_, size_, options));
+    const char *name = "all_gather";
+    const size_t n = inputs.size();
+    check_alike(name, "input", inputs);
+    TUTTI_CHECK_VALUE(outputs.size() == n, name, ": requires input/output tensor lists to have the same length: ",
+                      "one list of outputs for each input, ", n, " expected, got ", outputs.size());
+    for (size_t i = 0; i < n; i++)
+        TUTTI_CHECK_VALUE(outputs[i].size() == n * size_t(size_), name, ": invalid output tensor list at index ", i,
+                          " (expected length ", n * size_t(size_), ", got ", outputs[i].size(), "): outputs has ",
+                          outputs[i].size(), " tensors, ", n * size_t(size_), " expected");
+    if (C10_LIKELY(n == 1)) return submit(all_gather_list_call(outputs[0], inputs[0], rank_, size_, options));
+    for (Tensors &list : outputs) {
+        check_list(name, "outputs", list, n * size_t(size_));
+        for (Tensor &tensor : list) check_own_block(name, inputs[0], tensor);
+    }
+    at::AutoDispatchBelowAutograd guard;
+    const Tensor all = at::empty({int64_t(n) * size_ * inputs[0].numel()}, inputs[0].options());
+    Tensor flat = flatten(inputs);
+    Tensors blocks = all.split_with_sizes(std::vector<int64_t>(size_t(size_), flat.numel()));
+    Call call = all_gather_list_call(blocks, flat, rank_, size_, options);
+    call.results.clear();
+    for (const Tensors &list : outputs) call.results.insert(call.results.end(), list.begin(), list.end());
+    call.unpack = [all, outputs] {
+        for (const Tensors &list : outputs) unflatten(all, list);
+    };
+    return submit(std::move(call));
 }
 
 /* outputs[r][i] is what rank r passed as inputs[i]. */
@@ -84,8 +111,8 @@ Backend::WorkPtr Backend::allgather_coalesced(TensorLists &outputs, Tensors &inp
                                               const c10d::AllgatherOptions &options)
 {
     const char *name = "all_gather_coalesced";
-    TORCH_CHECK_VALUE(outputs.size() == size_t(size_), "tutti: ", name, ": ", outputs.size(), " lists of outputs, ",
-                      size_, " expected");
+    TUTTI_CHECK_VALUE(outputs.size() == size_t(size_), name, ": ", outputs.size(), " lists of outputs, ", size_,
+                      " expected");
     std::vector<Call> calls;
     for (size_t i = 0; i < inputs.size(); i++) {
         Tensors column;
@@ -103,7 +130,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 {
     Call call = call_of(OpType::REDUCE_SCATTER, "reduce_scatter", options);
     Tensor &output = only(call.name, "output", outputs);
-    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti: ", call.name, ": one list of inputs expected, got ", inputs.size());
+    TUTTI_CHECK_VALUE(inputs.size() == 1, call.name, ": one list of inputs expected, got ", inputs.size());
     const Tensors &list = inputs[0];
     check_list(call.name, "inputs", list, size_t(size_));
     check_own_block(call.name, output, list[size_t(rank_)]);
@@ -127,12 +154,13 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 Backend::WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options)
 {
     Call call = call_of(OpType::GATHER, "gather", options);
+    check_root(call.name, options.rootRank, size_);
     Tensor &input = only(call.name, "input", inputs);
     check_strided(call.name, "input", input);
     call.peer = int(options.rootRank);
     call.inputs = {packed(input)};
     std::vector<size_t> counts;
-    if (Tensors *list = list_at_root(call.name, "outputs", outputs, call.peer == rank_)) {
+    if (Tensors *list = list_at_root(call.name, "output", outputs, call.peer == rank_, size_)) {
         check_list(call.name, "outputs", *list, size_t(size_));
         check_own_block(call.name, input, (*list)[size_t(rank_)]);
         counts = counts_of(*list);
@@ -149,12 +177,13 @@ Backend::WorkPtr Backend::gather(TensorLists &outputs, Tensors &inputs, const c1
 Backend::WorkPtr Backend::scatter(Tensors &outputs, TensorLists &inputs, const c10d::ScatterOptions &options)
 {
     Call call = call_of(OpType::SCATTER, "scatter", options);
+    check_root(call.name, options.rootRank, size_);
     Tensor &output = only(call.name, "output", outputs);
     check_strided(call.name, "output", output);
     call.peer = int(options.rootRank);
     receive_into(call, {output});
     std::vector<size_t> counts;
-    if (Tensors *list = list_at_root(call.name, "inputs", inputs, call.peer == rank_)) {
+    if (Tensors *list = list_at_root(call.name, "input", inputs, call.peer == rank_, size_)) {
         check_list(call.name, "inputs", *list, size_t(size_));
         check_own_block(call.name, output, (*list)[size_t(rank_)]);
         counts = counts_of(*list);
@@ -190,9 +219,9 @@ Backend::WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d
 Backend::WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &options)
 {
     constexpr const char *name = "all_reduce (sparse)";
-    Tensor &tensor = only(name, "tensors", tensors);
-    TORCH_CHECK_VALUE(tensor.layout() == at::kSparse, "tutti: ", name, ": the tensor is not sparse");
-    TORCH_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM, "tutti: ", name, ": only sums are defined");
+    Tensor &tensor = only(name, "", tensors);
+    TUTTI_CHECK_VALUE(tensor.layout() == at::kSparse, name, ": the tensor is not sparse");
+    TUTTI_CHECK_VALUE(options.reduceOp == c10d::ReduceOp::SUM, name, ": only sums are defined");
     TORCH_CHECK(!is_coalescing(), "tutti: ", name, " waits for the other ranks, so it can not be coalesced");
     at::AutoDispatchBelowAutograd guard;
     auto gather = [&](const Tensor &rows, const Tensor &all, at::IntArrayRef n_rows) {

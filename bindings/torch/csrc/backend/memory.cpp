@@ -57,7 +57,7 @@ std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
 {
     if (!options.device().is_cpu()) return at::empty({size}, options);
-    TORCH_CHECK_VALUE(size >= 0, "tutti: allocateTensor: size ", size, " is negative");
+    TUTTI_CHECK_VALUE(size >= 0, "allocateTensor: size ", size, " is negative");
     std::shared_ptr<c10::Allocator> allocator = getMemAllocator();
     size_t bytes = size_t(size) * options.dtype().itemsize();
     c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), nullptr, false);

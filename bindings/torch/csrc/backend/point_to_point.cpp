@@ -3,6 +3,7 @@
 /* send and recv: matched by source and tag in the order of the calls. */
 
 #include "backend/backend.hpp"
+#include "base/errors.hpp"
 
 namespace tutti_torch
 {
@@ -15,8 +16,8 @@ static Call message_call(OpType type, const char *name, Tensors &tensors, int pe
     call.type = type;
     call.name = name;
     call.peer = peer;
-    check_dense(name, "tensor", only(name, "tensors", tensors));
-    TORCH_CHECK_VALUE(tag >= 0, "tutti: ", name, ": tag ", tag, " is negative");
+    check_dense(name, "tensor", only(name, "", tensors));
+    TUTTI_CHECK_VALUE(tag >= 0, name, ": tag ", tag, " is negative");
     return call;
 }
 
@@ -49,7 +50,7 @@ static Call receive_call(OpType type, const char *name, Tensors &tensors, int so
 
 Backend::WorkPtr Backend::recv(Tensors &tensors, int source, int tag)
 {
-    TORCH_CHECK_VALUE(source >= 0, "tutti: recv: source ", source, " is not a rank");
+    TUTTI_CHECK_VALUE(source >= 0, "recv: source ", source, " is not a rank");
     return submit(receive_call(OpType::RECV, "recv", tensors, source, tag));
 }
 

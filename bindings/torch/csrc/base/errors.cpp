@@ -21,7 +21,7 @@ void raise(const tutti_error &error)
     switch (error.status) {
     case TUTTI_ERR_ARGUMENT:
     case TUTTI_ERR_UNSUPPORTED:
-        C10_THROW_ERROR(ValueError, std::string(error.text));
+        throw Refusal({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error.text);
     case TUTTI_ERR_TIMEOUT: /* the words that PyTorch's tests, and people, look for */
         C10_THROW_ERROR(DistBackendError, c10::str("tutti: Timed out waiting: ", error.text));
     case TUTTI_ERR_PEER_DEAD:

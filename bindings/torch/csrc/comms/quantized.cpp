@@ -4,6 +4,7 @@
  * sparse blocks. */
 
 #include "comms/quantized.hpp"
+#include "base/errors.hpp"
 
 #include "backend/backend.hpp"
 #include "comms/hints.hpp"
@@ -37,10 +38,10 @@ Quantised quantised_for(const Request &request)
 /* A seed on the host is a number; it is odd, so that it rounds stochastically. */
 static Quantised seeded(const Tensor &output, const Tensor &seed)
 {
-    TORCH_CHECK_VALUE(seed.numel() == 1 && seed.scalar_type() == at::kLong,
-                      "tutti: reduce_scatter_quantized: seed is one int64, but got ", seed.numel(), " of ",
+    TUTTI_CHECK_VALUE(seed.numel() == 1 && seed.scalar_type() == at::kLong,
+                      "reduce_scatter_quantized: seed is one int64, but got ", seed.numel(), " of ",
                       seed.scalar_type());
-    TORCH_CHECK_VALUE(seed.is_cpu() || seed.device() == output.device(), "tutti: reduce_scatter_quantized: seed is on ",
+    TUTTI_CHECK_VALUE(seed.is_cpu() || seed.device() == output.device(), "reduce_scatter_quantized: seed is on ",
                       seed.device(), ", output on ", output.device());
     Quantised quantised;
     quantised.wire = TUTTI_WIRE_BFLOAT16;
@@ -71,9 +72,8 @@ Call call_of_request(c10d::OpType type, const char *name, const Request &request
 
 void check_words(const char *call, const char *name, const Tensor &tensor, int64_t n, at::ScalarType type)
 {
-    TORCH_CHECK_VALUE(tensor.numel() == n && tensor.scalar_type() == type && tensor.is_contiguous(), "tutti: ", call,
-                      ": ", name, " is ", n, " of ", type, ", contiguous, but got ", tensor.numel(), " of ",
-                      tensor.scalar_type());
+    TUTTI_CHECK_VALUE(tensor.numel() == n && tensor.scalar_type() == type && tensor.is_contiguous(), call, ": ", name,
+                      " is ", n, " of ", type, ", contiguous, but got ", tensor.numel(), " of ", tensor.scalar_type());
 }
 
 /* Elements of a row of dimension 0. */
@@ -127,7 +127,7 @@ Started start_sparse(Backend &backend, Request &request)
     check_words(name, "indices", indices, indices.numel(), at::kLong);
     check_words(name, "status", request.outputs[1], 1, at::kInt);
     const size_t n = size_t(indices.numel()), block = n ? size_t(values.numel()) / n : size_t(output.numel());
-    TORCH_CHECK_VALUE(size_t(values.numel()) == n * block && (n == 0 || block > 0), "tutti: ", name, ": values has ",
+    TUTTI_CHECK_VALUE(size_t(values.numel()) == n * block && (n == 0 || block > 0), name, ": values has ",
                       values.numel(), " elements, which are not ", n, " equal blocks");
     Tensor result = output;
     Reduction reduction = reduction_of(name, request.op.as_c10d(), result);

@@ -108,17 +108,17 @@ void agree(Comm &comm, const std::vector<SegmentPtr> &found, int64_t n_foreign)
     constexpr char hint[] = ": all ranks of the group allocate the same from the pool, in the same order";
     const std::vector<int64_t> counts = gather(comm, {n_foreign, int64_t(found.size())});
     for (size_t r = 0; r < counts.size() / 2; r++)
-        TORCH_CHECK_VALUE(counts[2 * r] == 0, "tutti: register_mem_pool: the pool of rank ", r,
+        TUTTI_CHECK_VALUE(counts[2 * r] == 0, "register_mem_pool: the pool of rank ", r,
                           " has memory that is not from the allocator of a tutti group");
     for (size_t r = 0; r < counts.size() / 2; r++)
-        TORCH_CHECK_VALUE(counts[2 * r + 1] == counts[1], "tutti: register_mem_pool: rank ", r, " has ",
-                          counts[2 * r + 1], " segments to register, rank 0 has ", counts[1], hint);
+        TUTTI_CHECK_VALUE(counts[2 * r + 1] == counts[1], "register_mem_pool: rank ", r, " has ", counts[2 * r + 1],
+                          " segments to register, rank 0 has ", counts[1], hint);
     if (found.empty()) return;
     std::vector<int64_t> mine;
     for (const SegmentPtr &segment : found) mine.push_back(int64_t(segment->bytes));
     const std::vector<int64_t> sizes = gather(comm, mine);
     for (size_t i = 0; i < sizes.size(); i++)
-        TORCH_CHECK_VALUE(sizes[i] == sizes[i % mine.size()], "tutti: register_mem_pool: of the segments to register, ",
+        TUTTI_CHECK_VALUE(sizes[i] == sizes[i % mine.size()], "register_mem_pool: of the segments to register, ",
                           "number ", i % mine.size(), " has ", sizes[i], " bytes on rank ", i / mine.size(), " and ",
                           sizes[i % mine.size()], " on rank 0", hint);
 }

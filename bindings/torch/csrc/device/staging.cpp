@@ -3,6 +3,7 @@
 /* Staging: copies on the host, and their way there and back. */
 
 #include "device/staging.hpp"
+#include "base/errors.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -25,8 +26,8 @@ std::optional<c10::Device> device_of(const Call &call)
     for (const Tensors *list : {&call.inputs, &call.outputs}) {
         for (const Tensor &tensor : *list) {
             if (!first) first = &tensor;
-            TORCH_CHECK_VALUE(tensor.device() == first->device(), "tutti: ", call.name,
-                              ": tensors on different devices, ", first->device(), " and ", tensor.device());
+            TUTTI_CHECK_VALUE(tensor.device() == first->device(), call.name, ": tensors on different devices, ",
+                              first->device(), " and ", tensor.device());
         }
     }
     std::optional<c10::Device> device = first ? first->device() : call.device;

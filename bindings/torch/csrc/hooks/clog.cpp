@@ -3,6 +3,7 @@
 /* The log of calls: which lines are written when. */
 
 #include "hooks/clog.hpp"
+#include "base/errors.hpp"
 
 #include "hooks/signature.hpp"
 
@@ -17,7 +18,7 @@ static void check_words(const char *argument, const std::vector<std::string> &gi
 {
     for (const std::string &word : given) {
         const bool found = std::any_of(known.begin(), known.end(), [&](const char *each) { return word == each; });
-        TORCH_CHECK_VALUE(found, "tutti: clog: ", argument, " has '", word, "'; it knows ", c10::Join(" and ", known));
+        TUTTI_CHECK_VALUE(found, "clog: ", argument, " has '", word, "'; it knows ", c10::Join(" and ", known));
     }
 }
 

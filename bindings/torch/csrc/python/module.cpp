@@ -152,9 +152,38 @@ static std::pair<uintptr_t, uintptr_t> device_memory_functions()
             reinterpret_cast<uintptr_t>(&tutti_torch::device_memory_give)};
 }
 
+/* A class of exceptions that two others catch. */
+static py::object exception_class(const py::module_ &module, const char *name, PyObject *one)
+{
+    const py::tuple bases = py::make_tuple(py::handle(one), py::handle(PyExc_RuntimeError));
+    const std::string path = std::string("tutti_torch._C.") + name;
+    py::object type = py::reinterpret_steal<py::object>(PyErr_NewException(path.c_str(), bases.ptr(), nullptr));
+    if (!type) throw py::error_already_set();
+    py::module_(module).attr(name) = type;
+    return type;
+}
+
+/* The classes live as long as the process. */
+static void define_exceptions(const py::module_ &module)
+{
+    static PyObject *value, *type;
+    value = exception_class(module, "ArgumentError", PyExc_ValueError).release().ptr();
+    type = exception_class(module, "ArgumentTypeError", PyExc_TypeError).release().ptr();
+    py::register_exception_translator([](std::exception_ptr thrown) {
+        try {
+            if (thrown) std::rethrow_exception(thrown);
+        } catch (const tutti_torch::Refusal &refusal) {
+            PyErr_SetString(value, refusal.what_without_backtrace());
+        } catch (const tutti_torch::TypeRefusal &refusal) {
+            PyErr_SetString(type, refusal.what_without_backtrace());
+        }
+    });
+}
+
 PYBIND11_MODULE(_C, module)
 {
     module.doc() = "tutti's backend for torch.distributed";
+    define_exceptions(module);
     py::module_::import("torch._C._distributed_c10d"); /* the bases of the classes */
     tutti_torch::complete_operators();
     define_allocator(module);

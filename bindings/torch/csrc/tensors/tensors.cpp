@@ -3,6 +3,7 @@
 /* Types, operations and layouts: PyTorch's words for them in tutti's, and what is refused. */
 
 #include "tensors/tensors.hpp"
+#include "base/errors.hpp"
 
 #include "base/native.hpp"
 
@@ -40,20 +41,18 @@ constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> reduce_ops[] = {
     {c10d::ReduceOp::PREMUL_SUM, TUTTI_PREMUL_SUM},
 };
 
-#define TUTTI_TORCH_CHECK_VALUE(condition, ...) TORCH_CHECK_VALUE(condition, "tutti: ", __VA_ARGS__)
-
 /* Integers would be multiplied by what is left of another one: 0 of a half. */
 void check_factor(at::ScalarType type, bool fits)
 {
-    TUTTI_TORCH_CHECK_VALUE(fits || !c10::isIntegralType(type, /*includeBool=*/false), "PREMUL_SUM of ", type,
-                            ": the factor must be a number of that type");
+    TUTTI_CHECK_VALUE(fits || !c10::isIntegralType(type, /*includeBool=*/false), "PREMUL_SUM of ", type,
+                      ": the factor must be a number of that type");
 }
 
 /* The factor came as a number or as a tensor of any type on any device. */
 Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
 {
     const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
-    TUTTI_TORCH_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
+    TUTTI_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
     at::AutoDispatchBelowAutograd guard;
     const Tensor given = supplement->tensor_factor.defined()
                              ? supplement->tensor_factor.to(at::kCPU).reshape({1})
@@ -75,7 +74,7 @@ Wire wire_of(const Tensor &tensor)
 tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
 {
     auto dtype = dtype_of(tensor.scalar_type());
-    TUTTI_TORCH_CHECK_VALUE(dtype, collective, " does not reduce tensors of type ", tensor.scalar_type());
+    TUTTI_CHECK_VALUE(dtype, collective, " does not reduce tensors of type ", tensor.scalar_type());
     return *dtype;
 }
 
@@ -104,13 +103,13 @@ Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const T
         if (torch != op.op_) continue;
         return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor(), {}};
     }
-    TORCH_CHECK_VALUE(false, "tutti: ", collective, ": unknown reduce operation ", int(op.op_));
+    TUTTI_CHECK_VALUE(false, collective, ": unknown reduce operation ", int(op.op_));
 }
 
 void check_strided(const char *collective, const char *argument, const Tensor &tensor)
 {
-    TUTTI_TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument,
-                            " is a sparse tensor, a dense one is expected");
+    TUTTI_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument,
+                      " is a sparse tensor, a dense one is expected");
 }
 
 /* A conjugate or negative view says by a bit that its memory means something else. */
@@ -122,32 +121,32 @@ static bool means_its_memory(const Tensor &tensor)
 static void check_memory(const char *collective, const char *argument, const Tensor &tensor)
 {
     check_strided(collective, argument, tensor);
-    TUTTI_TORCH_CHECK_VALUE(means_its_memory(tensor), collective, ": ", argument,
-                            " is a view of conjugate or negated elements: pass resolve_conj() or resolve_neg() of it");
+    TUTTI_CHECK_VALUE(means_its_memory(tensor), collective, ": ", argument,
+                      " is a view of conjugate or negated elements: pass resolve_conj() or resolve_neg() of it");
 }
 
 void check_dense(const char *collective, const char *argument, const Tensor &tensor)
 {
     check_memory(collective, argument, tensor);
-    TUTTI_TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), collective,
-                            ": Tensors must be contiguous: ", argument, " has holes, strides ", tensor.strides(),
-                            " for sizes ", tensor.sizes());
+    TUTTI_CHECK_VALUE(tensor.is_non_overlapping_and_dense(), collective, ": Tensors must be contiguous: ", argument,
+                      " has holes, strides ", tensor.strides(), " for sizes ", tensor.sizes());
 }
 
 void check_contiguous(const char *collective, const char *argument, const Tensor &tensor)
 {
     check_memory(collective, argument, tensor);
-    TUTTI_TORCH_CHECK_VALUE(tensor.is_contiguous() || tensor.is_contiguous(tensor.suggest_memory_format()), collective,
-                            ": Tensors must be contiguous: ", argument, " has strides ", tensor.strides(),
-                            " for sizes ", tensor.sizes());
+    TUTTI_CHECK_VALUE(tensor.is_contiguous() || tensor.is_contiguous(tensor.suggest_memory_format()), collective,
+                      ": Tensors must be contiguous: ", argument, " has strides ", tensor.strides(), " for sizes ",
+                      tensor.sizes());
 }
 
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other)
 {
-    TORCH_CHECK_TYPE(one.scalar_type() == other.scalar_type(), "tutti: ", collective, ": tensors of different types, ",
-                     one.scalar_type(), " and ", other.scalar_type());
-    TUTTI_TORCH_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ",
-                            one.device(), " and ", other.device());
+    TUTTI_CHECK_TYPE(one.scalar_type() == other.scalar_type(), collective,
+                     ": invalid tensor type: tensors of different types, ", one.scalar_type(), " and ",
+                     other.scalar_type());
+    TUTTI_CHECK_VALUE(one.device() == other.device(), collective, ": tensors on different devices, ", one.device(),
+                      " and ", other.device());
 }
 
 void check_pair(const char *collective, const Tensor &output, const Tensor &input)
@@ -157,21 +156,41 @@ void check_pair(const char *collective, const Tensor &output, const Tensor &inpu
     check_same_type(collective, output, input);
     bool alike = (output.is_contiguous() && input.is_contiguous()) ||
                  (output.dim() == input.dim() && output.suggest_memory_format() == input.suggest_memory_format());
-    TUTTI_TORCH_CHECK_VALUE(alike, collective, ": Tensors must be contiguous in one memory format: output has strides ",
-                            output.strides(), ", input ", input.strides());
+    TUTTI_CHECK_VALUE(alike, collective, ": Tensors must be contiguous in one memory format: output has strides ",
+                      output.strides(), ", input ", input.strides());
 }
 
 Tensor &only(const char *collective, const char *argument, Tensors &tensors)
 {
-    TUTTI_TORCH_CHECK_VALUE(tensors.size() == 1, collective, ": ", argument, " must be one tensor, it has ",
-                            tensors.size());
+    TUTTI_CHECK_VALUE(tensors.size() == 1, collective, ": requires a single-element ", argument, *argument ? " " : "",
+                      "tensor list, it has ", tensors.size());
     return tensors[0];
+}
+
+/* Their sizes and types are the first one's. */
+void check_alike(const char *collective, const char *argument, const Tensors &tensors)
+{
+    TUTTI_CHECK_VALUE(!tensors.empty(), collective, ": requires non-empty ", argument, *argument ? " " : "",
+                      "tensor list");
+    for (size_t i = 1; i < tensors.size(); i++) {
+        TUTTI_CHECK_VALUE(tensors[i].layout() == tensors[0].layout(), collective, ": invalid tensor layout at index ",
+                          i, ": all tensors of a rank have one layout");
+        check_same_type(collective, tensors[0], tensors[i]);
+        TUTTI_CHECK_VALUE(tensors[i].sizes() == tensors[0].sizes(), collective, ": invalid tensor size at index ", i,
+                          " (expected ", tensors[0].sizes(), ", got ", tensors[i].sizes(), ")");
+    }
+}
+
+void check_root(const char *collective, int64_t root, int size)
+{
+    TUTTI_CHECK_VALUE(root >= 0 && root < size, collective, ": invalid root rank: ", root, " is not in a group of ",
+                      size);
 }
 
 void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type)
 {
-    TUTTI_TORCH_CHECK_VALUE(tensors.size() == n, collective, ": ", argument, " has ", tensors.size(), " tensors, ", n,
-                            " expected");
+    TUTTI_CHECK_VALUE(tensors.size() == n, collective, ": ", argument, " has ", tensors.size(), " tensors, ", n,
+                      " expected");
     for (const Tensor &tensor : tensors) {
         check_strided(collective, argument, tensor);
         if (one_type) check_same_type(collective, tensors[0], tensor);

@@ -42,8 +42,12 @@ void check_contiguous(const char *collective, const char *argument, const Tensor
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other);
 /* For tensors of which one holds blocks of the other: contiguous, and in one memory format. */
 void check_pair(const char *collective, const Tensor &output, const Tensor &input);
-/* Exactly one tensor (torch's lists are a relic of one process with many devices). */
+/* Exactly one tensor (torch's lists are a relic of one process with many devices); argument: "", "input" or "output".
+ */
 Tensor &only(const char *collective, const char *argument, Tensors &tensors);
+/* At least one tensor, all of one layout, type, device and size: where a rank may pass several, as with gloo. */
+void check_alike(const char *collective, const char *argument, const Tensors &tensors);
+void check_root(const char *collective, int64_t root, int size);
 /* n strided tensors, on one device and, unless told, of one type. */
 void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type = true);
 
