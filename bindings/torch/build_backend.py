@@ -48,7 +48,7 @@ def sources() -> list:
 
 
 def fingerprint() -> str:
-    """Of the sources: names and contents."""
+    """A number over the sources' names and contents."""
     total = hashlib.sha256()
     for file in sources():
         total.update(f"{file.relative_to(ROOT)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -103,7 +103,7 @@ def torch_settings(facts: Facts) -> dict:
 
 
 def kernels_for_cuda() -> str:
-    """What TUTTI_CUDA is to be: kernels take half an hour to compile, so a machine without a GPU builds none unasked."""
+    """The value of TUTTI_CUDA: kernels take half an hour to compile, so a machine without a GPU builds none unasked."""
     return os.environ.get("TUTTI_BUILD_CUDA") or ("auto" if os.path.exists("/dev/nvidiactl") else "off")
 
 

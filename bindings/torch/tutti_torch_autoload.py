@@ -60,5 +60,5 @@ def autoload() -> None:
             announce()
     except Exception as error:
         if not named:
-            return  # who asks for the backend is told that there is none
+            return  # a program that asks for the backend is told that there is none
         raise RuntimeError(f"{' and '.join(named)} asks for tutti_torch, which can not be loaded: {error}") from error

@@ -123,7 +123,7 @@ def order_in_inductor(rank: int, n: int, store: Any) -> None:
     comm = new_comm(rank, n, store, "order_in_inductor", timeout=COMPILING)
 
     def run(x: Tensor, y: Tensor, z: Tensor) -> Tensors:
-        parts = functional.gather(comm, z, 1)  # whose results only rank 1 uses
+        parts = functional.gather(comm, z, 1)  # only rank 1 uses its results
         got = torch.empty(3)
         if rank == 0:
             comm.send(z, 1, async_op=False)
@@ -147,7 +147,7 @@ def order_in_inductor(rank: int, n: int, store: Any) -> None:
         want = [alone.repeat(n), alone] if rank == 0 else [sent, alone.repeat(n), sent, sent, z]
         same([result.detach() for result in results], want, "inductor")
         assert torch.equal(y, torch.ones(5)), y
-        results[rank].sum().backward()  # of the all_gather_single on both
+        results[rank].sum().backward()  # through the all_gather_single on both
         assert torch.equal(x.grad, torch.full((2,), float(n * n))), x.grad
     comm.finalize()
 

@@ -184,7 +184,7 @@ def windows_for_kernels(rank: int, n: int, store: dist.Store) -> None:
 
 @ranks.on(2)
 def pools(rank: int, n: int, store: dist.Store) -> None:
-    """Of each of the two allocators: what a pool takes from it serves calls and windows."""
+    """For each of the two allocators: what a pool takes from it serves calls and windows."""
     device = calls.use_device_of(rank)
     comm = world("pools", rank, n, store, device)
     for allocator in (comm.get_mem_allocator(), tc.get_mem_allocator("tutti")):

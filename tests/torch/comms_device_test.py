@@ -83,7 +83,7 @@ def all_calls(rank: int, n: int, store: dist.Store) -> None:
 
 @ranks.on(2)
 def by_the_tensors_device(rank: int, n: int, store: dist.Store) -> None:
-    """Of one communicator: calls on two devices and on the host in turns, some under way at the same time."""
+    """On one communicator: calls on two devices and on the host in turns, some under way at the same time."""
     comm = new_comm(rank, n, store, "devices", DEVICE)
     for device in (CPU, DEVICE, SECOND, CPU):
         try_all(comm, device, 3, Case)

@@ -89,7 +89,7 @@ def beside_a_store_of_the_program(rank: int, n: int, store: dist.Store) -> None:
     for comm in (first, second, third, fourth):
         check(comm)
     own.add("still there", 1)
-    check(first)  # who serves the port stays until all have said it
+    check(first)  # the rank that serves the port stays until all have said it
     for comm in (first, second, third, fourth):
         comm.finalize()
 

@@ -265,7 +265,7 @@ def numbers(rank: int, n: int, store: Any) -> None:
 
 @on(4)
 def ties(rank: int, n: int, store: Any) -> None:
-    """Of ranks that have the same least or greatest value, each has its share; a product of zeros has one, too."""
+    """Ranks that have the same least or greatest value share the gradient; a product of zeros has one, too."""
     comm = new_comm(rank, n, store, "ties")
     for op, values in (("MAX", [3.0, 3.0, 1.0, 3.0]), ("MIN", [0.0, 2.0, 0.0, 5.0]), ("PRODUCT", [0.0, 2.0, 3.0, 4.0])):
         every = [torch.tensor([value, 1.0], dtype=torch.float64, requires_grad=True) for value in values]

@@ -116,7 +116,7 @@ def a_hook_that_raises(rank: int, n: int, store: dist.Store) -> None:
 
 @ranks.on(2)
 def callbacks(rank: int, n: int, store: dist.Store) -> None:
-    """Of works: at their end, once, and before each wait."""
+    """Hooks of works: at their end, once, and before each wait."""
     comm, told = new_comm(rank, n, store, "callbacks"), []
 
     def after(op_id: int, args: Any) -> None:

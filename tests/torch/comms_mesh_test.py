@@ -229,7 +229,7 @@ def what_does_not_fit(rank: int, n: int, store: Any) -> None:
 
 
 class PrivateNames(unittest.TestCase):
-    """Of PyTorch: when it changes them, this says so before a mesh breaks in the middle."""
+    """Names of PyTorch: when it changes them, this says so before a mesh breaks in the middle."""
 
     def test_they_are_there(self) -> None:
         tables = ("pg_map", "pg_names", "pg_backend_config", "pg_group_ranks", "tags_to_pg", "pg_to_tag")

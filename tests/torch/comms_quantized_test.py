@@ -23,7 +23,7 @@ def inputs(n: int, count: int, salt: int = 0) -> List[torch.Tensor]:
 
 
 def bound(given: List[torch.Tensor], wire: str, steps: int, packed_again: bool) -> float:
-    """Of every element, with the largest magnitude of all in place of the block's."""
+    """The bound of every element, with the largest magnitude of all in place of the block's."""
     step = NEAREST[wire] * steps * 1.001
     parts = sum(float(tensor.abs().max()) for tensor in given)
     return step * parts + (step * (parts * (1 + step)) if packed_again else 0) + 1e-5

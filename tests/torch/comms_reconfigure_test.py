@@ -32,7 +32,7 @@ def fresh(name: str, **options) -> tc.TorchComm:
 
 
 def seated(rank: int, n: int, name: str) -> tc.TorchComm:
-    """Of a rank that is a thread."""
+    """The handle of a rank that is a thread."""
     return fresh(name, hints={"rank": str(rank), "size": str(n)})
 
 
@@ -153,7 +153,7 @@ class Threads(unittest.TestCase):
         on_threads(2, body)
 
     def test_abort_ends_it(self) -> None:
-        """Of a reconfiguration that others never come to: at once, and it can be called again."""
+        """A reconfiguration that others never come to: ended at once, and it can be called again."""
 
         def body(rank: int, n: int, store: dist.Store) -> None:
             comm = seated(rank, n, "given up")

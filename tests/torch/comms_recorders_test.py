@@ -35,7 +35,7 @@ SUM = ReduceOp.SUM
 
 
 def some_calls(comm: Any) -> None:
-    """Of each kind of arguments, on 2 ranks."""
+    """Calls with each kind of arguments, on 2 ranks."""
     n, peer = comm.get_size(), 1 - comm.get_rank()
     comm.all_reduce(torch.ones(3, 5), SUM, async_op=False)
     comm.all_gather([torch.empty(4) for _ in range(n)], torch.ones(4), async_op=True).wait()

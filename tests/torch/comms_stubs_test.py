@@ -66,7 +66,7 @@ def table(text: str) -> Dict[str, str]:
     joined, last = {}, ""
     for row in rows:
         if joined and row[0].endswith("="):
-            joined[last] += " " + " ".join(row)  # of the line before
+            joined[last] += " " + " ".join(row)  # goes on with the line before
         else:
             last = row[0]
             joined[last] = " ".join(row[1:])
@@ -185,7 +185,7 @@ class Stubs(unittest.TestCase):
                 self.assertTrue(hasattr(own, attribute), f"{name}.{attribute}")
             properties = {word for word, what in vars(own).items()
                           if isinstance(what, property) and not word.startswith("_")}
-            inherited = {"name", "value"}  # of enumerations
+            inherited = {"name", "value"}  # members of enumerations
             self.assertEqual(properties - self.attributes(name) - inherited, set(), name)
 
     def test_all_of_torchcomms_is_there(self) -> None:
@@ -194,7 +194,7 @@ class Stubs(unittest.TestCase):
             for method, arguments in table(text).items():
                 said = methods.get(method) or ""
                 self.assertEqual(said[: len(arguments)], arguments, f"{name}.{method}")
-                more = said[len(arguments) :].split()  # of tutti's own, which nobody has to give
+                more = said[len(arguments) :].split()  # arguments of tutti's own, which nobody has to give
                 self.assertTrue(all(word.endswith("=") for word in more), f"{name}.{method}: {more}")
         for name, arguments in table(FUNCTIONS).items():
             self.assertEqual(self.functions.get(name), arguments, name)

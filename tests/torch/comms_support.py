@@ -101,7 +101,7 @@ def reduced(op: tc.ReduceOp, tensors: List[torch.Tensor]) -> torch.Tensor:
         return stacked.min(0).values
     if op.type == kinds.PRODUCT:
         return stacked.prod(0).to(stacked.dtype)
-    if op.type == kinds.AVG:  # of whole numbers: towards zero
+    if op.type == kinds.AVG:  # whole numbers: towards zero
         return (stacked.to(torch.float64).sum(0) / len(tensors)).to(stacked.dtype)
     folds = {kinds.BAND: torch.bitwise_and, kinds.BOR: torch.bitwise_or, kinds.BXOR: torch.bitwise_xor}
     result = stacked[0]

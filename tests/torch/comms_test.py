@@ -253,7 +253,7 @@ class Threads(unittest.TestCase):
         on_threads(4, body)
 
     def test_calls_of_many_threads(self) -> None:
-        """Of one rank, each with its own communicator, and all with messages on a common one."""
+        """Threads of one rank, each with its own communicator, and all with messages on a common one."""
 
         def body(rank: int, n: int, store: dist.Store) -> None:
             common = new_comm(rank, n, store, "common")

@@ -41,7 +41,7 @@ def of_call(name: str) -> Callable:
 
 
 NOT_HERE = ["recv_any"]  # a source is named on devices
-NOT_HERE += ["all_reduce_sparse"] if cuda_world.PLAYED else []  # whoever plays the device has no sparse tensors
+NOT_HERE += ["all_reduce_sparse"] if cuda_world.PLAYED else []  # the played device has no sparse tensors
 for name in CALLS:
     if name not in NOT_HERE:
         globals()[f"call_{name}"] = of_call(name)

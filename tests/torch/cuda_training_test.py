@@ -21,7 +21,7 @@ from cuda_world import TYPE, calls
 
 WIDTH, BATCH, STEPS = 64, 16, 8
 STEPS_ALONE = [step % 2 for step in range(STEPS)]  # which batch each takes
-WARM_UP = 3  # of graph_step, before it captures
+WARM_UP = 3  # calls of graph_step before it captures
 
 
 class Block(nn.Module):

@@ -114,7 +114,7 @@ def late_rank(rank: int, n: int, store: dist.Store) -> None:
 
 
 def leaving_rank(rank: int, n: int, store: dist.Store) -> None:
-    """Who waits for a rank that has left is told."""
+    """A rank that waits for one that has left is told."""
     device = cuda_world.world(rank, n, store, "tutti")
     tensor = torch.ones(1000, device=device)
     dist.all_reduce(tensor)
@@ -129,7 +129,7 @@ def leaving_rank(rank: int, n: int, store: dist.Store) -> None:
 
 
 def mismatch(rank: int, n: int, store: dist.Store) -> None:
-    """Whoever calls on is told, also who had all that he waited for."""
+    """A rank that calls on is told, also one that had all that it waited for."""
     device = cuda_world.world(rank, n, store, "tutti", timeout=timedelta(seconds=10))
     dist.all_reduce(torch.ones(10, device=device))
     module.synchronize()

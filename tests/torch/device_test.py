@@ -169,7 +169,7 @@ def short_message(rank: int, n: int) -> None:
 
 @ranks.on(2)
 def many_calls(rank: int, n: int) -> None:
-    """Of all sizes, with a wait for the last alone."""
+    """Calls of all sizes, with a wait for the last alone."""
     set_copy_delay(0)
     sizes = [1, 1000, 7, 100_000, 64, 300_000]
     tensors = [values(rank, size).to(DEVICE) for size in sizes for _ in range(10)]

@@ -205,7 +205,7 @@ def used_after_the_end(rank: int, n: int, store: dist.Store) -> None:
 
 
 def missing_at_the_start(rank: int, n: int, store: dist.Store) -> None:
-    """Who waits for a rank that does not come to the first meeting learns which; then all meet."""
+    """A rank that waits for one that does not come to the first meeting learns which; then all meet."""
     if rank < n - 1:
         start = time.monotonic()
         with ranks.raises(dist.DistBackendError, f"rank {n - 1}"):

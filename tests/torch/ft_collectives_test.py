@@ -18,7 +18,7 @@ from tutti_torch.ft import collectives
 from tutti_torch.ft.process_group import ProcessGroup, ProcessGroupTutti
 from tutti_torch.ft.wrappers import ProcessGroupDummy
 
-ERROR = {"bfloat16": 2**-8, "float8_e4m3": 2**-4, "float8_e5m2": 2**-3, "int8": 1 / 127}  # of a block's largest
+ERROR = {"bfloat16": 2**-8, "float8_e4m3": 2**-4, "float8_e5m2": 2**-3, "int8": 1 / 127}  # parts of a block's largest
 SHAPES = [(1000,), (7, 33), (1,), (5, 3, 2)]
 OPERATIONS = [dist.ReduceOp.SUM, dist.ReduceOp.AVG]
 

@@ -202,7 +202,7 @@ class Train(unittest.TestCase):
                         there.wait(0.1)  # not longer: who comes needs the others' next quorum
 
                 weights = train(group, 60, each)
-                over.wait(60)  # who leaves while others vote makes their step void
+                over.wait(60)  # a group that leaves while others vote makes their step void
                 group.end()
                 return weights
 

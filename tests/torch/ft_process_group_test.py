@@ -203,7 +203,7 @@ class Threads(unittest.TestCase):
         check_sum(pg, 0, 1)
 
     def test_an_abort_ends_calls(self) -> None:
-        """Of this rank and of the others; the group works again with other members."""
+        """Failures of this rank and of the others; the group works again with other members."""
         meeting = Meeting(3)
 
         def body(rank: int, n: int, store: dist.Store) -> None:
@@ -267,7 +267,7 @@ class Threads(unittest.TestCase):
 
 
 def member(path: str, rank: int) -> None:
-    """Of three; the last one is killed while the others wait for it, and they go on without it."""
+    """Three groups; the last one is killed while the others wait for it, and they go on without it."""
     store = dist.FileStore(path, -1)
     pg = ProcessGroupTutti(timeout=LONG)
 

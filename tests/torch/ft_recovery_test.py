@@ -190,7 +190,7 @@ class Stream(unittest.TestCase):
             header[place] ^= 4
             with ranks.raises(DamagedError, "damaged"):
                 Incoming(bytes(header))
-        with ranks.raises(DamagedError, "version 1"):  # of sums that were no CRCs
+        with ranks.raises(DamagedError, "version 1"):  # with sums that were no CRCs
             Incoming(b"TUTTIFT\x01" + snapshot.header[8:])
         with ranks.raises(DamagedError, "no state of tutti_torch.ft"):
             Incoming(b"\x80\x04something" + bytes(100))
@@ -232,7 +232,7 @@ class Stream(unittest.TestCase):
 
 @contextlib.contextmanager
 def secret(text: str) -> Iterator[None]:
-    """Of the job, for what is made within."""
+    """The job's secret, for what is made within."""
     with mock.patch.dict(os.environ, {"TUTTI_SECRET": text}):
         yield
 
@@ -279,7 +279,7 @@ class Http(unittest.TestCase):
                 receiver.recv_checkpoint(0, where, 9, LONG)
 
     def test_the_sender_waits_for_nobody(self) -> None:
-        """Who has begun goes on after disallow_checkpoint, who has not begun waits for the next one."""
+        """A reader that has begun goes on after disallow_checkpoint, one that has not begun waits for the next one."""
         with http() as sender, http() as receiver:
             where = self.offered(sender)
             begun, withdrawn = threading.Event(), threading.Event()
@@ -329,7 +329,7 @@ class Http(unittest.TestCase):
             alike(receiver.recv_checkpoint(0, f"{one.metadata()},{two.metadata()}", 7, LONG), state)
 
     def test_what_came_is_not_fetched_again(self) -> None:
-        """Of the same state, after all sources were lost."""
+        """A transfer of the same state, after all sources were lost."""
         state = {"x": torch.arange(13 * PIECE // 4, dtype=torch.float32)}
         seen: List[int] = []
         with http() as sender, http() as receiver:
@@ -367,7 +367,7 @@ class Http(unittest.TestCase):
         self.assertEqual(len(failed), 2)
 
     def test_trust(self) -> None:
-        """Whoever does not know the job's secret gets nothing, and is not believed."""
+        """A peer that does not know the job's secret gets nothing, and is not believed."""
         with secret("sesame"), http() as sender, http() as receiver:
             where = self.offered(sender)
             self.assertNotIn("127.0.0.1", where)
@@ -407,7 +407,7 @@ class Http(unittest.TestCase):
         self.assertIn("unauthenticated", logs.output[0])
 
     def test_a_flood_of_strangers(self) -> None:
-        """Of one address: is refused, and what says nothing is not waited for."""
+        """Many connections of one address are refused, and a silent one is not waited for."""
         with mock.patch.object(snapshot_server, "OF_ONE_ADDRESS_MAX", 4), \
                 mock.patch.object(snapshot_server._Handler, "timeout", 0.2), http() as sender, http() as receiver:
             where = self.offered(sender)

@@ -20,7 +20,7 @@ HEAP, RINGS = "memfd:tutti-heap", "memfd:tutti-control"
 
 
 def mappings(file: str) -> Iterator[Tuple[List[str], int]]:
-    """Of this process: the words of each mapping's line, and the KiB of it that are there, where the file says them."""
+    """This process's mappings: the words of each one's line, and the KiB of it that are there, if the file says so."""
     head: List[str] = []
     with open(f"/proc/self/{file}") as lines:
         for words in map(str.split, lines):
@@ -129,7 +129,7 @@ def rings_grow_kib(rank: int, n: int, mapped: bool) -> int:
     assert (tensor == 1).all()
     if mapped and rank == 1:
         assert resident_kib(HEAP) > 17 << 10, "the other's pages are not there"
-    dist.barrier()  # who frees memory takes its pages from the others too
+    dist.barrier()  # a rank that frees memory takes its pages from the others too
     return after - before
 
 
@@ -165,7 +165,7 @@ def memory_outlives_its_group(rank: int, n: int) -> None:
     del group, backend
     work.wait()
     assert (late == 2).all()
-    dist.all_reduce(tensor)  # of the other group, which shares the memory or copies
+    dist.all_reduce(tensor)  # in the other group, which shares the memory or copies
     assert (tensor == 6).all()
     del tensor, late, work
     gc.collect()

@@ -356,7 +356,7 @@ def abort_inside_a_region(rank: int, n: int) -> None:
     group = dist.new_group(timeout=timedelta(seconds=20))
     tensor = torch.ones(3)
     dist.all_reduce(tensor, group=group)
-    dist.barrier()  # of another group: here all are done with this one
+    dist.barrier()  # in another group: here all are done with this one
     group._start_coalescing(CPU)
     group.abort()
     work = group._end_coalescing(CPU)

@@ -48,7 +48,7 @@ class Rank:
     def __init__(self, pid: int, pipe: Connection, folder: str, rank: int) -> None:
         self.pid, self.pipe, self.rank = pid, pipe, rank
         self.stack_file = os.path.join(folder, f"stack.{rank}")
-        self.status: Optional[int] = None  # of waitpid
+        self.status: Optional[int] = None  # from waitpid
 
     def reap(self, seconds: float) -> bool:
         """Whether it has ended, waiting for at most that long."""
@@ -224,7 +224,7 @@ def run_child(group: Ranks, rank: int, pipe: Connection, function: Optional[Call
         faulthandler.register(signal.SIGUSR1, stack_file, all_threads=True)
         os.environ.update(group.env)
         torch.set_num_threads(1)
-        warnings.simplefilter("ignore", FutureWarning)  # of names that newer versions have others for
+        warnings.simplefilter("ignore", FutureWarning)  # for names that newer versions have others for
         serve(group, rank, pipe, function)
         code = 0
     except BaseException:

@@ -46,7 +46,7 @@ def work_of_a_collective(rank: int, n: int) -> None:
 
 @ranks.on(2)
 def results_are_the_users_tensors(rank: int, n: int) -> None:
-    """Of every kind of call, also where it went through other memory."""
+    """Works of every kind of call, also where it went through other memory."""
     group = dist.group.WORLD
     one, many = torch.ones(4), [torch.ones(4) for _ in range(n)]
     whole = torch.ones(4 * n)
@@ -163,7 +163,7 @@ def futures(rank: int, n: int) -> None:
         assert future.done() and work.is_completed()
         check(value, given, ReduceOp.SUM)
         assert value.data_ptr() == tensor.data_ptr()
-        assert work.get_future().done()  # of a call that is complete
+        assert work.get_future().done()  # the future of a call that is complete
     outputs = [torch.empty(3) for _ in range(n)]
     work = dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True)
     gathered = work.get_future().wait()

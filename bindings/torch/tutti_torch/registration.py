@@ -97,7 +97,7 @@ def stand_in(asked: Dict[str, str], replaced: list) -> Dict[str, str]:
 
 
 def default_type(group: dist.ProcessGroup, served: Dict[str, str]) -> dist.ProcessGroup.BackendType:
-    """Of the backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch
+    """The backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch
     takes a group that is not asked for by one name for gloo's, or for nobody's."""
     bound = group.bound_device_id
     wanted = [bound.type] if bound is not None else []

@@ -10,7 +10,7 @@ import torch
 
 from . import _build, _load
 
-KNOWN, ABI = "0.3", "1.3"  # whose classes the plug-in was written for (csrc/torchcomms/torchcomms_abi.hpp)
+KNOWN, ABI = "0.3", "1.3"  # the plug-in was written for their classes (csrc/torchcomms/torchcomms_abi.hpp)
 LIBRARY = os.path.join(_load.FOLDER, "lib", "libtutti_torchcomms.so")
 VARIABLE = "TORCHCOMMS_BACKEND_LIB_PATH_TUTTI"  # where torchcomms looks for the library
 

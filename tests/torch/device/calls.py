@@ -40,7 +40,7 @@ def sleep(milliseconds: int, device: Optional[torch.device] = None) -> None:
 
 
 def multiply(cycles: int) -> None:
-    """Of devices that can not sleep."""
+    """Calls on devices that can not sleep."""
     matrix = torch.ones(512, 512, device=DEVICE)
     for _ in range(cycles // 100_000):
         matrix = matrix @ matrix

@@ -69,12 +69,12 @@ class Mark
     bool reached_ = false;
 
   public:
-    void *event = nullptr, *pool = nullptr; /* of a driver that has events itself */
+    void *event = nullptr, *pool = nullptr; /* an event of a driver that has events itself */
     ~Mark();
 };
 using MarkPtr = std::shared_ptr<Mark>;
-void *native_of(const c10::Stream &stream);                    /* of a driver whose streams PyTorch may ask for */
-double milliseconds_between(const Mark &from, const Mark &to); /* of a driver that has times */
+void *native_of(const c10::Stream &stream);                    /* for a driver whose streams PyTorch may ask for */
+double milliseconds_between(const Mark &from, const Mark &to); /* for a driver that has times */
 
 /* In order, one after the other, on the stream's own thread, which the first work starts. */
 void enqueue(int device, int64_t stream, std::function<void()> work);
@@ -84,7 +84,7 @@ void synchronize(int device, int64_t stream);
 bool is_idle(int device, int64_t stream);
 int64_t next_stream(int device);
 
-/* Of the calling thread. */
+/* The calling thread's. */
 int current_device();
 void set_current_device(int device);
 int64_t current_stream(int device);
@@ -109,7 +109,7 @@ void *open_library(const char *name);
 char *open_device(int device, size_t bytes);
 void *open_stream(int device, int64_t stream);
 void enter_device(int device);     /* by this thread */
-int owner_of(const void *address); /* of memory that is none of reserve's; -1: no device's */
+int owner_of(const void *address); /* the device of memory that is none of reserve's; -1: no device's */
 void *stream_of(int device, int64_t stream);
 void *handle_of(int device, int64_t stream); /* the same, for a thread that enters the device */
 

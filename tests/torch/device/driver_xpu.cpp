@@ -193,7 +193,7 @@ void Mark::wait() const
     must("zeEventHostSynchronize", event, for_ever);
 }
 
-/* Of a clock of 12.5 MHz that counts to 2^32. */
+/* Reads a clock of 12.5 MHz that counts to 2^32. */
 double milliseconds_between(const Mark &from, const Mark &to)
 {
     Times begin{}, end{};

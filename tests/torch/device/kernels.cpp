@@ -179,7 +179,7 @@ void fall_back(const c10::OperatorHandle &op, torch::jit::Stack *stack)
 }
 
 #ifdef TUTTIDEV_STANDIN
-/* Of a device that PyTorch knows, it copies with kernels of its own. */
+/* PyTorch copies with kernels of its own on a device that it knows. */
 Tensor &copy(Tensor &to, const Tensor &from, bool non_blocking)
 {
     copy_from(from, to, non_blocking);

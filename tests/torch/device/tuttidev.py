@@ -41,7 +41,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def index_of(device) -> int:
-    """Of a device, its number or its name; None is the current one."""
+    """The index of a device, its number or its name; None is the current one."""
     index = device if device is None or isinstance(device, int) else torch.device(device).index
     return current_device() if index is None else index
 

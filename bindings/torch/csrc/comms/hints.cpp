@@ -35,7 +35,7 @@ const std::vector<Hint> &known_hints()
 namespace
 {
 
-/* Of other backends of torchcomms. */
+/* Hints of other backends of torchcomms. */
 constexpr const char *foreign_prefixes[] = {"ncclx::", "mccl::", "rcclx::"};
 constexpr const char *foreign[] = {
     "blocking",

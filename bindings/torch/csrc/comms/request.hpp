@@ -67,7 +67,7 @@ class ReduceOp
     c10d::ReduceOp as_c10d() const;
 
     Type type;
-    Factor factor = 1.0; /* of PREMUL_SUM */
+    Factor factor = 1.0; /* for PREMUL_SUM */
 };
 
 /* What one rank asks for. */

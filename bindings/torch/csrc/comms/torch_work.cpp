@@ -77,7 +77,7 @@ static void tell_failure_of(const c10d::Work &work, Fate &fate)
     } catch (const c10::DistBackendError &error) {
         fate.failed(error.what_without_backtrace());
     } catch (const std::exception &) {
-        /* of the call alone */
+        /* the call's alone */
     }
 }
 

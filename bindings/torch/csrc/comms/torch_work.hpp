@@ -36,7 +36,7 @@ class Fate
     bool listens() const { return kills_ || n_hooks_.load(std::memory_order_relaxed) > 0; }
     /* Once in the life of a group: another one begins with renew. */
     void failed(const std::string &why) noexcept;
-    void tell_hooks() noexcept; /* of an abort that was asked for */
+    void tell_hooks() noexcept; /* reports an abort that was asked for */
     void renew() { told_.store(false); }
 
   private:
@@ -54,7 +54,7 @@ class TorchWork : public c10::intrusive_ptr_target
     enum class Status { NOT_STARTED, INPROGRESS, COMPLETED, TIMEDOUT, ERROR };
     using Callback = std::function<void()>;
 
-    /* Of a call that is complete for the host; `stream`: on which it was enqueued. */
+    /* For a call that is complete for the host; `stream`: the one on which it was enqueued. */
     explicit TorchWork(std::optional<c10::Stream> stream = std::nullopt) : stream_(stream) {}
     /* `device`: of its tensors. */
     TorchWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Fate> fate,

@@ -68,7 +68,7 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow>
     uint64_t read_signal(uint32_t index);
     void write_signal(uint32_t index, uint64_t value);
     uint32_t n_signals() const { return n_signals_; }
-    /* Of a 64-bit integer in the rank's part; what was there before. */
+    /* Acts on a 64-bit integer in the rank's part; returns what was there before. */
     int64_t fetch_add(int rank, size_t offset, int64_t value);
     int64_t compare_swap(int rank, size_t offset, int64_t expected, int64_t desired);
     /* The same, into an int64 of the host or of the window's device. */
@@ -106,7 +106,7 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow>
         c10::Device device = c10::kCPU;
         size_t bytes = 0;
         std::mutex mutex;            /* below */
-        std::vector<uint64_t> taken; /* of each rank's signals */
+        std::vector<uint64_t> taken; /* each rank's signals that were taken */
         Tensor for_kernels;          /* a tutti_device_window */
         ~Shown();
     };

@@ -54,7 +54,7 @@ class DeviceComm
     const char *label(const std::shared_ptr<const std::string> &group);
 
     const c10::Device device;
-    const c10::Stream stream; /* of asynchronous calls */
+    const c10::Stream stream; /* for asynchronous calls */
     Events events;
     Progress progress;
     std::atomic<bool> has_windows{false}; /* on all ranks alike: a pool was registered */

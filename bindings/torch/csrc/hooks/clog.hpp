@@ -33,7 +33,7 @@ class Clog : public std::enable_shared_from_this<Clog>
 
   private:
     using Clock = std::chrono::system_clock;
-    struct Logged { /* of a call */
+    struct Logged { /* a call in the log */
         uint64_t kind, work;
         Clock::time_point begun;
     };

@@ -27,7 +27,7 @@ class LogFile
 
     const std::string path_;
     int fd_ = -1;
-    char *memory_ = nullptr; /* of the piece that is being filled */
+    char *memory_ = nullptr; /* the piece that is being filled */
     size_t base_ = 0, piece_ = 0, used_ = 0;
 };
 

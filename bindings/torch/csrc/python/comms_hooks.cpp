@@ -17,7 +17,8 @@ namespace tutti_torch
 namespace
 {
 
-/* Of one call; the class below says which. The request is the call's own, or a copy where a hook keeps this. */
+/* What hooks see of one call; the class below says which. The request is the call's own, or a copy where a hook keeps
+ * this. */
 struct AnyPreArgs {
     const Request *live = nullptr;
     std::optional<Request> kept;

@@ -45,7 +45,7 @@ static void define_enumerations(py::module_ &module)
 static void define_reductions(py::module_ &module)
 {
     using Type = ReduceOp::Type;
-    /* Of the ordinary metaclass: a compiler looks into such classes. */
+    /* Classes of the ordinary metaclass: a compiler looks into such classes. */
     const py::metaclass ordinary(reinterpret_cast<PyObject *>(&PyType_Type));
     py::class_<ReduceOp> op(module, "ReduceOp", py::dynamic_attr(), ordinary,
                             "A reduction: ReduceOp.SUM, ReduceOp.PREMUL_SUM(0.5).");

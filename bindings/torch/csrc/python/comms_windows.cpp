@@ -232,7 +232,7 @@ void define_comms_windows(py::module_ &module, CommClass &comm)
 
 /* ---- persistent calls ---- */
 
-/* Of a call with these arguments, and async_op behind them. */
+/* Binds a call with these arguments, and async_op behind them. */
 template <typename... Arguments> struct Recorded {
     template <typename... Names>
     static void define(CommClass &comm, const std::string &name, Request (*make)(Arguments..., bool), Names... names);

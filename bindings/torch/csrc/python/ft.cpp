@@ -46,7 +46,7 @@ template <typename Call> void without_gil(Call call)
     check_ft(status);
 }
 
-/* Of making a client or a server: there every failure is a RuntimeError. */
+/* Checks the making of a client or a server: there every failure is a RuntimeError. */
 template <typename Call> void make(Call call)
 {
     tutti_status status;
@@ -85,9 +85,9 @@ struct FailureNotification {
 /* An iterator that another thread may close. */
 struct FailureStream {
     std::shared_ptr<OwnedLighthouseClient> client; /* first: it goes last */
-    std::optional<Duration> timeout;               /* of each notification */
+    std::optional<Duration> timeout;               /* for each notification */
     std::atomic<bool> closed{false};
-    std::mutex mutex; /* of what follows */
+    std::mutex mutex; /* guards what follows */
     Owned<tutti_ft_failures, tutti_ft_failures_close> failures;
 };
 struct ManagerClient {

@@ -10,7 +10,7 @@
 namespace tutti_torch
 {
 
-/* Of nothing, bools, numbers, strings, lists, tuples and dictionaries of strings. */
+/* Writes None, bools, numbers, strings, lists, tuples and dictionaries of strings. */
 std::string json_of(const c10::IValue &value);
 
 } // namespace tutti_torch

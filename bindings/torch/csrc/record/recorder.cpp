@@ -22,7 +22,7 @@ namespace
 using Dict = c10::Dict<c10::IValue, c10::IValue>;
 using List = c10::List<c10::IValue>;
 
-/* Of the format, not of torch: fr_trace compares the versions of the ranks' files with one another. */
+/* The format's version, not torch's: fr_trace compares the versions of the ranks' files with one another. */
 constexpr const char *format_version = "2.10";
 
 Dict new_dict()
@@ -82,7 +82,7 @@ bool ends_region(const RecordedCall &call)
            (std::strcmp(call.name, "coalesced") == 0 || std::strcmp(call.name, "batch_op_issue") == 0);
 }
 
-/* Of a call without tensors, too, there is one, empty: fr_trace looks at the first. */
+/* A call without tensors has one, too, empty: fr_trace looks at the first. */
 List sizes_list(const RecordedTensors &tensors)
 {
     List all = new_list();

@@ -54,7 +54,7 @@ static CommOptions options_from(const torch::comms::CommOptions &options)
 PluggedBackend::PluggedBackend(std::string which, TorchComm::Ptr comm, const CommOptionsThere &options)
     : which_(std::move(which)), comm_(std::move(comm)), options_(options), device_(comm_->device())
 {
-    options_.store = nullptr; /* who made it may end it */
+    options_.store = nullptr; /* its maker may end it */
 }
 
 void PluggedBackend::init(at::Device device, const std::string &name, const CommOptionsThere &options)

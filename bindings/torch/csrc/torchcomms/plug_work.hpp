@@ -22,7 +22,7 @@ class PluggedWork : public torch::comms::TorchWork
   public:
     using Ours = c10::intrusive_ptr<tutti_torch::TorchWork>; /* the base has the same name */
 
-    /* Of a call that was made just now. */
+    /* The work of a call that was made just now. */
     static torch::comms::WorkPtr of(Ours work, milliseconds timeout);
     PluggedWork(Ours work, milliseconds timeout);
 
@@ -41,7 +41,7 @@ class PluggedWork : public torch::comms::TorchWork
     const Ours work_;
     const milliseconds timeout_;
     std::mutex telling_;
-    size_t n_told_ = 0; /* of end_hooks_ */
+    size_t n_told_ = 0; /* entries of end_hooks_ that were called */
 };
 
 } // namespace tutti_torch

@@ -85,7 +85,7 @@ class ReduceOp
     using Factor = std::variant<at::Tensor, double>;
 
     RedOpType type_;
-    std::optional<const Factor> factor_; /* of PREMUL_SUM */
+    std::optional<const Factor> factor_; /* for PREMUL_SUM */
 };
 
 class BatchSendRecv

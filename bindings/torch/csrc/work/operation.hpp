@@ -38,7 +38,7 @@ class Operation : public c10::intrusive_ptr_target
     using GroupName = std::shared_ptr<const std::string>;
 
     Call call;
-    const uint64_t seq;    /* of the collective in its group; of a message: of the last collective */
+    const uint64_t seq;    /* the collective's number in its group; a message's: that of the last collective */
     const GroupName group; /* names the group in the library's sentences */
     const std::chrono::steady_clock::time_point created = std::chrono::steady_clock::now();
     bool timed = false;                      /* the user asked for durations before it began */
@@ -103,14 +103,14 @@ class Operation : public c10::intrusive_ptr_target
     void settle_promises(bool outcomes);
     /* Tells all who want to hear of the end; they may call everything. */
     void announce();
-    /* Who has waited finds the futures done, with their callbacks; but for the callbacks themselves. */
+    /* A caller that has waited finds the futures done, with their callbacks; but for the callbacks themselves. */
     void await_settling();
 
     const State results_known_;
     std::atomic<State> state_{State::waiting};
     std::atomic<bool> watched_{false};
-    std::vector<Ptr> members_;                    /* of a group, until it has finished */
-    Ptr leader_;                                  /* of a member: the group */
+    std::vector<Ptr> members_;                    /* a group's members, until it has finished */
+    Ptr leader_;                                  /* the group of a member */
     std::vector<std::shared_ptr<Staged>> staged_; /* its call's, or those of the members' calls */
     std::unique_ptr<at::RecordFunction> span_;    /* in the profiler; ends before the state says that it has */
     mutable std::mutex mutex_;                    /* what follows, and who finishes */

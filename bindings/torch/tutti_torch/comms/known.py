@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """Of a communicator; `key` is its name, and more where several of one name live in this process."""
+    """What is known of a communicator; `key` is its name, and more where several of one name live in this process."""
 
     key: str
     name: str
@@ -26,7 +26,7 @@ class Facts(NamedTuple):
 
 
 class WindowFacts(NamedTuple):
-    """Of a window that has a tensor: this rank's part."""
+    """This rank's part of a window that has a tensor."""
 
     key: str
     shape: Tuple[int, ...]
@@ -35,7 +35,7 @@ class WindowFacts(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """Of a ReduceOp; `factor` is that of PREMUL_SUM."""
+    """What is known of a ReduceOp; `factor` is that of PREMUL_SUM."""
 
     name: str
     factor: Any = None
@@ -110,7 +110,7 @@ def reduction(op: ReduceOp) -> Reduction:
 
 
 def noting(make: Callable) -> Callable:
-    """Of what gives a communicator, or None."""
+    """Wraps a function that gives a communicator, or None."""
 
     @functools.wraps(make)
     def made(*given: Any, **named: Any) -> Any:
@@ -125,7 +125,7 @@ def noting(make: Callable) -> Callable:
 
 
 def changing(method: Callable) -> Callable:
-    """Of what gives a communicator other members."""
+    """Wraps a method that gives a communicator other members."""
 
     @functools.wraps(method)
     def changed(self: Any, *given: Any, **named: Any) -> Any:
@@ -136,7 +136,7 @@ def changing(method: Callable) -> Callable:
 
 
 def noting_window(method: Callable, made: bool) -> Callable:
-    """Of what gives a window, or gives one a tensor."""
+    """Wraps a method that gives a window, or gives one a tensor."""
 
     @functools.wraps(method)
     def noted(self: Any, *given: Any, **named: Any) -> Any:

@@ -133,7 +133,7 @@ class _StreamingDiLoCoFragment:
         return committed
 
     def _outer_step(self) -> None:
-        """Of this fragment alone, also where several share an optimizer: what the others' inner steps left in their
+        """Steps this fragment alone, also where several share an optimizer: what the others' inner steps left in their
         gradients is none of its."""
         own = {id(parameter) for _, parameter in self._parameters()}
         others = [parameter for group in self._outer_optimizer.param_groups for parameter in group["params"]

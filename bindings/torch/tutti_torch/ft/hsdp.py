@@ -28,8 +28,8 @@ def ft_init_device_mesh(
 
 
 def replicate(model: nn.Module, manager: "Manager") -> nn.Module:
-    """Of a model to which fully_shard has been applied: each shard of a gradient is averaged over the groups when it is
-    there."""
+    """Prepares a model to which fully_shard has been applied: each shard of a gradient is averaged over the groups when
+    it is there."""
 
     def average(gradient: torch.Tensor) -> None:
         manager.allreduce(gradient).wait()

@@ -57,7 +57,7 @@ class _ManagedFuture(torch.futures.Future):
 
 
 class _ManagedWork(dist._Work):
-    """Of a call that ends with `value`: a tensor that the call has changed."""
+    """The work of a call that ends with `value`: a tensor that the call has changed."""
 
     def __init__(
         self,

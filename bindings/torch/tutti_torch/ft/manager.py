@@ -152,12 +152,12 @@ class Manager(UserState):
         self._commit_failures = 0
         self._quorum_id = -1
         self._errored: Optional[ExceptionWithTraceback] = None
-        self._round = 0  # of start_quorum: a late error of a call of an older one voids nothing
-        self._n_calls = 0  # of this step
+        self._round = 0  # counts start_quorum: a late error of a call of an older one voids nothing
+        self._n_calls = 0  # in this step
         self._told_of_quantization = False
         self._left_round = 0  # the last one that this rank left early
         self._lock = threading.Lock()
-        self._works: List[_ManagedWork] = []  # of this step
+        self._works: List[_ManagedWork] = []  # in this step
         self._healing = False
         self._participating_replica_rank: Optional[int] = None
         self._participating_replica_world_size = 0
@@ -276,7 +276,7 @@ class Manager(UserState):
             self._recovery.run(quorum)
 
     def _take_place(self, quorum: Any, allow_heal: bool) -> None:
-        """Who contributes: all where those behind catch up first, else those that are up to date."""
+        """The groups that contribute: all where those behind catch up first, else those that are up to date."""
         caught_up = not self._use_async_quorum and allow_heal
         rank = quorum.replica_rank if caught_up else quorum.max_replica_rank
         size = quorum.replica_world_size if caught_up else quorum.max_world_size
@@ -476,7 +476,7 @@ class Manager(UserState):
         return self._batches_committed
 
     def participating_rank(self) -> Optional[int]:
-        """Of this group among those that contribute; None: it does not. Waits for the quorum."""
+        """The rank of this group among those that contribute; None: it does not. Waits for the quorum."""
         if self._quorum_future is None:
             return None
         self.wait_quorum()

@@ -24,7 +24,7 @@ except ImportError:  # before 2.14
 
     @dataclass
     class ReconfigureOptions:  # type: ignore[no-redef]
-        """Who is to be in a group: handles in the order of the ranks, under a number that they use once."""
+        """The members of a group: handles in the order of the ranks, under a number that they use once."""
 
         uuid: int = 0
         handles: Union[List[str], Set[str]] = field(default_factory=list)
@@ -37,8 +37,8 @@ class Place:
     """What one member reads from the handles of all."""
 
     store: str  # "host:port" of the first member
-    number: int  # of the meeting
-    digest: str  # of the members
+    number: int  # the meeting's
+    digest: str  # over the members
     rank: int
     world_size: int
     global_ranks: Optional[List[int]]
@@ -88,7 +88,7 @@ _served: Dict[int, _C.StoreServer] = {}  # by process; a forked one keeps its pa
 
 
 def served_port() -> int:
-    """Of this process's store, which is served from now on."""
+    """The address of this process's store, which is served from now on."""
     with _lock:
         if os.getpid() not in _served:
             _served[os.getpid()] = _C.StoreServer(listening_host(), secret=secret())

@@ -87,7 +87,7 @@ class ParameterServer(ABC):
     @classmethod
     @abstractmethod
     def new_process_group(cls) -> ProcessGroup:
-        """Of the kind that both sides use."""
+        """A process group of the kind that both sides use."""
 
     @classmethod
     def new_session(cls, address: str, timeout: timedelta = timedelta(seconds=60)) -> ProcessGroup:

@@ -43,7 +43,7 @@ MINUTE = timedelta(seconds=60)
 
 
 def create_store_client(store_addr: str, timeout: timedelta) -> Store:
-    """Of "host:port/prefix"."""
+    """The store at "host:port/prefix"."""
     address, _, prefix = store_addr.partition("/")
     host, port = split_address(address)
     return PrefixStore(prefix, TCPStore(host_name=host, port=port, is_master=False, wait_for_workers=False,
@@ -92,7 +92,7 @@ class ProcessGroup(dist.ProcessGroup):
     def set_rank_info(
         self, replica_id: str, group_rank: int, group_world_size: int, global_rank: Optional[int] = None
     ) -> None:
-        """Who this rank is: its group of ranks, its number there, and its number in the job."""
+        """This rank's place: its group of ranks, its number there, and its number in the job."""
         self._replica_id, self._group_rank, self._group_world_size = replica_id, group_rank, group_world_size
         self._global_rank = global_rank
 
@@ -137,7 +137,7 @@ class ProcessGroup(dist.ProcessGroup):
         return None
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of each call."""
+        """The timeout of each call."""
         raise NotImplementedError(f"{self!r} has no timeout")
 
     # ---- PyTorch's registry ----

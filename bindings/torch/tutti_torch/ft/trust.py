@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whom this process serves. With a secret of the job: whoever knows it, at all addresses; a request by HTTP carries a
-token made of it, and the answer a proof that the server knows it, too. Without one: this host alone, unless
+"""The peers that this process serves. With a secret of the job: those that know it, at all addresses; a request by HTTP
+carries a token made of it, and the answer a proof that the server knows it, too. Without one: this host alone, unless
 TUTTI_TRUST_NETWORK says that only trusted machines listen."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def url_host(name: str) -> str:
 
 
 def _address_of(interface: str) -> str:
-    """Of an interface by name, or by address; "": of none."""
+    """The address of an interface by name, or by address; "": none."""
     if not interface:
         return ""
     try:
@@ -77,7 +77,7 @@ def _address_of(interface: str) -> str:
 
 
 class Token:
-    """Of HTTP requests, by the job's secret; where there is none, all are admitted and nothing is proved."""
+    """Proof of HTTP requests by the job's secret; where there is none, all are admitted and nothing is proved."""
 
     def __init__(self) -> None:
         self._key = secret().encode()
@@ -86,7 +86,7 @@ class Token:
         return hmac.new(self._key, "\n".join(("tutti_torch.ft http 1", *parts)).encode(), hashlib.sha256).hexdigest()
 
     def headers(self, path: str, part: str = "") -> Dict[str, str]:
-        """Of a GET of this path, and of this range of it."""
+        """The proof for a GET of this path, and of this range of it."""
         made = {"Range": part} if part else {}
         if self._key:
             when, nonce = str(int(time.time())), secrets.token_hex(16)

@@ -226,7 +226,7 @@ def send(comm: TorchComm, tensor: Tensor, dst: int, **how: Any) -> None:
 
 
 def recv(comm: TorchComm, like: Tensor, src: int, **how: Any) -> Tensor:
-    """Of the shape and type of `like`."""
+    """A tensor of the shape and type of `like`."""
     return plan(comm, "recv", [], [like.shape], like=like, peer=src, **how).run()[0]
 
 

@@ -65,7 +65,7 @@ def reduce_op(name: str) -> Any:
 
 
 def in_place(name: str) -> Callable:
-    """Of one tensor, which is input and output."""
+    """For one tensor, which is input and output."""
 
     def run(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
         o[0].copy_(i[0])

@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]  # bytes that are there, of how many
 Batch = Tuple[int, int]  # its first piece, and the one behind it
 BATCH = 4  # pieces of one request
 CONNECTIONS = 2  # to each source
-TRIES = 2  # of one source, in a row
+TRIES = 2  # with one source, in a row
 SLOW = 0.5  # seconds after which a batch is asked of another source, too
 
 

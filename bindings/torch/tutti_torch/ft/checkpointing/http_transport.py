@@ -95,7 +95,7 @@ class HTTPTransport(CheckpointTransport[T]):
     # ---- what torchft's has, too ----
 
     def allow_checkpoint(self, step: int) -> None:
-        """Whoever asks for this step gets its state, which was sent, or waits until it is."""
+        """A group that asks for this step gets its state, which was sent, or waits until it is."""
         self._server.allow(step)
 
     @property

@@ -80,7 +80,7 @@ class PGTransport(CheckpointTransport[T]):
         return getattr(self._pg, "_pg", self._pg)
 
     def _check_in_step(self) -> None:
-        """Of a transfer that failed, a message may still be on its way, and would be taken for the next one's."""
+        """A message of a transfer that failed may still be on its way, and would be taken for the next one's."""
         if self._out_of_step is not None and self._out_of_step[0] is self._members():
             raise RuntimeError("the group's messages are out of step until it is reconfigured: a transfer failed: "
                                f"{self._out_of_step[1]}") from self._out_of_step[1]

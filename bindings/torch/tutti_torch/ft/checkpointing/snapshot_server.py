@@ -24,14 +24,14 @@ CONNECTIONS_MAX, OF_ONE_ADDRESS_MAX = 1024, 128
 
 
 class SnapshotServer:
-    """Of the last snapshot that was offered."""
+    """The step of the last snapshot that was offered."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._step = -1
         self._snapshot: Optional[Snapshot] = None
         self._offered = False
-        self._readers = 0  # of any snapshot
+        self._readers = 0  # readers of any snapshot
         self._closed = False
         self.token = Token()
         self._server = open_server(0, _Handler)
@@ -57,7 +57,7 @@ class SnapshotServer:
             self._changed.notify_all()
 
     def withdraw(self) -> None:
-        """Whoever begins now waits for the next one; whoever has begun goes on."""
+        """A reader that begins now waits for the next one; one that has begun goes on."""
         with self._changed:
             self._offered = False
 

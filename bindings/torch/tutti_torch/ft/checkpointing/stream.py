@@ -32,11 +32,11 @@ PREFIX = struct.Struct("<8sQQI")
 ALIGNMENT = 64
 PIECE = 4 << 20  # bytes
 HEADER_MAX = 1 << 30
-FIELDS = {"step", "tree", "tensors", "piece", "crcs"}  # of the header
+FIELDS = {"step", "tree", "tensors", "piece", "crcs"}  # fields of the header
 
 
 def _crc_of(piece: torch.Tensor, number: int) -> int:
-    """Of the piece's place and its bytes."""
+    """The CRC of the piece's place and its bytes."""
     return _C.crc32c(memoryview(piece.numpy()), _C.crc32c(number.to_bytes(8, "little")))
 
 
@@ -154,7 +154,7 @@ class Incoming:
         self.entries = [self._entry(word) for word in words["tensors"]]
         if words["piece"] != PIECE or len(self._crcs) != (0 if crcs_beside else self.n_pieces):
             raise DamagedError(f"the state is damaged: {len(self._crcs)} CRCs of {self.n_pieces} pieces")
-        self.missing = set(range(self.n_pieces))  # whoever fills it takes out what has been checked and stored
+        self.missing = set(range(self.n_pieces))  # the reader takes out what has been checked and stored
         self.aim(into)
         in_place = bool(self.entries) and all(target is not None for target in self._targets)
         self.payload = None if in_place else fresh(self.n_bytes)
@@ -205,7 +205,7 @@ class Incoming:
             raise DamagedError(f"piece {piece} of {self.n_pieces} was damaged on its way")
 
     def store(self, piece: int, data: torch.Tensor) -> None:
-        """Of a piece that was checked, and not received where it belongs."""
+        """Stores a piece that was checked, and not received where it belongs."""
         first, end = self.range_of(piece)
         if self.payload is not None:
             self.payload[first:end] = data
