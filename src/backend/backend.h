@@ -48,7 +48,7 @@ struct tutti_backend {
 struct tutti_backend_host {
     pthread_mutex_t lock;
     struct flat_retired *retired; /* memory that peers may still read */
-    struct watch *watch;          /* of back ends of devices (watch.h), NULL: there were none */
+    struct watch *watch;          /* for back ends of devices (watch.h), NULL: there were none */
     int pagemap;                  /* 1 + descriptor of this process's page map, 0: not open */
 };
 /* Gives back what no peer can read any more; all: forgets the rest, which goes with the world's memory. */
@@ -57,7 +57,7 @@ void tutti_backend_sweep(struct tutti_backend_host *host, bool all);
 struct tutti_backend_config {
     struct tutti_backend_host *host;
     struct tutti_transport *transport;
-    struct tutti_control *control;      /* of the same members */
+    struct tutti_control *control;      /* for the same members */
     const uint32_t *members;            /* slot -> member of the transport; borrowed */
     uint32_t n, me;                     /* slots, the own one */
     const struct tutti_config *options; /* the context's; a back end reads those that are its own */
@@ -73,17 +73,17 @@ struct tutti_backend_config {
     /* ---- for memory of devices ---- */
     struct tutti_device *device;   /* the caller's, open for longer than the back end */
     struct tutti_team *team;       /* for host memory, too */
-    uint64_t id;                   /* of the communicator */
-    uint64_t nonce;                /* of the world; equal on all members, unlike any other's */
+    uint64_t id;                   /* the communicator's */
+    uint64_t nonce;                /* the world's; equal on all members, unlike any other's */
     size_t scratch_bytes;          /* device memory that this instance may take */
-    uint32_t blocks;               /* of a launch, at most; 0: as many as are best; equal on all */
+    uint32_t blocks;               /* per launch, at most; 0: as many as are best; equal on all */
     enum tutti_device_share share; /* how others get at it */
     uint64_t timeout_ns;           /* so long others wait for a step of opening */
 };
 
 /* An all_to_all_v whose counts are in the device's memory (comm/call/device.h). */
 struct tutti_backend_counted {
-    const uint64_t *rows;        /* of all ranks (device/counted.h), */
+    const uint64_t *rows;        /* all ranks' (device/counted.h), */
     const uint64_t *send_displs; /* and as the call has them: may be NULL */
     uint64_t *recv_counts;       /* out */
     int32_t *status;             /* out: 0, or TUTTI_ERR_TRUNCATED; may be NULL */
@@ -122,7 +122,7 @@ struct tutti_tiny {
     uint32_t root; /* rooted kinds' */
     const unsigned char *send;
     unsigned char *recv;
-    size_t send_bytes, bytes; /* of the whole send buffer, of a block */
+    size_t send_bytes, bytes; /* the whole send buffer's; a block's */
     tutti_reduce_kernel reduce;
     tutti_divide_kernel divide;           /* NULL: it does not divide */
     uint64_t seq, signature, call, count; /* number in the communicator, as infos and posts say */
@@ -132,14 +132,14 @@ struct tutti_backend_candidate {
     const char *method; /* static: as in calls */
     double ns;          /* predicted */
     bool chosen;        /* where the call does not say */
-    uint32_t n_sms;     /* of devices: the most SMs that one of its launches takes */
+    uint32_t n_sms;     /* for devices: the most SMs that one of its launches takes */
 };
 
 /* A window over device memory: a collective registration (tutti_window_create). The same offset into it on all ranks is
  * what kernels and copy engines need: they write where the own host says, without asking a peer. */
 struct tutti_window_card {
     unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
-    uint64_t offset, bytes; /* of the window in the exported allocation; bytes 0: none */
+    uint64_t offset, bytes; /* where the window is in the exported allocation; bytes 0: none */
     uint64_t address;       /* where the exporting process has it */
 };
 
@@ -188,7 +188,7 @@ struct tutti_backend_message {
 #define TUTTI_BACKEND_CARD_MOST 384
 struct tutti_backend_ops {
     const char *name, *help;
-    /* Of those for host memory: another library. It has no lanes, and each call is asked for by its score. */
+    /* For back ends of host memory: another library. It has no lanes, and each call is asked for by its score. */
     bool is_library;
     /* Whether its own options, and their values, are right; before anything is opened. ARGUMENT, SYSTEM. NULL: it has
      * none. */
@@ -241,7 +241,7 @@ struct tutti_backend_ops {
     void (*overlay)(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
 
     /* ---- calls on memory of a device; enqueue NULL: it has none of these ---- */
-    const struct tutti_device_ops *device; /* of this kind; NULL: of any, by the functions of config.device->ops */
+    const struct tutti_device_ops *device; /* for this kind; NULL: for any, by the functions of config.device->ops */
     /* Enqueues a call that score accepted. bind.input and bind.output are memory of the device; tables of v forms may
      * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
      * MEMORY), or the team has failed. */

@@ -23,7 +23,7 @@ struct tutti_opening {
     _Alignas(uint64_t) unsigned char card[TUTTI_BACKEND_CARD_MOST];
 };
 
-/* Who opens them. */
+/* The ranks that open them. */
 struct tutti_openers {
     uint32_t n, me;
     const char *call; /* for sentences */

@@ -69,14 +69,14 @@ enum tutti_status tutti_own_messages(struct tutti_device *device, const struct t
 
 /* ---- buffers that libraries do not take ---- */
 
-/* Of reductions; moves are of bytes. */
+/* For reductions; moves are of bytes. */
 static bool is_crooked(const struct tutti_backend_call *call, const void *buffer)
 {
     const size_t element = tutti_dtype_bytes(call->info.dtype);
     return tutti_kind_info(call->info.kind)->reduces && (uintptr_t)buffer % (element > 8 ? 8 : element) != 0;
 }
 
-/* Of all blocks, or of the own one. */
+/* The bytes of all blocks, or of the own one. */
 static size_t blocks_bytes(const struct tutti_backend_call *call, uint32_t n, uint32_t me, bool all)
 {
     const struct tutti_bind *bind = &call->bind;

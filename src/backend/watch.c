@@ -106,7 +106,7 @@ static void run(struct watch *watch, pthread_mutex_t *lock, bool (*act)(struct w
             tutti_poller_wait_word(NULL, &watch->wake, before, tutti_deadline_ns(LOOK_NS));
             continue;
         }
-        /* Who enqueues counts first, then looks whether somebody sleeps. */
+        /* enqueue() increments the count before it checks for sleepers. */
         atomic_fetch_add(&watch->n_asleep, 1);
         if (!on_all(watch, lock, act)) tutti_poller_wait_word(NULL, &watch->wake, before, TUTTI_NEVER);
         atomic_fetch_sub(&watch->n_asleep, 1);

@@ -25,15 +25,15 @@ struct watched;
 
 /* What a rank has for all instances of a world; made by the first one (struct tutti_backend_host). */
 struct watch {
-    pthread_mutex_t life;         /* of who starts and ends the threads */
-    pthread_mutex_t asking, lock; /* of the list: changed with both; held while asking, while looking */
+    pthread_mutex_t life;         /* held to start and end the threads */
+    pthread_mutex_t asking, lock; /* guard the list: changed with both; held while asking, while looking */
     struct watched *first;
     pthread_t threads[2];
     bool runs;
     _Atomic uint32_t wake; /* moves when there is something to look at, or to end for */
     _Atomic uint32_t n_asleep;
     _Atomic bool ends;
-    pthread_mutex_t keeping; /* of what follows */
+    pthread_mutex_t keeping; /* guards what follows */
     struct watch_kept *kept; /* what stays for peers */
 };
 
@@ -55,9 +55,9 @@ struct watched {
     const struct watch_ops *ops;
     struct watch *watch;
     struct tutti_transport *transport;
-    struct tutti_control *control; /* who lives */
+    struct tutti_control *control; /* tells who lives */
     struct tutti_team *team;
-    uint32_t members[WATCH_MAX_RANKS]; /* of the transport */
+    uint32_t members[WATCH_MAX_RANKS]; /* the transport's numbers */
     uint32_t n, me;
     struct watch_log *logs[WATCH_MAX_RANKS];
     size_t log_bytes;

@@ -118,7 +118,7 @@ enum tutti_status watch_fail(struct watched *w, const char *what, uint64_t seq)
 {
     const struct tutti_error error = *tutti_last_error();
     struct tutti_error told;
-    TUTTI_TRY(watch_state(w)); /* of which this may be the echo */
+    TUTTI_TRY(watch_state(w)); /* the failure that this may be the echo of */
     char number[24] = "";
     if (seq) snprintf(number, sizeof number, " #%" PRIu64, seq); /* messages have none */
     tutti_error_set(&told, error.status, "%s%s failed on rank %u: %.300s", what, number, w->me, error.text);
@@ -132,7 +132,8 @@ enum tutti_status watch_fail(struct watched *w, const char *what, uint64_t seq)
 
 /* ---- what is known of calls ---- */
 
-/* Whom a launch waits for: who has not made its part; else who has yet to make anything that this rank has made. */
+/* The rank that a launch waits for: one that has not made its part; else one that has yet to make anything that this
+ * rank has made. */
 static uint32_t absent(const struct watched *w, uint64_t launch)
 {
     uint32_t behind = w->me == 0 && w->n > 1 ? 1 : 0;
@@ -157,7 +158,7 @@ static bool is_late(const struct watch_mark *mark, uint64_t since_ns, uint64_t n
     return since_ns && now >= since_ns && now - since_ns >= atomic_load(&mark->timeout_ns);
 }
 
-/* Whose turn it is, is read twice. */
+/* The turn is read twice. */
 bool watch_marks_late(struct watch_marks *m, uint64_t now)
 {
     const struct watch_mark *stuck = mark_of(m, atomic_load(&m->watched->n_enqueued));

@@ -25,7 +25,7 @@ struct watch_marks {
     /* All under the communicator's turn. Of the calls enqueued the last one's mark is n_enqueued - 1; fewer than
      * WATCH_MARKS are not over. */
     struct watch_mark of[WATCH_MARKS];
-    void *stream; /* of the last one */
+    void *stream; /* the last one's */
     /* for the watch */
     _Atomic uint64_t turn_ns; /* when the turn of the first that is not over came, 0: not yet */
     _Atomic uint64_t

@@ -24,7 +24,7 @@ void watch_log_post(struct watch_log *log, const struct tutti_backend_call *call
     uint64_t signature = info->signature ^ where;
     uint64_t n = WATCH_LOAD(log->n), before = n > 0 ? WATCH_LOAD(watch_log_entry(log, n - 1)->hash) : 0;
     struct watch_entry *entry = &log->entries[n % WATCH_LOG_ENTRIES];
-    atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: watch_log_keeps */
+    atomic_thread_fence(memory_order_release); /* a reader of what is written now sees this n, too: watch_log_keeps */
     WATCH_STORE(entry->seq, call->seq);
     WATCH_STORE(entry->signature, signature);
     WATCH_STORE(entry->call,
@@ -46,7 +46,7 @@ void watch_log_message(struct watch_log *log, uint64_t launch, uint32_t peer, bo
     struct watch_letters *letters = sends ? &log->sent[peer] : &log->received[peer];
     const uint64_t n = WATCH_LOAD(letters->n);
     post_item(log, launch, 2 * peer + sends, n + 1, bytes, timeout_ns);
-    atomic_thread_fence(memory_order_release); /* who reads what is written now sees this n, too: read_letters */
+    atomic_thread_fence(memory_order_release); /* a reader of what is written now sees this n, too: read_letters */
     WATCH_STORE(letters->hash[(n + 1) % 2], tutti_mix64(WATCH_LOAD(letters->hash[n % 2]) ^ tutti_mix64(bytes + 1)));
     atomic_store_explicit(&letters->n, n + 1, memory_order_release);
 }

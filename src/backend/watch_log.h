@@ -14,7 +14,7 @@
 #define WATCH_LOG_ENTRIES 256
 struct watch_entry {
     _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
-    _Atomic uint64_t hash;                        /* of all signatures up to this one */
+    _Atomic uint64_t hash;                        /* over all signatures up to this one */
 };
 struct watch_letters { /* messages with one peer: how many, and a hash of the sizes of the first n at n % 2 */
     _Atomic uint64_t n, hash[2];
@@ -121,7 +121,7 @@ enum tutti_life watch_log_life(const struct watch_pair *pair, enum tutti_life li
 struct watch_mismatch {
     enum { WATCH_CALLS_DIFFER, WATCH_CALLED_ELSEWHERE, WATCH_SIZES_DIFFER } what;
     struct tutti_board mine, theirs; /* calls, those of which there are */
-    uint64_t n;                      /* of messages */
+    uint64_t n;                      /* messages so far */
 };
 /* Whether there is one, and what; the team then fails with its sentence. */
 bool watch_log_mismatch(struct tutti_team *team, const struct watch_pair *pair, struct watch_mismatch *out);

@@ -167,7 +167,7 @@ static void sizes(void **state)
     assert_int_equal(n, 3);
 }
 
-/* Who looks while a message is being written down, its hash before its number, sees neither. */
+/* A reader that looks while a message is being written down, its hash before its number, sees neither. */
 static void half_written(void **state)
 {
     uint64_t n;
@@ -224,7 +224,7 @@ static void to_another(size_t n)
     for (size_t i = 0; i < n; i++) watch_log_message(&logs[0], watch_log_round(&logs[0]), 2, true, 9, 77);
 }
 
-/* Who has left has done what it has made, whatever came between. */
+/* A rank that has left has done what it has made, whatever came between. */
 static void left(void **state)
 {
     struct tutti_board board;
@@ -281,7 +281,7 @@ static void left_behind(void **state)
     check_waits(false, TUTTI_ALL_REDUCE, 15 + WATCH_LOG_ENTRIES, 15 + WATCH_LOG_ENTRIES);
 }
 
-/* Who has died may have done what it has made, or not. */
+/* A rank that has died may have done what it has made, or not. */
 static void died(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void died(void **state)
     check_waits(true, TUTTI_ALL_REDUCE, 2, 6);
 }
 
-/* Of what goes together, what the peer has not made; and the deadline. */
+/* The part of a group that the peer has not made; and the deadline. */
 static void launched(void **state)
 {
     struct tutti_board board;

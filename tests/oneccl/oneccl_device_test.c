@@ -221,7 +221,7 @@ static void two_of_one_process(void **state)
 /* ---- what goes wrong ---- */
 
 struct wrong {
-    const char *variable, *value; /* of the stand-in, on all ranks */
+    const char *variable, *value; /* for the stand-in, on all ranks */
     enum tutti_status status;
     const char *said;
     uint32_t odd; /* 1 + the rank that does something else */
@@ -309,7 +309,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND); /* long before the default deadline */
+    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND);                          /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank, &there);
 }
@@ -327,9 +327,7 @@ static void sentences(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(sentences),
+        cmocka_unit_test(every_call), cmocka_unit_test(streams), cmocka_unit_test(sentences),
         cmocka_unit_test(two_of_one_process), /* last: this process has the driver then, and forks no more */
     };
     static char context; /* the stand-in of the driver looks at no more than that there is one */

@@ -159,7 +159,7 @@ static void split(void **state)
 /* ---- what goes wrong ---- */
 
 struct wrong {
-    const char *variable, *value; /* of the stand-in, on all ranks */
+    const char *variable, *value; /* for the stand-in, on all ranks */
     enum tutti_status status;
     const char *said;
     uint32_t odd; /* 1 + the rank that does something else */
@@ -267,7 +267,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND); /* long before the default deadline */
+    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND);                          /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank);
 }

@@ -23,7 +23,7 @@ static const struct wrong {
     const char *name;
     enum tutti_status status;
     const char *says[2];
-    uint64_t timeout_ns; /* of the others' calls; 0: the communicator's */
+    uint64_t timeout_ns; /* for the others' calls; 0: the communicator's */
     bool dies, calls;    /* the victim */
 } wrongs[] = {
     {"dies", TUTTI_ERR_PEER_DEAD, {"rank 1", "all_reduce"}, .dies = true},

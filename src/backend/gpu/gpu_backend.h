@@ -2,8 +2,8 @@
 #ifndef TUTTI_BACKEND_GPU_GPU_BACKEND_H
 #define TUTTI_BACKEND_GPU_GPU_BACKEND_H
 
-/* The back ends `cuda` and `xpu`: collectives of GPUs of one host, as few launches of few kernels. What a call becomes is
- * decided in gpu/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
+/* The back ends `cuda` and `xpu`: collectives of GPUs of one host, as few launches of few kernels. What a call becomes
+ * is decided in gpu/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
  * that peers map, order on streams, windows, and what the watch (backend/watch.h) has to know.
  *
  * It may use the engine and all below it. Begin with gpu_enqueue.c: a call. gpu_order.c:
@@ -22,15 +22,15 @@
 enum { GPU_REDUCERS = TUTTI_N_DTYPES + 1, GPU_MOVE = TUTTI_N_DTYPES };
 struct gpu_window {
     char *base;
-    uint64_t id;        /* of what all brought: equal on all ranks */
+    uint64_t id;        /* the identity of what all brought: equal on all ranks */
     uint64_t block;     /* identity of the own memory */
-    size_t part, bytes; /* of this rank; that all ranks have */
+    size_t part, bytes; /* this rank's; what all ranks have */
     char *peers[GPU_MAX_RANKS];
     void *imports[GPU_MAX_RANKS]; /* NULL: own process's */
     void *word_imports[GPU_MAX_RANKS];
 };
 #define GPU_WINDOWS 64
-struct gpu_words { /* of a window, on this device */
+struct gpu_words { /* a window's, on this device, on this device */
     struct gpu_words *next;
     void *at;
     size_t bytes;
@@ -41,7 +41,7 @@ struct gpu_track {
     void *stream, *event;
     uint32_t n_users;                /* threads that are enqueuing */
     uint64_t n_ended;                /* enqueued, event recorded */
-    uint64_t n_over;                 /* of those, known to be over */
+    uint64_t n_over;                 /* launches that are known to be over */
     struct tutti_backend_await wait; /* the last one, */
     uint64_t waits;                  /* and which of the track's calls it is, from 1; 0: there was none */
 };
@@ -50,13 +50,13 @@ struct gpu_track {
 struct gpu_cell {
     uint64_t value;
     uint32_t there;
-    bool kept; /* of a graph, which may be replayed */
+    bool kept; /* true in a graph, which may be replayed */
     uint64_t *to;
     struct gpu_cell *next;
     struct gpu_backend *backend;
 };
 struct gpu_onesided {
-    pthread_mutex_t lock; /* of all below; not held across calls of the driver */
+    pthread_mutex_t lock; /* guards all below; not held across calls of the driver */
     struct gpu_track tracks[GPU_TRACKS];
     uint32_t n_tracks;
     struct gpu_cell *idle;
@@ -76,13 +76,13 @@ struct gpu_backend {
     struct tutti_device *gpu; /* a reference of its own: scratch may outlive the communicator */
     char forced[16];
 
-    uint64_t nonce; /* of the world */
+    uint64_t nonce; /* the world's */
     char *scratch;
     size_t scratch_bytes;
-    unsigned char offer[TUTTI_DEVICE_HANDLE_BYTES]; /* of the scratch, until all have connected */
+    unsigned char offer[TUTTI_DEVICE_HANDLE_BYTES]; /* for the scratch, until all have connected */
     struct gpu_control *control;
     char *bases[GPU_MAX_RANKS];
-    void *imports[GPU_MAX_RANKS]; /* of other processes, to be given back */
+    void *imports[GPU_MAX_RANKS]; /* memory of other processes, to be given back */
     struct gpu_site site;
     struct gpu_speed speed; /* the first member's */
     bool alone;             /* no GPU serves two members */
@@ -107,9 +107,9 @@ struct gpu_backend {
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
     void *capture_stream, *node;
-    void *own_streams[2];               /* of calls made at once, of those that are captured */
+    void *own_streams[2];               /* for calls made at once, for those that are captured */
     void *own_stream, *forked, *joined; /* the call's, and events that tie it to the caller's */
-    pthread_mutex_t lock;               /* of windows: calls are scored on any thread */
+    pthread_mutex_t lock;               /* guards windows: calls are scored on any thread */
     struct gpu_window windows[GPU_WINDOWS];
     uint32_t n_windows;
     struct gpu_words *words; /* under lock; the scratch is the last of them */
@@ -117,7 +117,7 @@ struct gpu_backend {
     struct gpu_onesided one;
 
     /* for the watch */
-    _Atomic uint64_t timeout_ns; /* of the last call */
+    _Atomic uint64_t timeout_ns; /* the last call's */
     _Atomic uint64_t last_seq;   /* the number of the last eager call, */
     _Atomic uint64_t last_items; /* and how many items the log had then */
     _Atomic uint64_t stop_ns;    /* closing: when what graphs replay is stopped; 0: not */

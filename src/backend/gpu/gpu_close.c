@@ -58,7 +58,7 @@ static void free_streams(struct gpu_backend *b)
     if (b->control) b->gpu->ops->free_host(b->gpu, b->control);
 }
 
-/* Of the device's things there may be some, or none. */
+/* There may be some of the device's things, or none. */
 static void leave(struct gpu_backend *b)
 {
     const struct watch_remains nothing = {0}, remains = {release_memory, b->gpu, b->words};

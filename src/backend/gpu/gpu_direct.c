@@ -136,7 +136,8 @@ static bool fits(const struct gpu_site *site, const struct tutti_backend_call *c
 {
     const enum tutti_kind kind = call->info.kind;
     if (site->n < 2 || !site->own || call->bind.v || !step_of[kind]) return false;
-    if (!site->has[GPU_DIRECT][TUTTI_N_DTYPES]) return false; /* who has that stores to windows by tiles, too */
+    if (!site->has[GPU_DIRECT][TUTTI_N_DTYPES])
+        return false; /* a device that has them stores to windows by tiles, too */
     if (kind == TUTTI_ALL_REDUCE) return gpu_has(site, call, GPU_TILES) && are_aligned(site);
     return kind != TUTTI_ALL_TO_ALL || call->bind.input != call->bind.output;
 }

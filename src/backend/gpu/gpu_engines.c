@@ -111,7 +111,7 @@ static bool spread(const struct gpu_site *site, const struct tutti_backend_call 
     return copy(out, gpu_site_there(site, call, to, mine.at), (char *)call->bind.output + mine.at, mine.bytes);
 }
 
-/* Of what the caller says in `from`, on the own stream. */
+/* Does what the caller says in `from`, on the own stream. */
 static void fold(const struct gpu_site *site, const struct tutti_backend_call *call, char *to, size_t bytes,
                  struct gpu_step *out)
 {

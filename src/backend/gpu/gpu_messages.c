@@ -16,7 +16,7 @@
 struct rest {
     const struct tutti_backend_message *messages;
     size_t n;
-    size_t at[2][GPU_MAX_RANKS]; /* of what is received, and sent */
+    size_t at[2][GPU_MAX_RANKS]; /* where received and sent bytes are, and sent */
 };
 
 struct round {
@@ -29,7 +29,7 @@ struct launch {
     const struct tutti_backend_message *messages[GPU_LISTED];
     uint32_t n, blocks;
     uint64_t seq;
-    unsigned char last[2 * GPU_MAX_RANKS]; /* of a list */
+    unsigned char last[2 * GPU_MAX_RANKS]; /* the last entries of a list */
 };
 
 /* ---- rounds ---- */
@@ -130,7 +130,7 @@ static enum tutti_status enqueue_all(struct gpu_backend *b, struct rest *rest, v
         const bool along = b->messages && goes_along(&launch, &round); /* without that kernel a launch each */
         bool several = false;
         memset(b->lists.first, 0, sizeof(b->lists.first));
-        add_round(b, &launch, &round); /* of which peers may know from here on */
+        add_round(b, &launch, &round); /* peers may know of it from here on */
         while ((more = take_round(b, rest, &round)) && along && goes_along(&launch, &round)) {
             add_round(b, &launch, &round);
             several = true;

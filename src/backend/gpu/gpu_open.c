@@ -17,7 +17,7 @@ struct gpu_card {
     uint64_t process; /* random: numbers of processes mean nothing across containers */
     uint64_t build;   /* kernels and structures: what must be equal to be understood */
     uint64_t scratch, scratch_bytes;
-    uint64_t offset;        /* of the scratch in what the handle stands for */
+    uint64_t offset;        /* where the scratch is in what the handle stands for */
     uint64_t gpu;           /* struct tutti_device, in the own process */
     uint64_t log;           /* offset in the heap, or address */
     struct gpu_speed speed; /* as this member knows it */

@@ -11,7 +11,7 @@
 enum tutti_status gpu_order_begin(struct gpu_backend *b, void *stream, uint64_t *capture)
 {
     TUTTI_TRY(tutti_device_capturing(b->gpu, stream, capture));
-    b->own_stream = b->own_streams[*capture != 0]; /* of what is captured until the capture ends */
+    b->own_stream = b->own_streams[*capture != 0]; /* the stream of what is captured until the capture ends */
     if (*capture) {
         /* Calls before the capture, and other captures, are ordered by who launches the graph. */
         bool chained = *capture == b->capture && !tutti_device_one_stream(b->gpu, stream, b->capture_stream);

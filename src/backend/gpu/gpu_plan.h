@@ -62,7 +62,7 @@ struct gpu_step {
 /* Where a plan is made: all but what is of this rank's memory is equal on all members. */
 struct gpu_site {
     uint32_t n, me;
-    uint32_t tile_threads; /* of a block of kernels by tiles */
+    uint32_t tile_threads; /* in a block of kernels by tiles */
     const struct gpu_speed *speed;
     struct gpu_layout layout;
     bool has[GPU_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
@@ -113,7 +113,7 @@ void gpu_step_form(const struct gpu_site *site, const struct tutti_backend_call 
 bool gpu_step_grid(const struct gpu_site *site, size_t bytes, uint32_t block_bytes, struct gpu_step *step);
 /* Whether there is a kernel for the call's type, or to move. */
 bool gpu_has(const struct gpu_site *site, const struct tutti_backend_call *call, enum gpu_protocol protocol);
-/* Who sends to whom, and whether each has a block of its own. */
+/* The pairs that exchange, and whether each has a block of its own. */
 void gpu_batch_form(const struct gpu_site *site, const struct tutti_backend_call *call, struct gpu_batch *out);
 /* Ends a step: blocks and threads that its parts ask for. */
 void gpu_step_tiles(const struct gpu_site *site, struct gpu_step *step);

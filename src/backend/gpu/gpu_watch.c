@@ -14,7 +14,8 @@ static bool stop(struct watched *w)
     return true;
 }
 
-/* Whom a kernel waits for may have come and wait for another, as who relays; then it is who has not come. */
+/* The awaited peer may itself be waiting, as a relay does. Follows the chain and names the first rank that has not
+ * started. */
 static uint32_t absent(const struct watched *w, uint32_t peer, uint64_t seq)
 {
     for (uint32_t k = 0; k < w->n && seq > 0; k++) {

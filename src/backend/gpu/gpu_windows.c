@@ -31,7 +31,7 @@ static void unmap(struct gpu_backend *b, struct gpu_window *window)
     }
 }
 
-/* Of two windows it could not be told by its buffers which one a call is in, and the peers might tell otherwise. */
+/* With two windows a call's buffers would not say which one it is in, and the peers might say otherwise. */
 static enum tutti_status check_apart(const struct gpu_backend *b, const char *own, size_t bytes)
 {
     for (uint32_t i = 0; i < b->n_windows; i++) {

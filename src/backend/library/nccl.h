@@ -91,14 +91,14 @@ struct nccl_board {
     _Atomic uint32_t ready; /* slot 0's: the id is there */
     struct nccl_id id;
 };
-struct nccl_ending; /* of a communicator (nccl_open.c) */
+struct nccl_ending; /* a communicator's (nccl_open.c) */
 struct nccl_backend {
     struct tutti_backend base;
     struct watched watched;
     struct watch_marks marks;
     const struct nccl_library *library;
     struct tutti_device *gpu; /* the caller's */
-    uint32_t blocks;          /* of a launch, at most; 0: NCCL's choice */
+    uint32_t blocks;          /* per launch, at most; 0: NCCL's choice */
     bool reproducible;
 
     /* Held while a call is within NCCL, which waits for peers when it connects. The thread that aborts a stuck call

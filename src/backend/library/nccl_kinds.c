@@ -22,7 +22,7 @@
 
 static const struct {
     int type;
-    uint32_t elements; /* of NCCL's type in one of ours */
+    uint32_t elements; /* elements of NCCL's type in one of ours */
     uint32_t ops;      /* 0: it does not reduce them */
 } types[TUTTI_N_DTYPES] = {
     [TUTTI_INT8] = {NCCL_INT8, 1, INTEGER_OPS},         [TUTTI_UINT8] = {NCCL_UINT8, 1, INTEGER_OPS},
@@ -49,15 +49,15 @@ struct work {
     size_t element;
     const char *in;
     char *out;
-    int type, op; /* of reductions */
+    int type, op; /* for reductions */
     size_t scale; /* elements of `type` in one of ours */
-    size_t bytes; /* of a block of equal ones */
+    size_t bytes; /* bytes of a block of equal ones */
 };
 struct block {
     size_t at, bytes; /* from the buffer */
 };
 
-/* Of a side with blocks by rank. Tables without displacements are packed. */
+/* For a side with blocks by rank. Tables without displacements are packed. */
 static struct block block_of(const struct work *w, const size_t *counts, const size_t *displs, uint32_t r)
 {
     if (!counts) return (struct block){r * w->bytes, w->bytes};
@@ -210,7 +210,7 @@ double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_cal
     const struct tutti_call_info *info = &call->info;
     if (call->bind.v) return UNEQUAL_NS;
     const double bytes = (double)info->count * (double)tutti_dtype_bytes(info->dtype);
-    /* Of what is called so much passes one link: a block for each other rank; of all_reduce a shard for each, twice. */
+    /* The bytes of a call that pass one link: a block for each other rank; of all_reduce a shard for each, twice. */
     const double others = b->watched.n - 1., times = tutti_kinds[info->kind].block_a_slot ? others
                                                      : info->kind == TUTTI_ALL_REDUCE     ? 2 * others / b->watched.n
                                                                                           : 1;
@@ -236,7 +236,7 @@ static int run_with_factor(struct work *w, enum tutti_kind kind)
     int result = w->nccl->factor_create(&w->op, factor, w->type, NCCL_SCALAR_IN_HOST, w->comm);
     if (result != NCCL_OK) return result;
     result = run_in_group(w, kind);
-    /* Of a communicator that was aborted meanwhile nothing is left, and one that fails goes. */
+    /* Nothing is left of a communicator that was aborted meanwhile, and one that fails goes. */
     if (result != NCCL_OK || !__atomic_load_n(&w->b->comm, __ATOMIC_ACQUIRE)) return result;
     return w->nccl->factor_destroy(w->op, w->comm);
 }

@@ -164,7 +164,7 @@ static bool nccl_failed(struct tutti_backend *backend)
 static size_t nccl_scratch_used(const struct tutti_backend *backend)
 {
     (void)backend;
-    return 0; /* of ours; NCCL does not say how much it takes */
+    return 0; /* none of ours; NCCL does not say how much it takes */
 }
 
 const struct tutti_backend_ops tutti_backend_nccl = {

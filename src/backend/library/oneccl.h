@@ -61,7 +61,7 @@ struct oneccl_id { /* passed by value */
     X(recv, onecclRecv, (void *out, size_t count, int type, int peer, void *comm, void *stream))                       \
     X(group_start, onecclGroupStart, (void))                                                                           \
     X(group_end, onecclGroupEnd, (void))                                                                               \
-    X(device_set, onecclSetDevice, (uint32_t device)) /* of the thread */
+    X(device_set, onecclSetDevice, (uint32_t device)) /* for the thread */
 /* From 2022.2 on; NULL where they are not there. */
 #define ONECCL_CALLS_LATER(X)                                                                                          \
     X(scatter, onecclScatter, (const void *in, void *out, size_t count, int type, int root, void *comm, void *stream))
@@ -111,13 +111,13 @@ struct oneccl_carrier {
     char *memory;
     size_t bytes;
     uint64_t *heard;    /* n times ONECCL_SAID, and the own ones before */
-    int result;         /* of the last job */
+    int result;         /* the last job's */
     const char *failed; /* the call that it is of */
     char text[200];     /* oneCCL's words */
-    uint32_t differs;   /* whoever said something else, n: nobody */
+    uint32_t differs;   /* the rank that said something else, n: none */
     pthread_t thread;
     uintptr_t stack[2];                                /* what oneCCL uses of it, from and to; 0: not known */
-    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* who waits for a change sleeps on it, */
+    _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t state; /* a thread that waits for a change sleeps on it, */
     _Atomic uint32_t caller_sleeps, carrier_sleeps;    /* and says so */
 };
 enum tutti_status oneccl_carrier_start(struct oneccl_carrier **out, const struct oneccl_carrier *like);
@@ -145,7 +145,7 @@ void oneccl_thaw(int frozen);
 
 /* ---- an instance ---- */
 struct oneccl_post {
-    _Atomic uint64_t number; /* of the instance's calls, written last */
+    _Atomic uint64_t number; /* among the instance's calls, written last */
     _Atomic uint64_t seq, signature, call, count;
 };
 /* What a member shows the others of its host. A member posts a call when all have posted the one before, so two posts
@@ -175,7 +175,7 @@ struct oneccl_backend {
     struct oneccl_carrier *carrier; /* NULL: no call was made yet, or it was left behind */
     struct oneccl_carrier like;     /* what a carrier begins with */
     bool lost;                      /* a call has failed */
-    uint64_t number;                /* of the last call */
+    uint64_t number;                /* the last call's */
 };
 static inline struct oneccl_backend *oneccl_of(const struct tutti_backend *backend)
 {

@@ -123,7 +123,7 @@ static void *carrier_run(void *arg)
     was = ONECCL_ENDS;
     if (!atomic_compare_exchange_strong(&c->state, &was, ONECCL_OVER)) stay(c);
     tutti_futex_wake(&c->state, INT32_MAX);
-    return NULL; /* whoever waits for this frees */
+    return NULL; /* the waiting thread frees */
 }
 
 /* ---- its caller ---- */

@@ -187,7 +187,7 @@ static size_t device_memory_used(const struct tutti_backend *backend)
     size_t bytes = 0;
     for (const struct oneccl_aside *aside = oneccl_device_of(backend)->aside; aside; aside = aside->before)
         bytes += aside->bytes;
-    return bytes; /* of ours; oneCCL does not say how much it takes */
+    return bytes; /* ours; oneCCL does not say how much it takes */
 }
 
 static void device_describe(const struct tutti_backend *backend, char *out, size_t capacity)

@@ -17,7 +17,7 @@ struct item {
     const struct tutti_backend_call *call; /* NULL: messages */
     const struct tutti_backend_message *messages;
     size_t n;
-    char *in, *out; /* of the call, or what stands in for them */
+    char *in, *out; /* the call's, or what stands in for them */
 };
 
 /* ---- within oneCCL ---- */
@@ -71,7 +71,7 @@ static enum tutti_status carry(struct oneccl_device *d)
     if (!back) {
         d->carrier = NULL;
         oneccl_lose();
-        tutti_xpu_leave(d->gpu); /* who knows what it has enqueued */
+        tutti_xpu_leave(d->gpu); /* the library may have enqueued */
         oneccl_carrier_end(c, false, 0);
     }
     TUTTI_TRY(watch_state(&d->watched));

@@ -23,7 +23,7 @@
 
 static const struct {
     int type;
-    uint32_t elements; /* of oneCCL's type in one of ours */
+    uint32_t elements; /* elements of oneCCL's type in one of ours */
     uint32_t ops;      /* 0: it does not reduce them */
     uint32_t ranks;    /* on host memory, among so many at most; 0: any number */
     const char *why;   /* what is left, and why */

@@ -138,7 +138,7 @@ static const char *calls_find(void *library, struct oneccl_library *out)
     return tutti_symbols_find(library, rows, TUTTI_ARRAY_LEN(rows), out);
 }
 
-/* Whoever comes next chooses anew. */
+/* The next call chooses anew. */
 static void plugin_forget(void)
 {
     if (plugin) unsetenv("CCL_PLUGIN");

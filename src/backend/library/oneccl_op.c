@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <string.h>
 
-#define SPINS 30000 /* of a caller that waits past the engine, where there are CPUs to spare; */
+#define SPINS 30000 /* for a caller that waits past the engine, where there are CPUs to spare; */
 #define NAP_NS (100 * UINT64_C(1000))
 #define NAPS 20 /* and how often it sleeps where there are none */
 
@@ -17,14 +17,14 @@ enum { MEETS, CARRIED };
 struct oneccl_op {
     struct tutti_backend_op base;
     struct oneccl_backend *inst;
-    uint64_t number; /* of the instance's calls; 0: it has not begun */
+    uint64_t number; /* among the instance's calls; 0: it has not begun */
     uint32_t phase;
     uint32_t met;     /* members before this one have posted the call */
     uint32_t awaited; /* and who does not */
     bool listens;     /* at the awaited member's bell */
     bool sleeps;      /* for the carrier */
     size_t in_bytes, out_bytes;
-    uint64_t called[2]; /* of who called something else */
+    uint64_t called[2]; /* the signatures of the rank that called something else */
 };
 _Static_assert(sizeof(struct oneccl_op) <= TUTTI_RUNNER_BYTES, "the engine copies it");
 

@@ -20,7 +20,7 @@ struct oneccl_card {
     struct oneccl_about about;
     uint64_t boards; /* offset in the heap; of slot 0 */
     uint32_t has_boards, unused;
-    char id[ONECCL_ID_TOLD]; /* of slot 0 */
+    char id[ONECCL_ID_TOLD]; /* slot 0's */
 };
 _Static_assert(sizeof(struct oneccl_card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 

@@ -15,7 +15,7 @@ struct scene {
     struct tutti_window *window;
     float *in, *out, *got;
     struct tutti_call_options options;
-    size_t count; /* of a block; all_reduce and broadcast have n blocks, but for `less` elements */
+    size_t count; /* a block's; all_reduce and broadcast have n blocks, but for `less` elements */
     size_t less;
     bool in_place; /* all_reduce, too */
 };
@@ -99,7 +99,7 @@ static void broadcasts(struct scene *s, uint32_t round)
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, s->got[i] == value(root, i, round));
 }
 
-/* Of blocks of n floats; each rank's lie one behind another in `in`. */
+/* For blocks of n floats; each rank's lie one behind another in `in`. */
 static void reduce_scatters(struct scene *s, float *in, size_t n, uint32_t round)
 {
     struct rank *rank = s->g.rank;
@@ -151,7 +151,7 @@ static void one_window_a_place(struct scene *s, size_t n)
     struct tutti_window *second = NULL;
     void *apart = NULL;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, n * sizeof(float), &apart));
-    void *mine = rank->index == 0 ? s->out : apart; /* of rank 0 alone there is a window */
+    void *mine = rank->index == 0 ? s->out : apart; /* rank 0 alone has a window */
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, rank->index == 0 ? "overlap another window" : "rank 0 failed",
                      tutti_window_create(rank->comm, mine, SHARD * sizeof(float), NULL, &second));
     tutti_window_destroy(s->window);
@@ -201,7 +201,8 @@ static void two(struct rank *rank)
     s.in = (float *)gpu_rank_words(&s.g, most * (size_t)rank->n);
     if (!s.got || !s.in) return;
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, most * (size_t)rank->n * sizeof(float), (void **)&s.out));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), NULL, &s.window));
+    RANK_CHECK_OK(rank,
+                  tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), NULL, &s.window));
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         for (uint32_t round = 0; round < 2 && !rank->failure[0]; round++) reduce_scatters(&s, s.in, blocks[i], round);
     if (rank->failure[0]) return;

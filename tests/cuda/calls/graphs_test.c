@@ -12,7 +12,7 @@
 
 enum { WORDS = 1031, REPLAYS = 10000, REPLAYS_IN_TURNS = 400, REPLAYS_STAND_IN = 40, EAGER_EVERY = 3 };
 
-struct data { /* of one rank: what goes in and what comes out, on the host (pinned) and the device */
+struct data { /* one rank's: what goes in and what comes out, on the host (pinned) and the device */
     uint32_t *host_in, *host_sum, *host_all, *in, *sum, *all;
 };
 

@@ -246,7 +246,7 @@ static void all_of_threads(void **state)
 
 /* ---- how many exchanges ---- */
 
-/* Of calls by lines and sentinels, that the first block has counted; kernels count one for all that they fuse. */
+/* Calls by lines and sentinels that the first block has counted; kernels count one for all that they fuse. */
 static uint32_t exchanges(struct gpu_rank *g)
 {
     const struct gpu_backend *b = (const void *)g->rank->comm->device->backends[0];

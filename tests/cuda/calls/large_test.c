@@ -22,7 +22,7 @@ static struct way {
 struct scene {
     struct gpu_rank g;
     const struct way *way;
-    struct tutti_window *window; /* of what goes out; NULL: ordinary memory */
+    struct tutti_window *window; /* over what goes out; NULL: ordinary memory */
     size_t unit, bytes;          /* 2^32, and somewhat more */
     size_t places[PLACES];
     unsigned char *in, *out;

@@ -39,9 +39,9 @@ struct desk {
     enum mode mode;
     uint64_t random; /* this rank's own */
     struct letter *letters;
-    struct event *events; /* of this rank, in the order of the letters */
+    struct event *events; /* this rank's, in the order of the letters */
     size_t n_events, bytes;
-    unsigned char *memory, *want, *got; /* of the device, of the host */
+    unsigned char *memory, *want, *got; /* the device's; the host's */
 };
 
 static uint64_t below(uint64_t *random, uint64_t n)
@@ -249,7 +249,8 @@ static void random_letters(void **state)
     (void)state;
     for (uint32_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
         if (test_is_sampled() && (w + test_seed()) % 3) continue;
-        const uint32_t n_posts = gpu_ranks_times(worlds[w], 20, 3, test_is_sampled() ? 2 : 3), more = gpu_ranks_times(worlds[w], 17, 8, 17);
+        const uint32_t n_posts = gpu_ranks_times(worlds[w], 20, 3, test_is_sampled() ? 2 : 3),
+                       more = gpu_ranks_times(worlds[w], 17, 8, 17);
         struct post posts[20];
         for (uint32_t i = 0; i < n_posts; i++)
             posts[i] = (struct post){.seed = test_seed() + i,

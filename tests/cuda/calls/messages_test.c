@@ -234,7 +234,7 @@ static void swaps(void **state)
 
 /* ---- a message that never comes ---- */
 
-/* Of several with each peer, the one that rank 2 does not send. */
+/* Among several with each peer, the one that rank 2 does not send. */
 static void missed(struct rank *rank)
 {
     static const char *const said[] = {"recv from rank 2", "400 bytes)", ": rank 0 timed out"};

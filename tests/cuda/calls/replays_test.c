@@ -10,12 +10,12 @@
 
 #include <stdint.h>
 
-enum { ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * 6 }; /* of 2 or 3 */
+enum { ROOT = 1, REPLAYS = 100, REPLAYS_STAND_IN = 4, EAGER_EVERY = 4, SHARDS = 32 * 6 }; /* for 2 or 3 */
 
 struct way {
     const char *algorithm;
     enum tutti_kind kind;
-    size_t words; /* of a block */
+    size_t words; /* in a block */
     bool window;
 };
 static const struct way among_three[] = {

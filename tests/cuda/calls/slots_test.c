@@ -27,7 +27,7 @@ enum { ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, GATHERS, N_KINDS };
 struct one {
     uint32_t number; /* tells its data */
     uint32_t kind;
-    size_t count; /* of a part: what goes from one rank to another, or of a group's call */
+    size_t count; /* in a part: what goes from one rank to another, or in a group's call */
     uint32_t *in, *out;
 };
 
@@ -191,7 +191,7 @@ static void run(struct rank *rank)
     gpu_rank_close(&s.g);
 }
 
-/* Of little scratch memory, so that slots are short. */
+/* Takes little scratch memory, so that slots are short. */
 static void full_slots(void **state)
 {
     (void)state;

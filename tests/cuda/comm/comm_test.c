@@ -346,7 +346,7 @@ static void reports(struct rank *rank)
 struct meanwhile {
     struct tutti_team *team;
     struct tutti_work *work;
-    _Atomic int go; /* of the stream */
+    _Atomic int go; /* for the stream */
 };
 
 static void *end_team(void *arg)

@@ -28,7 +28,7 @@ static uint32_t n_worlds(void)
 struct suite {
     const struct contract_case *cases;
     size_t n;
-    uint32_t first, step;  /* of the cases of each world: every step-th, from the first on */
+    uint32_t first, step;  /* cases of each world: every step-th, from the first on */
     size_t most;           /* elements of a block; the stand-in is slow */
     _Atomic size_t *ran;   /* by rank 0; of threads alone */
     const char *method;    /* that is forced: */
@@ -180,7 +180,7 @@ static void some_by(struct suite *suite, uint32_t round)
 static void every_method(void **state)
 {
     (void)state;
-    if (gpu_ranks_across(worlds[n_worlds() - 1])) skip(); /* of one host all */
+    if (gpu_ranks_across(worlds[n_worlds() - 1])) skip(); /* all are on one host */
     static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "sentinels", "tiles",
                                           "tiles2", "relay",    "direct",    "engines"};
     for (uint32_t m = 0; m < TUTTI_ARRAY_LEN(methods); m++) {
@@ -199,7 +199,7 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(chosen_threads), cmocka_unit_test(every_method)};
     gpu_ranks_need_device();
     gpu_ranks_need_two();
-    if (gpu_ranks_by_nccl()) { /* whose communicators are the process's devices': threads can do, too */
+    if (gpu_ranks_by_nccl()) { /* its communicators are the process's devices': threads can do, too */
         const struct CMUnitTest by_nccl[] = {cmocka_unit_test(chosen_processes), cmocka_unit_test(chosen_threads)};
         return cmocka_run_group_tests(by_nccl, NULL, NULL);
     }

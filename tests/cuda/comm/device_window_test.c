@@ -18,13 +18,14 @@ struct side {
     struct mixed m;
     struct rank *rank;
     struct tutti_window *window;
-    struct window_case x; /* of all launches */
+    struct window_case x; /* for all launches */
 };
 
 static void *device_memory(struct side *s, size_t bytes)
 {
     void *memory = NULL;
-    if (tutti_cuda_alloc(s->m.gpu, bytes, &memory) == TUTTI_OK && tutti_cuda_set(s->m.gpu, memory, 0, bytes) == TUTTI_OK)
+    if (tutti_cuda_alloc(s->m.gpu, bytes, &memory) == TUTTI_OK &&
+        tutti_cuda_set(s->m.gpu, memory, 0, bytes) == TUTTI_OK)
         return memory;
     rank_fail(s->rank, __FILE__, __LINE__, "no memory: %s", tutti_last_error()->text);
     return NULL;

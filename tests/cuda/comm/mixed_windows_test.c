@@ -17,7 +17,7 @@ struct side {
     struct mixed m;
     struct rank *rank;
     struct tutti_window *window;
-    unsigned char *part, *buffer; /* of the rank's kind */
+    unsigned char *part, *buffer; /* in the rank's kind of memory */
 };
 
 static bool side_open(struct rank *rank, struct side *s, size_t part_bytes)

@@ -18,8 +18,8 @@ struct side {
     struct mixed m;
     struct rank *rank;
     struct tutti_window *window;
-    unsigned char *part;   /* of the device */
-    unsigned char *buffer; /* of the device, PART bytes */
+    unsigned char *part;   /* in device memory */
+    unsigned char *buffer; /* in device memory, PART bytes */
 };
 
 static bool side_open(struct rank *rank, struct side *s)

@@ -26,7 +26,7 @@ enum { COUNT = 40000, PIECES = 3, ROUNDS = 3, OFFSET = 4096, VICTIM = 1 };
 struct scene {
     struct gpu_rank g;
     struct tutti_call_options options;
-    char *base; /* of PIECES pieces */
+    char *base; /* the start of PIECES pieces */
     size_t piece;
     uint32_t *in, *out, *host;
 };

@@ -28,7 +28,7 @@ static void fill(unsigned char *bytes, size_t n, uint64_t seed)
 
 /* ---- facts ---- */
 
-/* Of local memory a context has 1 KiB a thread from the start. The driver gets more when a kernel wants it, for which
+/* A context has 1 KiB of local memory a thread from the start. The driver gets more when a kernel wants it, for which
  * it may wait until the device is idle, where another kernel may wait for what is launched next. */
 static void test_kernels_want_little_local_memory(void **state)
 {

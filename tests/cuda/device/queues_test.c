@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who uses a stream for the first time does so while no other thread does on the device, which waits, but not for ever;
+/* A thread uses a stream for the first time while no other thread does on the device, which waits, but not for ever;
  * whatever enqueues something, by a driver that looks who is locked out. */
 
 #include "test.h"
@@ -190,7 +190,7 @@ static void free_at(void *stream)
 static void (*const uses[])(void *stream) = {
     launch_at, launch_overlapping_at, copy_at, wait_at, wait_word_at, record_at, host_at, graph_at, alloc_at, free_at};
 
-/* Of each, on a stream of its own, the first is made alone; of later ones copies are, which may go the other way. */
+/* The first of each, on a stream of its own, is made alone; later ones as copies, which may go the other way. */
 static void first_uses(void **state)
 {
     (void)state;

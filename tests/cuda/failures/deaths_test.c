@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 struct plan {
-    const char *says;   /* of what waits for the victim */
+    const char *says;   /* the sentence of what waits for the victim */
     const char *method; /* in a window of all ranks; NULL: by what is chosen, in ordinary memory */
     uint64_t delay_ns;
     bool ships;                 /* messages in groups, not collectives */

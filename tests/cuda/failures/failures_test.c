@@ -75,7 +75,7 @@ static enum tutti_status stay_away_from_a_message(struct gpu_rank *g, uint32_t *
     enum tutti_status status = receive(g, g->rank->comm, words, UINT64_C(1000000000));
     return status < 0 ? status : call_within(g, words, UINT64_C(20000000000));
 }
-/* Who relays has come, and waits for one that has not; who waits for it says who has not. */
+/* A relay has come, and waits for one that has not; its waiters name the one that has not. */
 static enum tutti_status stay_away_from_a_relay(struct gpu_rank *g, uint32_t *words)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;

@@ -83,17 +83,17 @@ static void late_peers(void **state)
 
 /* ---- half a call ---- */
 
-static _Thread_local int n_launches; /* of this thread, until one fails; 0: none does */
+static _Thread_local int n_launches; /* this thread's, until one fails; 0: none does */
 static _Atomic(uint32_t *) held;     /* what a stream waits for until somebody asks what is over */
 static _Atomic bool freed_early;
 static _Atomic int n_freed; /* as closing does at last */
 
 enum tutti_status __real_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
-                                          const void *args);
+                                           const void *args);
 enum tutti_status __wrap_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
-                                          const void *args);
+                                           const void *args);
 enum tutti_status __wrap_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
-                                          const void *args)
+                                           const void *args)
 {
     if (n_launches > 0 && --n_launches == 0) return tutti_fail(TUTTI_ERR_MEMORY, "this launch was to fail");
     return __real_tutti_cuda_launch(gpu, launch, args);
@@ -183,11 +183,11 @@ const char *__wrap_tutti_cuda_built_for(void)
 }
 
 enum tutti_status __real_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
-                                                void **out);
+                                                 void **out);
 enum tutti_status __wrap_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
-                                                void **out);
+                                                 void **out);
 enum tutti_status __wrap_tutti_cuda_alloc_shared(struct tutti_device *gpu, enum tutti_device_share share, size_t bytes,
-                                                void **out)
+                                                 void **out)
 {
     const enum tutti_status status = __real_tutti_cuda_alloc_shared(gpu, share, bytes, out);
     if (status == TUTTI_OK) scratch = *out, n_scratch++;

@@ -17,7 +17,7 @@ static uint64_t below(uint64_t n)
     return tutti_random64(&seed) % n;
 }
 
-static uint32_t n_protocols = 3; /* of floats: there may be no kernels `sentinel2` */
+static uint32_t n_protocols = 3; /* for floats: there may be no kernels `sentinel2` */
 
 static void open_rig(struct rig *rig, uint32_t n)
 {
@@ -342,7 +342,7 @@ static void test_exceptions(void **state)
     spec.paint = line_paint_ones;
     line_call_run(&rig, &spec);
     assert_int_equal(count_exceptions(&rig), 2 + 2 * PART / 512);
-    /* Of all of all slots. */
+    /* All of all slots. */
     spec.units = SLOT_BYTES / (16 * 64), spec.count = BLOCKS * SLOT_BYTES;
     for (int slot = 0; slot < 2; slot++) line_call_run(&rig, &spec);
     assert_int_equal(count_exceptions(&rig), 2 * 2 * BLOCKS * SLOT_BYTES / 512);

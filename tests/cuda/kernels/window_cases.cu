@@ -149,7 +149,7 @@ CUDA_KERNEL(case_refused, struct window_case, x, 32)
     wrong += x.w.compare_swap(0, 1, -1, 0) != ~UINT64_C(0) || x.w.compare_swap(0, 1, me, 4) != ~UINT64_C(0);
     wrong += x.w.read_signal(x.w.n_signals) != ~UINT64_C(0) || x.w.reset_signal(x.w.n_signals) != -1;
     if (cuda_thread() != 0) return;
-    for (uint32_t compare = TUTTI_COMPARE_EQ; compare <= TUTTI_COMPARE_GE; compare++) { /* of a signal that is 5 */
+    for (uint32_t compare = TUTTI_COMPARE_EQ; compare <= TUTTI_COMPARE_GE; compare++) { /* against a signal that is 5 */
         const uint64_t values[] = {5, 4, 6, 5, 4, 5};
         x.w.signal(me, 1, TUTTI_SIGNAL_SET, 5);
         wrong += x.w.wait_signal(1, (tutti_compare)compare, values[compare]) != 0;

@@ -12,17 +12,17 @@ typedef tutti::device_window window_of_case;
 typedef struct tutti_device_window window_of_case;
 #endif
 
-/* Who makes a call: each thread of a block, each warp, or each block of the grid. Each has a part of the window, a
+/* The caller: each thread of a block, each warp, or each block of the grid. Each has a part of the window, a
  * signal and a barrier of its own, so there are at most WINDOW_CALLERS. */
 #define WINDOW_CALLERS 16
 enum window_scope { WINDOW_THREAD, WINDOW_WARP, WINDOW_BLOCK, WINDOW_SCOPES };
 
 struct window_case {
     window_of_case w;
-    char *source;                   /* of device memory: the callers' slices, one after another */
-    uint64_t bytes, stride, offset; /* of a slice: length; from one to the next; of the first in the window */
+    char *source;                   /* device memory: the callers' slices, one after another */
+    uint64_t bytes, stride, offset; /* a slice's length; from one to the next; the first one's in the window */
     uint32_t scope, callers, rounds;
-    uint32_t seed;   /* of delays; 0: none */
+    uint32_t seed;   /* for delays; 0: none */
     uint32_t *wrong; /* [caller]: how much was wrong */
 };
 

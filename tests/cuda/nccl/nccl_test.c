@@ -282,7 +282,7 @@ static void messages_to_oneself(void **state)
 
 /* ---- what stays ---- */
 
-/* Of the memory of the host that all ranks map. */
+/* The memory of the host that all ranks map. */
 static size_t heap_bytes(void)
 {
     struct stat found = {.st_blocks = 0};

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { EDGE = 64 };                              /* bytes around buffers that nobody may touch */
-enum place { IN, BEFORE, OUT, AFTER, N_PLACES }; /* of a rank's memory */
+enum place { IN, BEFORE, OUT, AFTER, N_PLACES }; /* places in a rank's memory */
 
 static const char *const kind_names[N_DIRECT_KINDS] = {"gather",       "gather in place",     "all_to_all",
                                                        "all_to_all_v", "broadcast by shares", "broadcast as a chain",
@@ -161,8 +161,7 @@ static size_t lay_shares(struct direct_call *call)
         x->relayed = r == root && n > 2;
         memcpy(want_of(call, r), before_of(call, root), call->bytes);
         for (uint32_t q = 0; q < n; q++) {
-            const uint64_t at = gpu_row(root, r == root ? q : r) * most,
-                           left = at < call->bytes ? call->bytes - at : 0;
+            const uint64_t at = gpu_row(root, r == root ? q : r) * most, left = at < call->bytes ? call->bytes - at : 0;
             const struct gpu_part share = {left > 0 ? at : call->bytes, left < most ? left : most};
             if (q != r && q != root) send(call, r, q, share, share.at);
         }
@@ -170,7 +169,7 @@ static size_t lay_shares(struct direct_call *call)
     return most;
 }
 
-/* Who is `hop` ranks behind the root relays what the one before sends; the last one sends nothing. */
+/* The rank `hop` behind the root relays what the one before sends; the last one sends nothing. */
 static size_t lay_chain(struct direct_call *call)
 {
     const uint32_t n = call->rig->n;

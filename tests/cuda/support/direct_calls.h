@@ -44,7 +44,7 @@ struct direct_call {
     struct rig *rig;
     uint64_t *seed;
     enum direct_kind kind;
-    size_t bytes; /* of buffers */
+    size_t bytes; /* buffers' size */
     uint32_t root;
     bool bare; /* nothing but the kernel is launched */
     struct gpu_direct_grid grid;

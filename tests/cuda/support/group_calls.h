@@ -19,13 +19,13 @@ struct group_call {
     enum tutti_op op;
     uint32_t root;
     size_t count;
-    double factor;                                  /* of premul_sum */
+    double factor;                                  /* for premul_sum */
     size_t in_at[GROUP_RANKS], out_at[GROUP_RANKS]; /* where each rank's buffers begin, in bytes */
 };
 
 struct group_shape {
     uint32_t ranks, most_calls;
-    size_t most_bytes; /* of a block */
+    size_t most_bytes; /* a block's */
     bool alike;        /* one kind, type, operation and root */
     bool no_avg;       /* NCCL's, of factors 1 / ranks, is not exact where these are no power of two */
     bool depends;      /* buffers lie anywhere, so that calls use one another's results, each rank's its own way */

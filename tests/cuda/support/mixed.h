@@ -29,7 +29,7 @@ void mixed_run_all(uint32_t least, bool forked, const rank_function *functions, 
 struct mixed {
     struct rank *rank;
     const struct mixed_world *world;
-    struct tutti_comm *beside; /* of the same ranks, for meeting where rank->comm is to fail */
+    struct tutti_comm *beside; /* a communicator of the same ranks, for meeting where rank->comm is to fail */
     struct tutti_device *gpu;  /* NULL: none */
     void *streams[MIXED_STREAMS];
     struct tutti_call_options on[MIXED_STREAMS]; /* options of calls on them */

@@ -73,7 +73,7 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 void rig_lay_out(const struct rig_shape *shape, struct gpu_layout *l)
 {
     const uint64_t cells = (uint64_t)shape->n * shape->n_blocks;
-    const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* of others */
+    const uint64_t rings = shape->n > 1 ? cells - shape->n_blocks : shape->n_blocks; /* the others' */
     uint64_t end = 0;
     *l = (struct gpu_layout){.n_blocks = shape->n_blocks,
                              .line_bytes = shape->line_bytes,

@@ -21,7 +21,7 @@ struct rig_shape {
 struct rig {
     uint32_t n;
     struct gpu_layout layout;
-    struct gpu_control *control; /* of all ranks */
+    struct gpu_control *control; /* all ranks' */
     struct tutti_device *gpus[GPU_MAX_RANKS];
     void *streams[GPU_MAX_RANKS];
     char *scratch[GPU_MAX_RANKS];
