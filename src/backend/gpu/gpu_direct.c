@@ -9,7 +9,7 @@
  * everybody says that everybody has begun, and has no more use for what is written there. */
 #include "backend/gpu/gpu_plan.h"
 
-#define MOST_BLOCKS 64   /* of moves: more store hardly faster, and take SMs from others, */
+#define MOST_BLOCKS 64   /* for moves: more store hardly faster, and take SMs from others, */
 #define CHAIN_BLOCKS 128 /* but where all go to one rank */
 #define LEAST_PIECE 512  /* that a warp moves: a unit for each thread */
 /* Warps share what links carry: a piece has come when the pieces of all other warps have, and a rank that waits for it
