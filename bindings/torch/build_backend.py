@@ -103,7 +103,7 @@ def torch_settings(facts: Facts) -> dict:
 
 
 def kernels_for_cuda() -> str:
-    """The value of TUTTI_CUDA: kernels take half an hour to compile, so a machine without a GPU builds none unasked."""
+    """The value of TUTTI_CUDA: kernels take half an hour to compile, so without a GPU none is built unasked."""
     return os.environ.get("TUTTI_BUILD_CUDA") or ("auto" if os.path.exists("/dev/nvidiactl") else "off")
 
 

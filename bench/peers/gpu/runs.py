@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it. Where
+"""Runs the ranks of gpu_peers.py, and runs them again when one fails or hangs, for that cell and those after it.
+Where
 a cell fails in fresh processes, too, the peer that it stopped in is left out of all cells of the operation; where it
 stopped in tutti, the cell is left out. Every step is told as a line among the others: {"restarted": why} or
 {"failed": why}."""

@@ -6,7 +6,7 @@
  * that nobody talks to cost nothing); a peer, which is a member with a socket, costs one mapping with its queue and its
  * reading buffer, of which it touches what it uses.
  *
- * bytes.c: the socket. out.c: what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end.
+ * out.c: the socket, and what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end.
  * turn.c: poll, and sleep. tcp.c: send, open, close. All is the owner's but what the lock guards, and the atomics. */
 
 #include "transport/news.h"
