@@ -94,7 +94,6 @@ static void survive(struct rank *rank, const struct scene *scene, const struct m
     if (status != expected) tell(rank, plan, tutti_status_name(status));
     if (!strstr(tutti_last_error()->text, name)) tell(rank, plan, name);
     if (!strstr(tutti_last_error()->text, tutti_kind_name(plan->kind))) tell(rank, plan, "which collective?");
-    if (dies) rank_late(rank, "a death inside a method of flat", now - death);
     if (dies && now - death > LIMIT_NS) tell(rank, plan, "late");
 }
 
