@@ -14,6 +14,7 @@ int tutti_cmd_sched(int argc, char **argv)
         {"list", "               ", "the algorithms: kinds, needs, radix, source", sched_list},
         {"show", "ALG --size N   ", "draw a schedule in the terminal, or as SVG", sched_show},
         {"check", "[ALG|FILE.so]  ", "prove algorithms for every rank at once", sched_check},
+        {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sched_sim},
     };
     static const struct tutti_commands commands = {
         "tutti sched", verbs, TUTTI_ARRAY_LEN(verbs),

@@ -2,8 +2,8 @@
 #ifndef TUTTI_TOOLS_SCHED_H
 #define TUTTI_TOOLS_SCHED_H
 
-/* `tutti sched`: lists, shows, draws and checks schedules. These files may use sched, algo and verify of the library.
- * Begin with cmd_sched.c, then sched_show.c and sched_check.c. Here is what they share. */
+/* `tutti sched`: lists, shows, draws and checks schedules. These files may use sched, algo, verify and sim of the
+ * library. Begin with cmd_sched.c, then sched_show.c and sched_check.c. Here is what they share. */
 
 #include "tools/tutti/cmd.h"
 
@@ -54,6 +54,7 @@ enum tutti_status sched_apart(const struct sched_apart *task, int *code, char *h
 int sched_list(int argc, char **argv);
 int sched_show(int argc, char **argv);
 int sched_check(int argc, char **argv);
+int sched_sim(int argc, char **argv);
 
 /* ---- drawings ---- */
 /* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */

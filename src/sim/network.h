@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_SIM_NETWORK_H
+#define TUTTI_SIM_NETWORK_H
+
+/* What a network charges for the operations of a program: the contract between run.c and the rules.
+ *
+ *   loggops   the rule of LogGOPSim, to the nanosecond: overhead o and O of the CPU, gap g and G of the NIC, latency L,
+ *             messages longer than S meet their receive first
+ *   ports     latency and bandwidth (alpha, beta): each rank has one port that sends and one that receives
+ *   flows     messages share links max-min fairly; links and routes come from a topology (topology.h)
+ *
+ * The run asks when an operation can begin (`ready`), begins it then, and hears when it is done and when its message
+ * arrives. At the arrival it asks again, and the message is received. All functions are called in the order of time. */
+
+#include "sim/sim.h"
+
+/* When something happens: at a known time, at once, or (TUTTI_NEVER) when the network says so later. */
+struct tutti_sim_begun {
+    uint64_t done_ps;    /* when what waits for the end of the operation may go on */
+    uint64_t arrives_ps; /* sends: when the message reaches the peer */
+};
+
+struct tutti_sim_network_ops {
+    const char *name, *help;
+    /* The earliest time at which the operation can begin. */
+    uint64_t (*ready)(const struct tutti_sim_network *network, const struct tutti_sim_op *op);
+    /* Begins it, at a time at which it is ready. */
+    struct tutti_sim_begun (*begin)(struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now_ps);
+    /* The earliest time at which the peer can take in the message of this send; then takes it in, and returns when what
+     * waits for the receive may go on. */
+    uint64_t (*ready_in)(const struct tutti_sim_network *network, const struct tutti_sim_op *send);
+    uint64_t (*take_in)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
+    /* The message of a send whose done_ps was TUTTI_NEVER has met its receive. */
+    void (*meet)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
+    /* The next time at which `advance` wants to be called, TUTTI_NEVER: not as things are. NULL: never. */
+    uint64_t (*next)(const struct tutti_sim_network *network);
+    /* The number of an operation whose message arrives now, whose arrives_ps was TUTTI_NEVER; TUTTI_SIM_NONE: no more.
+     */
+    uint32_t (*advance)(struct tutti_sim_network *network, uint64_t now_ps);
+    /* When the rank is idle for good. */
+    uint64_t (*end)(const struct tutti_sim_network *network, uint32_t rank);
+    void (*close)(struct tutti_sim_network *network);
+};
+
+struct tutti_sim_network {
+    const struct tutti_sim_network_ops *ops;
+    const struct tutti_sim_program *program;
+};
+
+/* ---- loggops (loggops.c) ---- */
+struct tutti_sim_loggops {
+    uint64_t L, o, g, G, O; /* picoseconds; G and O a byte */
+    uint64_t S;             /* bytes of the longest message that does not wait for its receive */
+};
+#define TUTTI_SIM_LOGGOPS_DEFAULT                                                                                      \
+    ((struct tutti_sim_loggops){.L = 2500000, .o = 1500000, .g = 1000000, .G = 6000, .O = 0, .S = 65535})
+enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, const struct tutti_sim_program *program,
+                                         struct tutti_sim_network **out);
+
+/* ---- ports (ports.c) ---- */
+struct tutti_sim_ports {
+    uint64_t alpha_ps; /* from the first byte's departure to its arrival */
+    uint64_t beta_fs;  /* femtoseconds a byte of a port */
+};
+enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const struct tutti_sim_program *program,
+                                       struct tutti_sim_network **out);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_SIM_SIM_H
+#define TUTTI_SIM_SIM_H
+
+/* A simulator of discrete events. A program says what each rank does, as sends, receives and computing that wait for
+ * one another; a network says what each of them costs; the run gives the time at which each rank ends. Programs come
+ * from sealed schedules (program.c) or from GOAL text (goal.c); networks are listed in network.h. Times are
+ * picoseconds, runs are deterministic. This folder may use base and sched. Begin with struct tutti_sim_op, then run.c.
+ *
+ * Source of the terms: T. Hoefler, T. Schneider, A. Lumsdaine, "LogGOPSim - Simulating Large-Scale Applications in the
+ * LogGOPS Model", LSAP 2010. */
+
+#include "base/base.h"
+
+#include <stdio.h>
+
+#define TUTTI_SIM_PS_PER_NS UINT64_C(1000)
+#define TUTTI_SIM_ANY UINT32_MAX /* a receive from any rank, or of any tag */
+#define TUTTI_SIM_NONE UINT32_MAX
+#define TUTTI_SIM_MOST_OPS (UINT32_C(1) << 31)
+#define TUTTI_SIM_MOST_RANKS (UINT32_C(1) << 24)
+
+/* The order is the one in which operations that become free together are begun. */
+enum tutti_sim_type { TUTTI_SIM_SEND, TUTTI_SIM_RECV, TUTTI_SIM_CALC };
+
+struct tutti_sim_op {
+    uint64_t size; /* bytes; computing: picoseconds */
+    uint32_t rank;
+    uint32_t peer; /* messages: the other rank */
+    uint32_t tag;
+    uint32_t list;   /* messages: where they meet, filled by tutti_sim_program_seal */
+    uint32_t before; /* how many operations it waits for */
+    uint32_t after;  /* the first of those that wait for it, in `edges`; the next operation's is the end */
+    uint8_t type;    /* enum tutti_sim_type */
+    uint8_t cpu, nic;
+};
+
+/* The end of an edge; with this bit it waits for the start of the operation, else for its end. */
+#define TUTTI_SIM_ON_START (UINT32_C(1) << 31)
+
+struct tutti_sim_edge {
+    uint32_t from, to;
+};
+
+/* Operations of rank r are ops[first[r] .. first[r + 1]). Fill it by the functions below, rank after rank. */
+struct tutti_sim_program {
+    uint32_t n_ranks, n_cpus, n_nics;
+    uint32_t n_ops, n_lists;
+    uint64_t n_edges;
+    bool wild; /* some receive is from any rank or of any tag */
+    uint32_t *first;
+    struct tutti_sim_op *ops;   /* one more than there are: its `after` is the end of the last list */
+    uint32_t *edges;            /* by operation */
+    uint32_t *lines;            /* of the text that it comes from, by operation; NULL: from none */
+    struct tutti_sim_edge *raw; /* edges as they were added, until it is sealed */
+    uint64_t op_capacity, edge_capacity;
+    uint32_t rank; /* the rank that is being filled */
+};
+
+/* ---- programs (program.c) ---- */
+enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks, bool lines);
+void tutti_sim_program_fini(struct tutti_sim_program *program);
+/* The operations that are added from now on are rank's: all ranks, in order. */
+void tutti_sim_program_rank(struct tutti_sim_program *program, uint32_t rank);
+/* Appends an operation, whose rank, list, before and after are ignored; *out is its number. line: 0 without text. */
+enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const struct tutti_sim_op *op, uint32_t line,
+                                        uint32_t *out);
+/* Operation `to` starts when `from` has ended, or (on_start) begun. Both belong to the rank that is being filled. */
+enum tutti_status tutti_sim_program_after(struct tutti_sim_program *program, uint32_t from, uint32_t to, bool on_start);
+/* No more operations: sorts the edges, and gives messages their lists. Then the program does not change any more. */
+enum tutti_status tutti_sim_program_seal(struct tutti_sim_program *program);
+
+/* ---- GOAL text (goal.c) ---- */
+/* Reads a program; calc counts nanoseconds. ARGUMENT with a sentence of the form "NAME:LINE: ..." where the text is
+ * wrong or too large; MEMORY. The program is sealed. */
+enum tutti_status tutti_sim_goal_read(const char *name, const char *text, size_t bytes, struct tutti_sim_program *out);
+/* Writes it as GOAL text; false when the file refuses. Computing is rounded to nanoseconds. */
+bool tutti_sim_goal_write(const struct tutti_sim_program *program, FILE *file);
+
+/* ---- runs (run.c) ---- */
+struct tutti_sim_network;
+struct tutti_sim_result {
+    uint64_t end_ps;   /* when the last rank ends */
+    uint64_t n_events; /* operations, and messages that arrived */
+    uint64_t n_messages, n_bytes;
+    uint64_t *rank_end_ps; /* by rank; by tutti_alloc, the caller's */
+};
+/* Runs a sealed program. ARGUMENT with a sentence when it can not end: an operation that waits for ever, a message that
+ * nobody receives, a message longer than its receive, or operations that wait for one another. MEMORY. The network is
+ * used up. */
+enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
+                                struct tutti_sim_result *out);
+
+#endif
