@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Kernels of NVIDIA devices: each .cu under src/device/cuda/kernels becomes a fatbin by nvcc, and all of them part of the library, with
-# a table (images.c). CMake's own language CUDA is not used: it would link the toolkit's run time, and the tree must build
-# without one. Without nvcc the table is empty. nvcc is slow: trees that test other things than kernels turn it off.
+# nvcc, which makes fatbins of kernels of NVIDIA devices (src/device/cuda/folder.cmake) and programs of users. CMake's own
+# language CUDA is not used: it would link the toolkit's run time, and the tree must build without one. nvcc is slow:
+# trees that test other things than kernels turn it off.
 set(TUTTI_CUDA auto CACHE STRING
     "Kernels for CUDA devices: auto (where nvcc is there and nothing is instrumented), on, off")
 set(tutti_cuda_all 80 90 100)
@@ -121,44 +121,26 @@ function(tutti_nvcc_try program problem version architectures)
   endif()
 endfunction()
 
-# tutti_cuda_kernels(TARGET DIR): compiles DIR/*.cu and embeds them, with the table of device/cuda/driver.h.
-function(tutti_cuda_kernels target dir)
-  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${dir}/*.cu)
-  tutti_cuda_find(why)
-  set(IMAGES_FOR "")
-  set(fatbins)
-  if(TUTTI_NVCC AND kernels)
-    list(JOIN TUTTI_NVCC_ARCHITECTURES " " IMAGES_FOR)
-    message(STATUS "Kernels for CUDA devices: ${IMAGES_FOR}, by nvcc ${TUTTI_NVCC_VERSION}")
-    foreach(kernel ${kernels})
-      tutti_fatbin(${kernel} fatbin)
-      list(APPEND fatbins ${fatbin})
-    endforeach()
-  else()
-    if(TUTTI_NVCC)
-      set(why "there are no sources")
-    endif()
-    message(STATUS "Kernels for CUDA devices: none (${why})")
-  endif()
-  tutti_cuda_table(images ${fatbins})
-  target_sources(${target} PRIVATE ${images})
-  target_link_libraries(${target} PUBLIC ${CMAKE_DL_LIBS} Threads::Threads)
-endfunction()
-
-# One file for all architectures. Optimised in every build type: nothing debugs it, and unoptimised kernels are others.
-function(tutti_fatbin source fatbin)
-  get_filename_component(stem ${source} NAME_WE)
-  set(out ${PROJECT_BINARY_DIR}/cuda/${stem}.fatbin)
+# What nvcc compiles for, as arguments: all architectures into one file, with PTX of the last.
+function(tutti_nvcc_targets out)
   set(targets)
   foreach(arch ${TUTTI_NVCC_ARCHITECTURES})
     list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
+  set(${out} ${targets} PARENT_SCOPE)
+endfunction()
+
+# tutti_fatbin(SOURCE STEM FATBIN ...): compiles a source, with more arguments. Optimised in every build type: nothing
+# debugs kernels, and unoptimised ones are others.
+function(tutti_fatbin source stem fatbin)
+  set(out ${PROJECT_BINARY_DIR}/cuda/${stem}.fatbin)
+  tutti_nvcc_targets(targets)
   list(GET TUTTI_NVCC_ARCHITECTURES -1 last)
   list(APPEND targets -gencode arch=compute_${last},code=compute_${last})
   list(LENGTH TUTTI_NVCC_ARCHITECTURES n) # one thread each: the longest file bounds the build
   add_custom_command(OUTPUT ${out}
-    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 --threads ${n} -fatbin ${targets}
-            -I ${PROJECT_SOURCE_DIR}/src -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${out}.d -o ${out} ${source}
+    COMMAND ${TUTTI_NVCC} -std=c++17 -O3 --threads ${n} -fatbin ${targets} -I ${PROJECT_SOURCE_DIR}/src
+            -I ${PROJECT_SOURCE_DIR}/include ${ARGN} -MD -MF ${out}.d -o ${out} ${source}
     DEPENDS ${source} DEPFILE ${out}.d COMMENT "Building CUDA kernels ${stem}" VERBATIM)
   set(${fatbin} ${out} PARENT_SCOPE)
 endfunction()
@@ -169,38 +151,11 @@ function(tutti_cuda_program name source)
   if(NOT CMAKE_RUNTIME_OUTPUT_DIRECTORY)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/${name})
   endif()
-  set(targets)
-  foreach(arch ${TUTTI_NVCC_ARCHITECTURES})
-    list(APPEND targets -gencode arch=compute_${arch},code=sm_${arch})
-  endforeach()
+  tutti_nvcc_targets(targets)
   add_custom_command(OUTPUT ${out}
     COMMAND ${TUTTI_NVCC} -std=c++17 -O3 ${targets} -I ${PROJECT_SOURCE_DIR}/include -MD -MF ${out}.d -o ${out} ${source}
             -L $<TARGET_FILE_DIR:tutti> -ltutti -Xlinker -rpath,$<TARGET_FILE_DIR:tutti>
     DEPENDS ${source} tutti DEPFILE ${out}.d COMMENT "Building ${name}" VERBATIM)
   add_custom_target(${name} ALL DEPENDS ${out})
   set_property(TARGET ${name} PROPERTY TUTTI_PROGRAM ${out})
-endfunction()
-
-# The table as C, rewritten only when it changes.
-function(tutti_cuda_table out)
-  tutti_embed(declarations cuda_image ${ARGN})
-  set(rows "")
-  foreach(fatbin ${ARGN})
-    get_filename_component(stem ${fatbin} NAME_WE)
-    string(APPEND rows "    {\"${stem}\", cuda_image_${stem}},\n")
-  endforeach()
-  list(LENGTH ARGN n)
-  set(path ${PROJECT_BINARY_DIR}/cuda/images.c)
-  file(CONFIGURE OUTPUT ${path} @ONLY CONTENT "/* SPDX-License-Identifier: BSD-3-Clause */\n
-/* What nvcc made of the kernels. Written by cmake/TuttiCuda.cmake. */\n
-#include \"device/cuda/driver.h\"\n
-@declarations@
-const struct cuda_image cuda_images[] = {
-@rows@    {NULL, NULL},
-};
-const size_t cuda_n_images = @n@;
-const char cuda_images_for[] = \"@IMAGES_FOR@\", cuda_images_toolkit[] = \"@TUTTI_NVCC_VERSION@\";
-")
-  set_source_files_properties(${path} PROPERTIES OBJECT_DEPENDS "${ARGN}")
-  set(${out} ${path} PARENT_SCOPE)
 endfunction()

@@ -42,7 +42,7 @@ def sources() -> list:
     files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"]
     for folder in ("cmake", "include", "src", "tools/tutti", "bindings/torch"):
         files += (ROOT / folder).rglob("*")
-    kept = (".c", ".h", ".cu", ".cuh", ".cl", ".clh", ".cpp", ".hpp", *PYTHON, ".txt", ".toml", ".cmake", ".map", ".in")
+    kept = (".c", ".h", ".inc", ".cuh", ".cpp", ".hpp", *PYTHON, ".txt", ".toml", ".cmake", ".map", ".in")
     return sorted(file for file in files if file.suffix in kept and file.is_file() and file != PACKAGE / "_build.py"
                   and not file.name.endswith("_test.c"))
 

@@ -11,9 +11,9 @@
  *
  * It is good as long as the window is: kernels that use it are over before tutti_window_destroy. */
 
-#ifdef __OPENCL_C_VERSION__
+#ifdef __OPENCL_CPP_VERSION__
 #include <tutti/types.h>
-#define TUTTI_DEVICE_POINTER(type) uint64_t /* OpenCL C has no pointers in parameters that are structs: addresses */
+#define TUTTI_DEVICE_POINTER(type) uint64_t /* OpenCL has no pointers in parameters that are structs: addresses */
 #else
 #include <tutti/window.h>
 #define TUTTI_DEVICE_POINTER(type) type *
@@ -59,7 +59,7 @@ struct tutti_device_window {
         sizeof(struct tutti_device_window)                                                                             \
     }
 
-#ifndef __OPENCL_C_VERSION__
+#ifndef __OPENCL_CPP_VERSION__
 /* Describes a window over memory of devices that reach one another; UNSUPPORTED: it is another one. *out was
  * initialised. From then on the library looks every few milliseconds whether peers live, since it does not see kernels
  * of users. */

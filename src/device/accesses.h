@@ -2,7 +2,7 @@
 #ifndef TUTTI_DEVICE_ACCESSES_H
 #define TUTTI_DEVICE_ACCESSES_H
 
-/* What host code and kernels agree on for one-sided calls on windows (window.cu); compiled as C, as CUDA and as OpenCL
+/* What host code and kernels agree on for one-sided calls on windows (window.h); compiled as C, as CUDA and as OpenCL
  * C. */
 
 #include "device/exchange.h"

@@ -12,12 +12,12 @@
 
 #include <tutti/device.h>
 
-#if defined(CUDA_DEVICE)
-#define COUNTED CUDA_DEVICE
+#if defined(GPU_DEVICE)
+#define COUNTED GPU_DEVICE
 #else
 #define COUNTED static inline
 #endif
-#if defined(__OPENCL_C_VERSION__)
+#if defined(__OPENCL_CPP_VERSION__)
 #define COUNTED_WORDS const __global uint64_t *
 #else
 #define COUNTED_WORDS const uint64_t *

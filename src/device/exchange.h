@@ -2,7 +2,7 @@
 #ifndef TUTTI_DEVICE_EXCHANGE_H
 #define TUTTI_DEVICE_EXCHANGE_H
 
-/* What host code and kernels agree on; compiled as C, as CUDA and as OpenCL C. Every collective of a host is one or two
+/* What host code and kernels agree on; compiled as C, as CUDA and as C++ for OpenCL. Every collective of a host is one or two
  * exchanges: each rank sends a part of its input to each of some peers, and either stores what it gets from each, or
  * folds it with its own part, in rank order. Parts travel through rings in the receiver's scratch memory, which all
  * ranks map and into which senders push.
@@ -20,7 +20,7 @@
  * Counters live in device memory and are advanced by the kernels, so that a captured launch can be replayed. Kernels of
  * one communicator on one device never run at the same time. */
 
-#ifdef __cplusplus
+#if defined(__cplusplus) && !defined(__OPENCL_CPP_VERSION__)
 #include <cstddef>
 #include <cstdint>
 #else
@@ -69,7 +69,7 @@ struct gpu_layout {
     uint64_t sentinels;                  /* [2 slots][other][block][sentinel_bytes], all ones when idle */
     uint64_t exceptions; /* [2 slots][other][block][sentinel_bytes / 32]: 16 bytes for 32 units; zeros at first */
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
-    uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.cuh) */
+    uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.h) */
     /* tiles */
     uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (other, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times GPU_LEAST_TILE */
@@ -302,7 +302,7 @@ GPU_BOTH static inline uint32_t gpu_rank_of(uint32_t owner, uint32_t row)
     return row < owner ? row : row + 1;
 }
 
-#ifndef __OPENCL_C_VERSION__
+#ifndef __OPENCL_CPP_VERSION__
 /* The last thing to do to the parameter of `lines` and `sentinel`: `whole` is how many units of every part are 16 bytes
  * at a multiple of 16 (all: UINT32_MAX), `alike` whether all others are sent the same bytes, and the own part, if there
  * is one, is the same. */

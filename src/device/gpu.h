@@ -11,6 +11,17 @@
 
 #include "device/device.h"
 
+/* What the compiler made of a module of kernels. A maker's driver has a table of them, which the build writes, up to a
+ * name of NULL; and says what they were built for and by ("80 90 100", "13.0"; empty where there are none). */
+struct tutti_gpu_image {
+    const char *name; /* of the module */
+    const unsigned char *begin, *end;
+};
+#define TUTTI_GPU_IMAGES(maker)                                                                                        \
+    extern const struct tutti_gpu_image maker##_images[];                                                              \
+    extern const size_t maker##_n_images;                                                                              \
+    extern const char maker##_images_for[], maker##_images_by[];
+
 struct tutti_gpu_launch {
     void *kernel, *stream;
     uint32_t blocks, threads, shared_bytes;

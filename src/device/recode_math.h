@@ -8,20 +8,13 @@
 
 #include <tutti/types.h>
 
-#if defined(CUDA_DEVICE)
-#define RECODE CUDA_DEVICE
-#define RECODE_BITS cuda_bits
-#define RECODE_FLOAT cuda_float
-#define RECODE_ADD(a, b) cuda_add(a, b)
-#define RECODE_MULTIPLY(a, b) cuda_multiply(a, b)
-#define RECODE_DIVIDE(a, b) cuda_divide(a, b)
-#elif defined(XPU_DEVICE)
-#define RECODE XPU_DEVICE
-#define RECODE_BITS xpu_bits
-#define RECODE_FLOAT xpu_float
-#define RECODE_ADD(a, b) xpu_add(a, b)
-#define RECODE_MULTIPLY(a, b) xpu_multiply(a, b)
-#define RECODE_DIVIDE(a, b) xpu_divide(a, b)
+#if defined(GPU_DEVICE)
+#define RECODE GPU_DEVICE
+#define RECODE_BITS gpu_bits
+#define RECODE_FLOAT gpu_float
+#define RECODE_ADD(a, b) gpu_add(a, b)
+#define RECODE_MULTIPLY(a, b) gpu_multiply(a, b)
+#define RECODE_DIVIDE(a, b) gpu_divide(a, b)
 #else
 #include <string.h>
 #define RECODE static inline __attribute__((always_inline, unused))

@@ -84,7 +84,7 @@ static void *program_of(struct opencl *cl, const char *module)
 {
     int error;
     for (size_t i = 0; i < xpu_n_images; i++) {
-        const struct xpu_image *image = &xpu_images[i];
+        const struct tutti_gpu_image *image = &xpu_images[i];
         if (strcmp(image->name, module) != 0) continue;
         if (cl->programs[i]) return cl->programs[i];
         void *program = cl->program(cl->in, image->begin, (size_t)(image->end - image->begin), &error);

@@ -3,7 +3,7 @@
  * They are ordered by their stream alone, with one another and with collectives: a wait on one stream must not hold up
  * the call on another one that its peer waits for. So nothing here takes a turn; what is enqueued is known by an event
  * for each stream (gpu_tracks.c). What a stream did before a kernel is visible to who acquires what the kernel
- * releases (as in meet.cu): that is what puts data before signals. */
+ * releases (as in meet.h): that is what puts data before signals. */
 #include "backend/gpu/gpu_backend.h"
 #include "device/accesses.h"
 

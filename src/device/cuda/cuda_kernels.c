@@ -39,7 +39,7 @@ static enum tutti_status image_refused(const struct cuda_gpu *gpu, int result, c
                       "%s): they are for %s, made by CUDA %s, and the driver is for CUDA %d.%d; build tutti with "
                       "-DTUTTI_CUDA_ARCHITECTURES=%u and a toolkit that is not newer than the driver",
                       gpu->seen.ordinal, gpu->seen.name, gpu->seen.capability / 10, gpu->seen.capability % 10, name,
-                      text, cuda_images_for, cuda_images_toolkit, gpu->driver->version / 1000,
+                      text, cuda_images_for, cuda_images_by, gpu->driver->version / 1000,
                       gpu->driver->version % 1000 / 10, gpu->seen.capability);
 }
 

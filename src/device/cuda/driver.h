@@ -351,13 +351,6 @@ void cuda_queue_made(void); /* a stream was */
 enum tutti_status cuda_kernels_load(struct cuda_gpu *gpu); /* the context is current; unload also after a failure */
 void cuda_kernels_unload(struct cuda_gpu *gpu);
 
-/* ---- images.c, which the build writes: what nvcc made of the .cu files ---- */
-struct cuda_image {
-    const char *name; /* of the .cu file */
-    const void *begin;
-};
-extern const struct cuda_image cuda_images[];
-extern const size_t cuda_n_images;
-extern const char cuda_images_for[], cuda_images_toolkit[]; /* "80 90 100", "13.0"; empty without nvcc */
+TUTTI_GPU_IMAGES(cuda)
 
 #endif

@@ -1,3 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# cmake/TuttiCuda.cmake has the compiler, for programs of users' kernels, too.
-tutti_cuda_kernels(tutti_device ${CMAKE_CURRENT_LIST_DIR}/kernels)
+# Kernels of NVIDIA's devices, by nvcc (cmake/TuttiCuda.cmake).
+tutti_cuda_find(why)
+set(fatbins)
+set(targets "")
+if(TUTTI_NVCC)
+  list(JOIN TUTTI_NVCC_ARCHITECTURES " " targets)
+  message(STATUS "Kernels for CUDA devices: ${targets}, by nvcc ${TUTTI_NVCC_VERSION}")
+  tutti_kernel_modules(modules warps)
+  foreach(module ${modules})
+    tutti_fatbin(${tutti_kernels} ${module} fatbin -x cu -DMODULE_${module})
+    list(APPEND fatbins ${fatbin})
+  endforeach()
+else()
+  message(STATUS "Kernels for CUDA devices: none (${why})")
+endif()
+tutti_kernel_images(tutti_device cuda "${targets}" "${TUTTI_NVCC_VERSION}" ${fatbins})
+target_link_libraries(tutti_device PUBLIC ${CMAKE_DL_LIBS} Threads::Threads)

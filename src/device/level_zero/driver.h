@@ -276,18 +276,11 @@ enum tutti_status xpu_kernels_load(struct xpu *xpu);
 void xpu_kernels_unload(struct xpu *xpu);
 
 /* ---- xpu_cache.c: native binaries of images, in files of the user's cache folder ---- */
-struct xpu_image {
-    const char *name; /* of the .cl file */
-    const unsigned char *begin, *end;
-};
 /* *out is malloc'ed by tutti_alloc. False: there is none that can be believed. */
-bool xpu_cache_read(const struct xpu *xpu, const struct xpu_image *image, void **out, size_t *bytes);
+bool xpu_cache_read(const struct xpu *xpu, const struct tutti_gpu_image *image, void **out, size_t *bytes);
 /* Failing is no error: it is made anew the next time. */
-void xpu_cache_write(const struct xpu *xpu, const struct xpu_image *image, const void *native, size_t bytes);
+void xpu_cache_write(const struct xpu *xpu, const struct tutti_gpu_image *image, const void *native, size_t bytes);
 
-/* ---- xpu_images.c, which the build writes: what the compiler for OpenCL C made of the .cl files ---- */
-extern const struct xpu_image xpu_images[];
-extern const size_t xpu_n_images;
-extern const char xpu_images_for[]; /* "SPIR-V 1.2"; empty without a compiler */
+TUTTI_GPU_IMAGES(xpu)
 
 #endif

@@ -25,7 +25,7 @@ static const char magic[8] = "tuttiXP1";
 
 /* Of all that the binary depends on: devices of one model share it. A driver refuses a binary that is not for its
  * device. */
-static uint64_t key_of(const struct xpu *xpu, const struct xpu_image *image)
+static uint64_t key_of(const struct xpu *xpu, const struct tutti_gpu_image *image)
 {
     const uint32_t numbers[] = {xpu->driver->maker_version, xpu->seen.capability, xpu->seen.n_sms};
     uint64_t key = tutti_hash64(image->begin, (size_t)(image->end - image->begin), TUTTI_VERSION_MAJOR);
@@ -82,7 +82,7 @@ static bool is_believed(int file, uint64_t key, struct head *head)
            head->bytes > 0 && head->bytes <= NATIVE_MOST && (uint64_t)is.st_size == sizeof *head + head->bytes;
 }
 
-bool xpu_cache_read(const struct xpu *xpu, const struct xpu_image *image, void **out, size_t *bytes)
+bool xpu_cache_read(const struct xpu *xpu, const struct tutti_gpu_image *image, void **out, size_t *bytes)
 {
     char path[PATH_MAX];
     struct head head;
@@ -101,7 +101,7 @@ bool xpu_cache_read(const struct xpu *xpu, const struct xpu_image *image, void *
     return good;
 }
 
-void xpu_cache_write(const struct xpu *xpu, const struct xpu_image *image, const void *native, size_t bytes)
+void xpu_cache_write(const struct xpu *xpu, const struct tutti_gpu_image *image, const void *native, size_t bytes)
 {
     char path[PATH_MAX], aside[PATH_MAX + 32];
     const uint64_t key = key_of(xpu, image);

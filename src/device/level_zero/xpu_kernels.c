@@ -49,7 +49,7 @@ static int module_make(const struct xpu *xpu, const struct xpu_module_desc *desc
     return result;
 }
 
-static bool module_from_cache(const struct xpu *xpu, const struct xpu_image *image, void **module)
+static bool module_from_cache(const struct xpu *xpu, const struct tutti_gpu_image *image, void **module)
 {
     void *native;
     char text[256];
@@ -61,7 +61,7 @@ static bool module_from_cache(const struct xpu *xpu, const struct xpu_image *ima
     return made;
 }
 
-static void module_to_cache(const struct xpu *xpu, const struct xpu_image *image, void *module)
+static void module_to_cache(const struct xpu *xpu, const struct tutti_gpu_image *image, void *module)
 {
     size_t bytes = 0;
     unsigned char *native = NULL;
@@ -71,7 +71,7 @@ static void module_to_cache(const struct xpu *xpu, const struct xpu_image *image
     tutti_free(native);
 }
 
-static enum tutti_status module_load(const struct xpu *xpu, const struct xpu_image *image, void **module)
+static enum tutti_status module_load(const struct xpu *xpu, const struct tutti_gpu_image *image, void **module)
 {
     char text[256];
     const struct xpu_module_desc desc = {.structure = XPU_STRUCTURE_MODULE,
@@ -129,7 +129,7 @@ static enum tutti_status kernels_add(struct xpu *xpu, void *module)
 }
 
 /* By its name: nothing else may ask for float64, which many devices lack. */
-static bool has_doubles(const struct xpu_image *image)
+static bool has_doubles(const struct tutti_gpu_image *image)
 {
     const size_t n = strlen(image->name);
     return n > 3 && strcmp(image->name + n - 3, "_64") == 0;
@@ -139,9 +139,9 @@ static bool has_doubles(const struct xpu_image *image)
 enum tutti_status xpu_kernels_load(struct xpu *xpu)
 {
     const unsigned char *standin = xpu->driver->standin_kernels;
-    const struct xpu_image of_standin = {
+    const struct tutti_gpu_image of_standin = {
         .name = "the stand-in's", .begin = standin, .end = standin ? standin + 1 : NULL};
-    const struct xpu_image *images = standin ? &of_standin : xpu_images;
+    const struct tutti_gpu_image *images = standin ? &of_standin : xpu_images;
     const size_t n = standin ? 1 : xpu_n_images;
     for (size_t i = 0; i < n; i++) {
         void *module = NULL;

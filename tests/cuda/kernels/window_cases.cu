@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Kernels of a user of tutti/device.cuh: what the tests of it launch. */
-#include "device/cuda/kernels/intrinsics.cuh"
+#include "device/kernels/machine.h"
 
 #include "window_cases.h"
 
-CUDA_DEVICE tutti::scope scope_of(const window_case &x)
+GPU_DEVICE tutti::scope scope_of(const window_case &x)
 {
     return (tutti::scope)x.scope;
 }
-CUDA_DEVICE uint32_t caller_of(const window_case &x)
+GPU_DEVICE uint32_t caller_of(const window_case &x)
 {
-    return x.scope == WINDOW_BLOCK ? cuda_block() : x.scope == WINDOW_WARP ? cuda_warp() : cuda_thread();
+    return x.scope == WINDOW_BLOCK ? gpu_block() : x.scope == WINDOW_WARP ? gpu_warp() : gpu_thread();
 }
 /* This thread of the caller, and how many it has. */
-CUDA_DEVICE uint32_t place_of(const window_case &x)
+GPU_DEVICE uint32_t place_of(const window_case &x)
 {
-    return x.scope == WINDOW_BLOCK ? cuda_thread() : x.scope == WINDOW_WARP ? cuda_lane() : 0;
+    return x.scope == WINDOW_BLOCK ? gpu_thread() : x.scope == WINDOW_WARP ? gpu_lane() : 0;
 }
-CUDA_DEVICE uint32_t places_of(const window_case &x)
+GPU_DEVICE uint32_t places_of(const window_case &x)
 {
-    return x.scope == WINDOW_BLOCK ? cuda_threads() : x.scope == WINDOW_WARP ? CUDA_WARP : 1;
+    return x.scope == WINDOW_BLOCK ? gpu_threads() : x.scope == WINDOW_WARP ? GPU_WARP : 1;
 }
 
-CUDA_DEVICE void delay(uint32_t *seed)
+GPU_DEVICE void delay(uint32_t *seed)
 {
     if (*seed == 0) return;
     *seed = *seed * 1664525 + 1013904223;
-    for (uint32_t i = 0; i < *seed >> 28; i++) cuda_nap(200);
+    for (uint32_t i = 0; i < *seed >> 28; i++) gpu_nap(200);
 }
 
-CUDA_DEVICE void fill(const window_case &x, char *at, uint32_t caller, uint32_t round)
+GPU_DEVICE void fill(const window_case &x, char *at, uint32_t caller, uint32_t round)
 {
     for (uint64_t i = place_of(x); i < x.bytes; i += places_of(x))
         at[i] = (char)window_byte((uint32_t)x.w.rank(), caller, round, i);
 }
 
-CUDA_DEVICE uint32_t differ(const window_case &x, const char *at, uint32_t rank, uint32_t caller, uint32_t round)
+GPU_DEVICE uint32_t differ(const window_case &x, const char *at, uint32_t rank, uint32_t caller, uint32_t round)
 {
     uint32_t n = 0;
     for (uint64_t i = place_of(x); i < x.bytes; i += places_of(x))
@@ -43,16 +43,16 @@ CUDA_DEVICE uint32_t differ(const window_case &x, const char *at, uint32_t rank,
     return n;
 }
 
-CUDA_DEVICE void add_wrong(uint32_t *wrong, uint32_t n)
+GPU_DEVICE void add_wrong(uint32_t *wrong, uint32_t n)
 {
     if (n == 0) return;
-    for (uint32_t seen = cuda_load_u32(wrong), before;
+    for (uint32_t seen = gpu_load_u32(wrong), before;
          (before = tutti::machine::swap_if_here(wrong, seen, seen + n)) != seen;)
         seen = before;
 }
 
 /* Each puts to the right with a signal, and checks what came from the left; a barrier before the next round. */
-CUDA_KERNEL(case_ring, struct window_case, x, 256)
+GPU_KERNEL(case_ring, struct window_case, x, 256)
 {
     const tutti::scope s = scope_of(x);
     const uint32_t caller = caller_of(x);
@@ -86,7 +86,7 @@ CUDA_KERNEL(case_ring, struct window_case, x, 256)
 }
 
 /* Stores to all peers through their pointers, a barrier, and a look at what all stored here; get reads it, too. */
-CUDA_KERNEL(case_pointers, struct window_case, x, 256)
+GPU_KERNEL(case_pointers, struct window_case, x, 256)
 {
     const tutti::scope s = scope_of(x);
     const uint32_t caller = caller_of(x), n = (uint32_t)x.w.num_ranks(), me = (uint32_t)x.w.rank();
@@ -113,22 +113,22 @@ CUDA_KERNEL(case_pointers, struct window_case, x, 256)
 }
 
 /* Words of rank 0 that all threads of all ranks change: one by addition, one under a lock made of compare_swap. */
-CUDA_KERNEL(case_words, struct window_case, x, 256)
+GPU_KERNEL(case_words, struct window_case, x, 256)
 {
     const uint64_t sum = 0, lock = 8, guarded = 16;
     for (uint32_t round = 1; round <= x.rounds; round++) x.w.fetch_add(round, 0, sum);
-    if (cuda_lane() != 0) return;
+    if (gpu_lane() != 0) return;
     for (uint32_t round = 1; round <= x.rounds; round++) {
-        while (x.w.compare_swap(0, 1, 0, lock) != 0) cuda_spin();
+        while (x.w.compare_swap(0, 1, 0, lock) != 0) gpu_spin();
         uint64_t *word = reinterpret_cast<uint64_t *>(x.w.peer(0) + guarded);
-        cuda_store_u64(word, cuda_load_u64(word) + round);
+        gpu_store_u64(word, gpu_load_u64(word) + round);
         x.w.fence();
         if (x.w.compare_swap(1, 0, 0, lock) != 1) add_wrong(&x.wrong[0], 1);
     }
 }
 
 /* What is refused, and touches nothing; a reset. */
-CUDA_KERNEL(case_refused, struct window_case, x, 32)
+GPU_KERNEL(case_refused, struct window_case, x, 32)
 {
     const int32_t me = x.w.rank(), none = x.w.num_ranks();
     const size_t size = x.w.size();
@@ -148,7 +148,7 @@ CUDA_KERNEL(case_refused, struct window_case, x, 32)
     wrong += x.w.fetch_add(1, none, 0) != ~UINT64_C(0) || x.w.fetch_add(1, me, size - 4) != ~UINT64_C(0);
     wrong += x.w.compare_swap(0, 1, -1, 0) != ~UINT64_C(0) || x.w.compare_swap(0, 1, me, 4) != ~UINT64_C(0);
     wrong += x.w.read_signal(x.w.n_signals) != ~UINT64_C(0) || x.w.reset_signal(x.w.n_signals) != -1;
-    if (cuda_thread() != 0) return;
+    if (gpu_thread() != 0) return;
     for (uint32_t compare = TUTTI_COMPARE_EQ; compare <= TUTTI_COMPARE_GE; compare++) { /* against a signal that is 5 */
         const uint64_t values[] = {5, 4, 6, 5, 4, 5};
         x.w.signal(me, 1, TUTTI_SIGNAL_SET, 5);
@@ -160,7 +160,7 @@ CUDA_KERNEL(case_refused, struct window_case, x, 32)
 }
 
 /* A signal that never comes: all leave, and all that come after. */
-CUDA_KERNEL(case_lost, struct window_case, x, 256)
+GPU_KERNEL(case_lost, struct window_case, x, 256)
 {
     const uint32_t caller = caller_of(x);
     if (caller >= x.callers) return;

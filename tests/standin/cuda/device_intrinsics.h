@@ -2,40 +2,40 @@
 #ifndef TUTTI_STANDIN_CUDA_DEVICE_INTRINSICS_H
 #define TUTTI_STANDIN_CUDA_DEVICE_INTRINSICS_H
 
-/* What tutti/device.cuh asks of the machine, for a host compiler: see intrinsics.h. */
+/* What tutti/device.cuh asks of the machine, for a host compiler: see machine.h. */
 
-#include "device/cuda/kernels/intrinsics.cuh"
+#include "device/kernels/machine.h"
 
 #define TUTTI_DEVICE_IS static inline
 #define TUTTI_DEVICE_COLD __attribute__((noinline, unused)) static
 #define TUTTI_DEVICE_MEMBER inline
-#define TUTTI_DEVICE_SPINS CUDA_SPINS
+#define TUTTI_DEVICE_SPINS GPU_SPINS
 
 namespace tutti::machine
 {
 TUTTI_DEVICE_IS uint32_t load(const uint32_t *p)
 {
-    return cuda_load_u32(p);
+    return gpu_load_u32(p);
 }
 TUTTI_DEVICE_IS uint64_t load(const uint64_t *p)
 {
-    return cuda_load_u64(p);
+    return gpu_load_u64(p);
 }
 TUTTI_DEVICE_IS uint32_t acquire(const uint32_t *p)
 {
-    return cuda_acquire_u32(p);
+    return gpu_acquire_u32(p);
 }
 TUTTI_DEVICE_IS uint64_t acquire(const uint64_t *p)
 {
-    return cuda_acquire_u64(p);
+    return gpu_acquire_u64(p);
 }
 TUTTI_DEVICE_IS void store(uint32_t *p, uint32_t v)
 {
-    cuda_store_u32(p, v);
+    gpu_store_u32(p, v);
 }
 TUTTI_DEVICE_IS void store(uint64_t *p, uint64_t v)
 {
-    cuda_store_u64(p, v);
+    gpu_store_u64(p, v);
 }
 /* As after the fence that callers make: the thread sanitizer knows none. */
 TUTTI_DEVICE_IS uint64_t add(uint64_t *p, uint64_t v)
@@ -56,39 +56,39 @@ TUTTI_DEVICE_IS uint32_t swap_if_here(uint32_t *p, uint32_t expected, uint32_t v
 }
 TUTTI_DEVICE_IS void fence()
 {
-    cuda_fence_system();
+    gpu_fence_system();
 }
 TUTTI_DEVICE_IS uint64_t clock_ns()
 {
-    return cuda_clock_ns();
+    return gpu_clock_ns();
 }
 TUTTI_DEVICE_IS void spin()
 {
-    cuda_spin();
+    gpu_spin();
 }
 TUTTI_DEVICE_IS uint32_t thread()
 {
-    return cuda_thread();
+    return gpu_thread();
 }
 TUTTI_DEVICE_IS uint32_t threads()
 {
-    return cuda_threads();
+    return gpu_threads();
 }
 TUTTI_DEVICE_IS void sync_warp()
 {
-    cuda_sync_warp();
+    gpu_sync_warp();
 }
 TUTTI_DEVICE_IS bool any_of_warp(bool flag)
 {
-    return cuda_any(flag);
+    return gpu_any(flag);
 }
 TUTTI_DEVICE_IS void sync_block()
 {
-    cuda_sync_block();
+    gpu_sync();
 }
 TUTTI_DEVICE_IS bool any_of_block(bool flag)
 {
-    return cuda_sync_block_any(flag);
+    return gpu_any_of_block(flag);
 }
 } // namespace tutti::machine
 

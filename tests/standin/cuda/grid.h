@@ -36,7 +36,7 @@ void cuda_standin_run(const cuda_standin_launch &launch);
 void cuda_standin_idle(size_t n_rounds);
 [[noreturn]] void cuda_standin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- what a kernel's thread asks for (intrinsics.h) ---- */
+/* ---- what a kernel's thread asks for (machine.h) ---- */
 struct cuda_standin_thread {
     uint32_t thread, threads, block, blocks;
     uint32_t n_loads; /* since it last let others run */

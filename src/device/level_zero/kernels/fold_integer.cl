@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#define BODY "fold_body.clh"
-#include "each_integer.clh"
