@@ -53,9 +53,7 @@ struct tutti_comm_config {
 #define TUTTI_DEVICE_AUTO (-1) /* the device of the calling thread's current CUDA context, if there is one */
 #define TUTTI_DEVICE_NONE (-2) /* host memory alone */
 #define TUTTI_COMM_CONFIG_INIT                                                                                         \
-    {                                                                                                                  \
-        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false, TUTTI_DEVICE_AUTO    \
-    }
+    {sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false, TUTTI_DEVICE_AUTO}
 
 /* Makes a communicator among the n_ranks processes that call with the same store or job and name. Blocking, unless
  * config->nonblocking. context NULL: makes a private one that goes with the communicator; config NULL: all defaults.
@@ -84,7 +82,9 @@ TUTTI_API enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tut
 /* Ends every call in flight on this communicator, on all ranks, with TUTTI_ERR_ABORTED and this reason (may be NULL).
  * Returns at once; any thread. Outputs of the ended calls are undefined. The process lives on. A signal handler that
  * interrupts a call of the library can not abort: then nothing happens, and tutti_last_error says so (ARGUMENT); let
- * the handler set a flag or write to a pipe for another thread. */
+ * the handler set a flag or write to a pipe for another thread. A rank of this host that was stopped in the middle of
+ * an ended call for more than 300 ms may still write into an output, except where the option `survives` is set:
+ * programs that use their buffers again after a failure set it. */
 TUTTI_API void tutti_comm_abort(struct tutti_comm *comm, const char *reason);
 /* Waits until no call is in flight here, at most timeout_ns (0: until their deadlines); TUTTI_PENDING when that passes
  * first. For who can not wait as long as destroy may: flush, abort what is left, destroy. */

@@ -28,7 +28,7 @@
  *
  * Example, for one call on host memory:
  *     if (ops->score(backend, &op->call) < HUGE_VAL) ops->begin(backend, op);
- *     if (!ops->hurry || ops->hurry(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
+ *     if (!ops->run_inline || ops->run_inline(op, team) != TUTTI_RUN_DONE) tutti_engine_run(team, &op->runner, ...); */
 
 #include "base/config.h"
 #include "device/device.h"
@@ -229,7 +229,7 @@ struct tutti_backend_ops {
     /* Advances a runner that was begun just now, on the caller's thread, past the engine, for as long as is worth while
      * without a clock (about 1,024 spins; where ranks outnumber CPUs some turns given up). Ends early when `failed`. As
      * tutti_runner_ops.advance; after BLOCKED the runner goes to tutti_engine_run as it is. NULL: not worth it. */
-    enum tutti_advance (*hurry)(struct tutti_backend_op *op, const struct tutti_team *team);
+    enum tutti_advance (*run_inline)(struct tutti_backend_op *op, const struct tutti_team *team);
     /* Plain calls of the kind may be tiny ones if their blocks have fewer bytes than this; 0: none may. NULL: there are
      * no tiny calls. */
     size_t (*tiny_below)(const struct tutti_backend *backend, enum tutti_kind kind);

@@ -12,7 +12,7 @@
 
 #include "backend/backend.h"
 #include "base/config.h"
-#include "control/start/bootstrap.h"
+#include "control/meet/bootstrap.h"
 #include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "engine/engine.h"

@@ -3,7 +3,7 @@
 /* The contract of control, over that of one host, which answers at once, and over one that answers late. What may come
  * later is awaited with a deadline, so one test serves both. */
 
-#include "control/host/host_world.h"
+#include "control/host_world.h"
 #include "control/late_test.h"
 
 #define LATE_NS (15 * TUTTI_NS_PER_MS)

@@ -117,7 +117,7 @@ struct tutti_control_ops {
     /* Optional: where this member keeps the number of its calls on the communicator of this slot for others to read, as
      * tutti_board_count makes it; the caller alone writes it. NULL: no such slot. */
     _Atomic uint64_t *(*counter)(struct tutti_control *c, uint32_t slot);
-    /* Optional: answers what others than members ask by the memory of this host (host/asks.h), with what `world` knows;
+    /* Optional: answers what others than members ask by the memory of this host (asks.h), with what `world` knows;
      * called again and again by the control that this one is a part of. */
     void (*serve)(struct tutti_control *c, struct tutti_control *world);
 };

@@ -119,7 +119,7 @@ static void on_processes(void **state)
 /* One method wherever it can be used. */
 static void by_one_method(void **state)
 {
-    static const char *const methods[] = {"line", "stage", "mapped", "attach", "attach_staged"};
+    static const char *const methods[] = {"line", "stage", "mapped", "attach"};
     (void)state;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(methods); i++) {
         const struct tutti_option method = {"flat", methods[i]};

@@ -18,22 +18,16 @@
 
 #define CALLS_MOST 200 /* in which somebody who left is missed */
 
-static bool is_alone(const struct flat_method *method)
-{
-    return strcmp(method->name, "alone") == 0;
-}
-
 static void nap(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 }
 
 /* The same call for all: where there are several, `salt` tells them apart. */
-static bool prepare(struct rank *rank, const struct flat_method *method, uint64_t salt, struct mark_plan *plan)
+static void prepare(struct rank *rank, const struct flat_method *method, uint64_t salt, struct mark_plan *plan)
 {
     uint64_t random = test_seed() * 31 + salt;
     mark_suit(&random, method, (uint32_t)rank->n, calls_count(rank, method->name), plan);
-    return !is_alone(method);
 }
 
 /* ---- stops that end in time ---- */
@@ -76,7 +70,7 @@ static void stop_in_each(struct rank *rank)
     RANK_CHECK(rank, calls_open(rank, mark_words(TUTTI_ALL_TO_ALL, (uint32_t)rank->n, calls_count(rank, "")), &sheet));
     if (rank->index == 0) RANK_CHECK(rank, pthread_create(&helper, NULL, resume, stops) == 0);
     for (size_t i = 0; i < flat_n_methods && !rank->failure[0]; i++) {
-        if (!prepare(rank, &flat_methods[i], i, &plan)) continue;
+        prepare(rank, &flat_methods[i], i, &plan);
         calls_expect(rank, 1 + (int32_t)(i % (size_t)(rank->n - 1)), &plan, &sheet, stop_a_while, stops);
         for (int k = 0; k < 2 && !rank->failure[0]; k++) calls_make(rank, &plan, &sheet);
         if (calls_is_due()) stop_a_while(stops); /* these calls had less steps */
@@ -100,9 +94,7 @@ static void stopped_a_while(void **state)
     struct ranks_config config = {.n = 4, .forked = true, .deadline_s = 100, .arg = stops};
     calls_gate_reset();
     assert_int_equal(ranks_run(&config, stop_in_each), 0);
-    size_t n = 0;
-    for (size_t i = 0; i < flat_n_methods; i++) n += !is_alone(&flat_methods[i]);
-    assert_int_equal(atomic_load(&stops->n_stops), n);
+    assert_int_equal(atomic_load(&stops->n_stops), flat_n_methods);
     sem_destroy(&stops->stopped);
     munmap(stops, 4096);
 }
@@ -157,7 +149,7 @@ static unsigned play(const struct flat_method *method, size_t i, bool forked, ra
     struct ranks_config config = {
         .n = 3, .forked = forked, .deadline_s = 30, .timeout_ns = UINT64_C(60000000000), .arg = &scene};
     calls_gate_reset();
-    unsigned failed = is_alone(method) ? 0 : ranks_run(&config, function);
+    unsigned failed = ranks_run(&config, function);
     if (failed) print_message("%s by %s, rank %d\n", tutti_kind_name(method->kind), method->name, scene.who);
     return failed;
 }

@@ -70,22 +70,6 @@ static void hundreds(void **state)
     }
 }
 
-/* Of so many ranks a slice has a line where a piece has less, and its prefixes need more room than what is staged. */
-static void prefixes_of_many(void **state)
-{
-    (void)state;
-    struct rig_config config = {.n = 200, .chunk = 6 * CHUNK, .seed = test_seed()};
-    uint64_t random = test_seed();
-    struct rig *rig = rig_open(&config);
-    size_t n = 0;
-    for (size_t i = 0; i < 12; i++)
-        for (size_t m = 0; m < flat_n_methods; m++)
-            if (flat_is_scan(flat_methods[m].kind) && strcmp(flat_methods[m].name, "stage") == 0)
-                mark_suit(&random, &flat_methods[m], config.n, 90 << i % 6, &plans[n++]);
-    if (!rig_run(rig, plans, n)) fail_msg("%s", rig_why(rig));
-    rig_close(rig);
-}
-
 static void reproducible(void **state)
 {
     (void)state;
@@ -165,7 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixes),        cmocka_unit_test(crowds),      cmocka_unit_test(hundreds),
         cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
-        cmocka_unit_test(methods),      cmocka_unit_test(planted),     cmocka_unit_test(prefixes_of_many),
+        cmocka_unit_test(methods),      cmocka_unit_test(planted),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

@@ -138,7 +138,7 @@ static void wait_for_late(struct rank *rank)
         struct mark_plan plan;
         const struct flat_method *m = &flat_methods[i];
         if ((strcmp(m->name, "line") != 0 && strcmp(m->name, "stage") != 0) || (i + (size_t)rank->n) % 3) continue;
-        mark_suit(&random, m, (uint32_t)rank->n, m->who == FLAT_NOBODY ? 4 : large, &plan);
+        mark_suit(&random, m, (uint32_t)rank->n, m->reads == FLAT_NONE ? 4 : large, &plan);
         bool to_root = plan.kind == TUTTI_REDUCE || plan.kind == TUTTI_GATHER;
         plan.root = to_root ? 1 : 0;
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));

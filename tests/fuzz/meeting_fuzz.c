@@ -3,7 +3,7 @@
 /* The messages of a meeting. A message that decodes encodes to what decodes to the same; without its last byte, or with
  * one more, it is none; and whatever a stranger sends, the leader seats nobody and a member believes nothing. */
 
-#include "control/machine/machine.h"
+#include "control/meet/machine.h"
 #include "fuzz.h"
 
 static void no_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, bool memory)

@@ -4,8 +4,7 @@
  * each member is on a host of the table, each host has members, and texts end. The first byte is the number of ranks.
  */
 
-#include "control/machine/card.h"
-#include "control/machine/table.h"
+#include "control/meet/card.h"
 #include "fuzz.h"
 
 static void check_table(const uint8_t *bytes, size_t n, uint32_t n_ranks)

@@ -2,7 +2,7 @@
 """A process that is not of the job: stranger.py listen FILE, stranger.py attack FILE ADDRESS PORT ...
 
 listen  Reads what goes over this host's interface until it is ended, and writes a line for each thing that it knows:
-        "frame PORT BYTES" a frame of a proof (net.h), "tls" a record of TLS, "ping" a readable message of control,
+        "frame PORT BYTES" a frame of a proof (net.h), "tls" a handshake of TLS, "ping" a readable message of control,
         "goodbye" a readable packet of data.
 attack  Sends to the ports whatever may get in, from garbage to what was recorded; says "admitted by ..." if something
         does, else "refused".
@@ -38,7 +38,7 @@ def listen(path):
             port, said = payload(wire.recv(1 << 17))
             if said.startswith(b"TUNE"):
                 out.write(f"frame {port} {said[:SIGNED].hex()}\n")
-            elif said[:3] == b"\x17\x03\x03":
+            elif said[:2] == b"\x16\x03":
                 out.write("tls\n")
             elif len(said) == 4 and said[:2] == b"\x04\x00" and said[3] == 1:  # any version
                 out.write("ping\n")

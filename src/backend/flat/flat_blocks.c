@@ -150,31 +150,31 @@ void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
     cut(op, block, (even + unit - 1) / unit * unit, n);
 }
 
-/* ---- blocks that leaves do not know: in lines, which such calls need for nothing else ---- */
+/* ---- blocks that leaves do not know: in lines, which such calls do not use otherwise ---- */
 
-#define TOLD_BYTES (2 * sizeof(uint64_t))
-#define TOLD_LEVEL (FLAT_LINE_MAX / TOLD_BYTES) /* ranks in one level */
+#define ENTRY_BYTES (2 * sizeof(uint64_t))
+#define ENTRIES_OF_LEVEL (FLAT_LINE_MAX / ENTRY_BYTES) /* ranks in one level */
 
-void flat_blocks_tell(struct flat_op *op)
+void flat_blocks_publish(struct flat_op *op)
 {
-    uint64_t rows[2 * TOLD_LEVEL];
-    if (op->inst->n > FLAT_TOLD_RANKS) return; /* then nobody asks */
-    for (uint32_t first = 0, level = 0; first < op->inst->n; first += TOLD_LEVEL, level++) {
-        uint32_t left = op->inst->n - first, n = left < TOLD_LEVEL ? left : (uint32_t)TOLD_LEVEL;
+    uint64_t rows[2 * ENTRIES_OF_LEVEL];
+    if (op->inst->n > FLAT_PUBLISHED_RANKS) return; /* then nobody reads them */
+    for (uint32_t first = 0, level = 0; first < op->inst->n; first += ENTRIES_OF_LEVEL, level++) {
+        uint32_t left = op->inst->n - first, n = left < ENTRIES_OF_LEVEL ? left : (uint32_t)ENTRIES_OF_LEVEL;
         for (uint32_t i = 0; i < n; i++) {
             size_t at;
             rows[2 * i] = flat_block(op, first + i, &at);
             rows[2 * i + 1] = at;
         }
-        flat_lines_put(op, level, (const unsigned char *)rows, n * TOLD_BYTES);
+        flat_lines_put(op, level, (const unsigned char *)rows, n * ENTRY_BYTES);
     }
 }
 
-size_t flat_block_told(const struct flat_op *op, size_t *at)
+size_t flat_block_published(const struct flat_op *op, size_t *at)
 {
     uint64_t row[2];
-    flat_lines_part(op, flat_root(op), (uint32_t)(op->inst->me / TOLD_LEVEL), op->inst->me % TOLD_LEVEL * TOLD_BYTES,
-                    TOLD_BYTES, (unsigned char *)row);
+    flat_lines_part(op, flat_root(op), (uint32_t)(op->inst->me / ENTRIES_OF_LEVEL),
+                    op->inst->me % ENTRIES_OF_LEVEL * ENTRY_BYTES, ENTRY_BYTES, (unsigned char *)row);
     *at = row[1];
     return row[0];
 }

@@ -1,30 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the methods cost, predicted from the constants of the machine: how often ranks wait for one another in turn, and
- * how the bytes of the busiest rank move. Lines cost a part of a line's way each, since several are under way at once.
- * Staging moves bytes through the caches: in, folded, out. Calls that are larger than the cache bring them from memory
- * and back as well. */
-#include "backend/flat/flat_ways.h"
+ * how the bytes of the busiest rank move. The unit of waits is one transfer of a cache line between cores. Several
+ * lines are under way at once, so each costs a part of a transfer. Staging moves bytes through the caches: in, folded,
+ * out. Calls that are larger than the cache bring them from memory and back as well. At the end a prediction is
+ * corrected by what `tutti tune` measured. */
+#include "backend/flat/flat.h"
+#include "model/ways.h"
 
+#include <limits.h>
 #include <math.h>
+#include <unistd.h>
 
-#define CALL_NS 20.0         /* of a call itself, */
-#define STEPS_NS 220.0       /* and of one of several steps */
-#define LINE_READ 0.25       /* of a line's way: a line that is awaited when the one before it was */
+#define CALL_NS 20.0   /* of a call itself */
+#define STEPS_NS 220.0 /* of a call of several steps */
+/* In transfers of a line: */
+#define LINE_READ 0.25       /* a line that is awaited when the one before it was */
 #define LINE_READ_AHEAD 0.15 /* the same where ranks run ahead */
 #define LINE_WRITTEN 0.1
-#define EXCHANGE 3.2                     /* of a line's way: what a hand-over takes where ranks wait for one another, */
-#define AHEAD 0.5                        /* and where those of a rooted call run ahead, */
-#define AHEAD_TURNS 0.06                 /* as far as there are slots for */
+#define EXCHANGE 3.2  /* a hand-over where ranks wait for one another */
+#define AHEAD 0.5     /* a hand-over of a rooted call, where they run ahead */
+#define PEER_READ 0.3 /* a look at one more rank, prefetched */
+/* In turns of a CPU that ranks share: */
+#define AHEAD_TURNS 0.06 /* where ranks run ahead as far as there are slots */
+#define AHEAD_STAGED 0.3 /* of staging, likewise */
+#define LAST_TURN 0.4    /* to see the last hand-over */
+#define ATTACH_TURNS 4   /* posts, and all meet at the end */
+#define LEAF_TURNS 0.6   /* leaves wait for the root's post, and it for them */
+/* Copies: */
 #define ATTACHED_NS 500.0                /* of an operation whose bytes the kernel copies, apart from its calls */
-#define PAST 0.6                         /* of what leaves the cache: written past it, it is not read before */
-#define LAST_TURN 0.4                    /* to see the last hand-over */
-#define AHEAD_STAGED 0.3                 /* of the turns of staging */
-#define ATTACH_TURNS 4                   /* posts, and all meet at the end */
-#define OVERLAP 0.8                      /* of what who writes slots and who reads them take: calls overlap */
-#define LEAF_TURNS 0.6                   /* where leaves wait for the root's post, and it for them, */
-#define ATTACH_QUEUE_NS 1500.0           /* and one more of them copies to or from its memory at the same time */
-#define PEER_READ 0.3                    /* of a line's way: to look at one more rank, asked for ahead */
-#define PAGES_KNOWN 1024.0               /* of 4 KiB, which a CPU finds without a look at tables */
+#define ATTACH_QUEUE_NS 1500.0           /* one more rank copies to or from the root's memory at the same time */
+#define PAST 0.6                         /* of bytes that leave the cache: written past it, they are not read before */
+#define OVERLAP 0.8                      /* of the time of writers and readers of slots: calls overlap */
+#define PAGES_CACHED 1024.0              /* pages of 4 KiB that a CPU finds without a look at tables */
 #define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 static double line_ns_of(const struct flat_instance *inst)
@@ -36,11 +43,11 @@ static double line_ns_of(const struct flat_instance *inst)
 struct blocks {
     double once, each;
 };
-/* Of the busiest rank: what it takes in, folds (as one operand each) and gives out; and how many ways of a line a round
- * of staging takes, from the first store to the last load, and how often it looks at each of the others meanwhile. */
+/* The busiest rank: what it takes in, folds (as one operand each) and gives out; transfers of a line in a round of
+ * staging, from the first store to the last load; and how often it looks at each of the others meanwhile. */
 static const struct {
     struct blocks in, fold, out;
-    double ways, looks;
+    double transfers, looks;
 } flows[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 8},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 8},
     [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8, 0},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8, 1},
@@ -69,10 +76,10 @@ static double block_bytes(const struct flat_instance *inst, const struct tutti_b
 }
 
 /* Where ranks share CPUs each of them has to get its turn for every hand-over, and once more to see the last one. */
-static double turns_ns(const struct flat_instance *inst, double ways)
+static double turns_ns(const struct flat_instance *inst, double handovers)
 {
     double a_cpu = inst->n_cpus ? (double)inst->n / inst->n_cpus : inst->n;
-    return inst->crowded ? (ways + LAST_TURN) * a_cpu * (double)inst->machine.yield_ns : 0;
+    return inst->crowded ? (handovers + LAST_TURN) * a_cpu * (double)inst->machine.yield_ns : 0;
 }
 
 /* Where ranks share CPUs the bytes of one wait for those of another. */
@@ -83,14 +90,14 @@ static double share_of_cpu(const struct flat_instance *inst)
 
 /* ---- lines ---- */
 
-/* What the busiest rank writes and reads, and how many hand-overs follow one another. */
+/* Lines that the busiest rank writes and reads, hand-overs that follow one another, and peers read. */
 struct lines {
-    double written, read, ways, peers;
+    double written, read, handovers, peers;
 };
 
 static struct lines butterfly(const struct flat_instance *inst, size_t bytes)
 {
-    struct lines lines = {.ways = inst->n_factors};
+    struct lines lines = {.handovers = inst->n_factors};
     for (uint32_t l = 0; l < inst->n_factors; l++) {
         lines.written += flat_lines_of(bytes);
         lines.read += (inst->factors[l] - 1) * (double)flat_lines_of(bytes);
@@ -102,7 +109,7 @@ static struct lines butterfly(const struct flat_instance *inst, size_t bytes)
 /* What a level hands on is all that came in at the levels below. */
 static struct lines growing(const struct flat_instance *inst, size_t bytes)
 {
-    struct lines lines = {.ways = inst->n_factors};
+    struct lines lines = {.handovers = inst->n_factors};
     for (uint32_t l = 0, stride = 1; l < inst->n_factors; stride *= inst->factors[l++]) {
         lines.written += flat_lines_of(bytes * stride);
         lines.read += (inst->factors[l] - 1) * (double)flat_lines_of(bytes * stride);
@@ -157,7 +164,7 @@ static double further(double peers)
     return peers > 1 ? (peers - 1) * PEER_READ : 0;
 }
 
-/* Kinds of which a rank need not wait for those that wait for it. */
+/* Kinds in which a rank need not wait for the ranks that wait for it. */
 static bool runs_ahead(enum tutti_kind kind)
 {
     return tutti_kind_info(kind)->rooted || flat_is_scan(kind);
@@ -167,10 +174,10 @@ double flat_cost_line(const struct flat_instance *inst, const struct tutti_backe
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
     bool ahead = runs_ahead(call->info.kind);
-    double ways = lines.ways * (ahead ? AHEAD : EXCHANGE) + lines.read * (ahead ? LINE_READ_AHEAD : LINE_READ) +
-                  lines.written * LINE_WRITTEN;
-    return CALL_NS + (ways + further(lines.peers)) * line_ns_of(inst) +
-           turns_ns(inst, lines.ways) * (ahead ? AHEAD_TURNS : 1);
+    double transfers = lines.handovers * (ahead ? AHEAD : EXCHANGE) +
+                       lines.read * (ahead ? LINE_READ_AHEAD : LINE_READ) + lines.written * LINE_WRITTEN;
+    return CALL_NS + (transfers + further(lines.peers)) * line_ns_of(inst) +
+           turns_ns(inst, lines.handovers) * (ahead ? AHEAD_TURNS : 1);
 }
 
 /* ---- bytes ---- */
@@ -232,11 +239,11 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     const struct tutti_machine *m = &inst->machine;
     const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs, give = m->give_gbs;
-    double rounds = inst->chunk ? most / (double)inst->chunk : 0, ways = flows[call->info.kind].ways + rounds;
+    double rounds = inst->chunk ? most / (double)inst->chunk : 0, transfers = flows[call->info.kind].transfers + rounds;
     double posts = runs_ahead(call->info.kind) ? 0 : EXCHANGE - 1,
            turns = call->info.kind == TUTTI_REDUCE || posts > 0 ? 1 : AHEAD_STAGED;
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
-    double ns = STEPS_NS + (ways + posts + looks) * line_ns_of(inst) + turns * turns_ns(inst, ways);
+    double ns = STEPS_NS + (transfers + posts + looks) * line_ns_of(inst) + turns * turns_ns(inst, transfers);
     double past = bytes.out >= (double)FLAT_PAST_CACHE_BYTES ? PAST : 1;
     double in = bytes.in / give + bytes.in * bytes.far;
     double out = spread_ns(inst, bytes.out, copy) + past * bytes.out * bytes.far;
@@ -254,46 +261,45 @@ double flat_cost_direct(const struct flat_instance *inst, const struct tutti_bac
 {
     const struct tutti_machine *m = &inst->machine;
     double block = block_bytes(inst, call), others = inst->n - 1.0, pull = tutti_machine_pull(m, 1);
-    double rounds = inst->chunk ? block / (double)inst->chunk : 0, ways = flows[TUTTI_REDUCE].ways + rounds;
+    double rounds = inst->chunk ? block / (double)inst->chunk : 0, transfers = flows[TUTTI_REDUCE].transfers + rounds;
     double far = block * bytes_of(inst, call).far, fold = block / (pull < m->fold_gbs ? pull : (double)m->fold_gbs);
     double leaf = share_of_cpu(inst) * (block / (double)m->give_gbs + far);
-    return STEPS_NS + (ways + further(others) * (1 + rounds)) * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, ways) +
-           OVERLAP * (leaf + others * (fold + far));
+    return STEPS_NS + (transfers + further(others) * (1 + rounds)) * line_ns_of(inst) +
+           AHEAD_STAGED * turns_ns(inst, transfers) + OVERLAP * (leaf + others * (fold + far));
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end,
  * or each leaf moves its own block. */
 double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    double block = block_bytes(inst, call), ways = 3;
+    double block = block_bytes(inst, call), transfers = 3;
     bool leaves = is_of_leaves(call->info.kind);
     const struct bytes bytes = leaves ? (struct bytes){block, 0, block, far_of(inst, 2 * block)} : bytes_of(inst, call);
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out;
     double near = moved / (double)inst->machine.copy_gbs, far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     double moves = share_of_cpu(inst) * (far > near ? far : near);
-    return STEPS_NS + (ways + looks) * line_ns_of(inst) + turns_ns(inst, leaves ? LEAF_TURNS : ways) + moves;
+    return STEPS_NS + (transfers + looks) * line_ns_of(inst) + turns_ns(inst, leaves ? LEAF_TURNS : transfers) + moves;
 }
 
 /* ---- cross-memory copies ---- */
 
-/* What the kernel copies for the busiest rank, in blocks: at all events, for each of the others, and, where each rank
- * has a share of the block, in shares. */
+/* Blocks that the kernel copies for the busiest rank: at all events, one for each of the others, and, where each rank
+ * has a share of the block, one share from each of the others. */
 static const struct {
-    double once, each, share, shares;
+    double once, each, shares;
 } carried[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {0, 0, 0, 2}, [TUTTI_REDUCE] = {0, 0, 1, 1},         [TUTTI_BROADCAST] = {1, 0, 0, 0},
-    [TUTTI_ALL_GATHER] = {0, 1, 0, 0}, [TUTTI_GATHER] = {1, 0, 0, 0},         [TUTTI_SCATTER] = {1, 0, 0, 0},
-    [TUTTI_ALL_TO_ALL] = {0, 1, 0, 0}, [TUTTI_REDUCE_SCATTER] = {0, 1, 0, 0},
+    [TUTTI_ALL_REDUCE] = {0, 0, 1}, [TUTTI_REDUCE] = {0, 0, 1},         [TUTTI_BROADCAST] = {1, 0, 0},
+    [TUTTI_ALL_GATHER] = {0, 1, 0}, [TUTTI_GATHER] = {1, 0, 0},         [TUTTI_SCATTER] = {1, 0, 0},
+    [TUTTI_ALL_TO_ALL] = {0, 1, 0}, [TUTTI_REDUCE_SCATTER] = {0, 1, 0},
 };
 
 static double carried_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     enum tutti_kind kind = call->info.kind;
     double n = inst->n, block = block_bytes(inst, call), others = n - 1;
-    if (kind == TUTTI_BROADCAST && inst->n == 2) return block / 2;
-    return block * (carried[kind].once + carried[kind].each * others +
-                    (carried[kind].share + carried[kind].shares * others) / n);
+    if (kind == TUTTI_BROADCAST && inst->n == 2 && !inst->survives) return block / 2;
+    return block * (carried[kind].once + carried[kind].each * others + carried[kind].shares * others / n);
 }
 
 /* Bytes from or to so many of the others, by calls of a window each. */
@@ -303,17 +309,17 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
     return bytes / gbs + calls * (double)inst->machine.attach_ns;
 }
 
-static double ways_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
+static double waits_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    double ways = flows[call->info.kind].ways + 1; /* all meet at the end */
-    double turns = is_of_leaves(call->info.kind) ? LEAF_TURNS : ways + ATTACH_TURNS, queue = 0;
+    double transfers = flows[call->info.kind].transfers + 1; /* all meet at the end */
+    double turns = is_of_leaves(call->info.kind) ? LEAF_TURNS : transfers + ATTACH_TURNS, queue = 0;
     if (tutti_kind_info(call->info.kind)->rooted)
         queue = (inst->n_cpus && inst->n_cpus < inst->n ? inst->n_cpus : inst->n - 1) - 1.0;
-    return ATTACHED_NS + ways * line_ns_of(inst) + turns_ns(inst, turns) + queue * ATTACH_QUEUE_NS;
+    return ATTACHED_NS + transfers * line_ns_of(inst) + turns_ns(inst, turns) + queue * ATTACH_QUEUE_NS;
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
- * before it is overwritten. */
+ * before it is overwritten. Results of shares are staged, and others take them. */
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct tutti_machine *m = &inst->machine;
@@ -322,21 +328,11 @@ double flat_cost_attach(const struct flat_instance *inst, const struct tutti_bac
     bool folds = flows[kind].fold.once + flows[kind].fold.each > 0, all = carried[kind].each > 0;
     double peers = all || folds ? inst->n - 1.0 : 1, moved = carried_bytes(inst, call);
     double own = all && !folds ? bytes.out / inst->n : 0, touched = 2 * (moved + own);
-    /* Results that are written to peers lie in their caches, and what is folded comes out of these. */
-    double gbs = carried[kind].shares > 0 && m->pull_gbs < m->attach_gbs ? (double)m->pull_gbs : (double)m->attach_gbs;
-    double ns = carried_ns(inst, moved, peers, gbs) + own / (double)m->copy_gbs + touched * far_of(inst, touched);
+    double taken = carried[kind].shares > 0 ? moved : 0;
+    double ns = carried_ns(inst, moved, peers, (double)m->attach_gbs) + own / (double)m->copy_gbs +
+                touched * far_of(inst, touched) + taken / tutti_machine_pull(m, inst->n);
     if (folds) ns += bytes.fold / (double)m->fold_gbs;
-    return ways_ns(inst, call) + share_of_cpu(inst) * ns;
-}
-
-/* As staging, but no rank copies out. */
-double flat_cost_attach_staged(const struct flat_instance *inst, const struct tutti_backend_call *call)
-{
-    const struct bytes bytes = bytes_of(inst, call);
-    double ns =
-        bytes.in / (double)inst->machine.give_gbs + spread_ns(inst, bytes.fold, (double)inst->machine.fold_gbs) +
-        carried_ns(inst, bytes.out / inst->n * (inst->n - 1.0), inst->n - 1.0, (double)inst->machine.attach_gbs);
-    return ways_ns(inst, call) + share_of_cpu(inst) * (ns + (bytes.in + 2 * bytes.out) * bytes.far);
+    return waits_ns(inst, call) + share_of_cpu(inst) * ns;
 }
 
 /* Private pages of the usual size: those of many have to be looked up for each use, and the kernel looks up all that
@@ -345,40 +341,21 @@ static double cost_in(const struct flat_instance *inst, const struct flat_method
                       const struct tutti_backend_call *call, uint64_t facts)
 {
     const struct bytes bytes = bytes_of(inst, call);
-    double ns = method->cost_ns(inst, call), moved = carried_bytes(inst, call),
+    double ns = method->walk->cost_ns(inst, call), moved = carried_bytes(inst, call),
            touched = touched_bytes(call->info.kind, &bytes);
     if (facts & FLAT_HUGE) return ns;
     bool mapped = method->needs & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED);
-    if (!mapped && share_of_cpu(inst) * touched > PAGES_KNOWN * FLAT_PAGE_BYTES)
+    if (!mapped && share_of_cpu(inst) * touched > PAGES_CACHED * FLAT_PAGE_BYTES)
         ns += share_of_cpu(inst) * touched / FLAT_PAGE_BYTES * (double)inst->machine.walk_ns;
     if (!(method->needs & FLAT_ATTACHABLE)) return ns;
-    if (method->cost_ns == flat_cost_attach_staged) moved /= 2;   /* results alone */
-    if (call->info.kind == TUTTI_BROADCAST) moved *= inst->n - 1; /* who pins the same pages waits for the others */
+    if (call->info.kind == TUTTI_BROADCAST)
+        moved *= inst->n - 1; /* ranks that pin the same pages wait for one another */
     return ns + share_of_cpu(inst) * moved / FLAT_PAGE_BYTES * (double)inst->machine.attach_page_ns;
-}
-
-double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
-                    const struct tutti_backend_call *call, uint64_t facts)
-{
-    return cost_in(inst, method, call, facts) * flat_found_times(inst, method, call, facts);
 }
 
 /* ---- scans ---- */
 
 #define CHAIN_PIECE 32768.0 /* about what a step of the chain hands over */
-
-/* In, through the fold and out. Each rank writes what all others read: measured on 16 CPUs, each doubling of the ranks
- * adds as much again as two take. */
-double flat_cost_slices(const struct flat_instance *inst, const struct tutti_backend_call *call)
-{
-    double bytes = (double)flat_block_bytes(inst, call), pull = tutti_machine_pull(&inst->machine, inst->n);
-    double waits = 3 * line_ns_of(inst) + (inst->crowded ? 3.0 * inst->n * inst->machine.yield_ns : 0);
-    double ns = STEPS_NS + waits * (1 + bytes / (double)inst->chunk) + bytes / inst->machine.give_gbs +
-                bytes / inst->machine.fold_gbs + 2 * bytes / pull + 2 * bytes * bytes_of(inst, call).far;
-    double times = 1;
-    for (uint32_t n = inst->n; n > 2 && !inst->crowded; n /= 2) times++;
-    return times * ns;
-}
 
 /* Ranks run ahead of those above them: what one of them folds, keeps and hands over; the last of many has to wait for
  * the first. */
@@ -397,4 +374,85 @@ double flat_cost_chain(const struct flat_instance *inst, const struct tutti_back
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     return (double)(call->bind.count * tutti_dtype_bytes(call->info.dtype)) / inst->machine.memory_gbs;
+}
+
+/* ---- what `tutti tune` measured of the methods (model/ways.h). Members choose alike, so it counts where all have read
+ * the same: cards compare its mark. ---- */
+
+struct flat_tuned {
+    float times[FLAT_METHODS_MOST][TUTTI_WAY_MEMORIES][TUTTI_WAY_SIZES];
+};
+
+/* Of the numbers of ranks in the file, the nearest at which ranks have CPUs of their own if they have here. */
+struct reading {
+    struct flat_instance *inst;
+    uint32_t ranks; /* 0: there is none yet */
+    double distance;
+};
+
+static double distance_of(uint32_t a, uint32_t b)
+{
+    return a > b ? (double)a / b : (double)b / a;
+}
+
+static void take(void *to, const struct tutti_way_times *way)
+{
+    struct reading *reading = to;
+    struct flat_tuned *tuned = reading->inst->tuned;
+    const bool crowded = way->ranks > (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    const double distance = distance_of(way->ranks, reading->inst->n);
+    if (crowded != reading->inst->crowded) return;
+    if (way->ranks != reading->ranks) {
+        if (reading->ranks && distance >= reading->distance) return;
+        reading->ranks = way->ranks;
+        reading->distance = distance;
+        memset(tuned->times, 0, sizeof tuned->times);
+    }
+    for (size_t i = 0; i < flat_n_methods; i++)
+        if (flat_methods[i].kind == way->kind && strcmp(flat_methods[i].name, way->name) == 0)
+            memcpy(tuned->times[i][way->memory], way->times, sizeof way->times);
+}
+
+enum tutti_status flat_tuned_open(struct flat_instance *inst, const struct tutti_config *options, uint64_t *mark)
+{
+    struct reading reading = {.inst = inst};
+    char path[PATH_MAX];
+    *mark = 0;
+    if (!tutti_machine_file(options, path, sizeof path)) return TUTTI_OK;
+    inst->tuned = tutti_alloc(sizeof *inst->tuned);
+    if (!inst->tuned) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for what tutti tune measured");
+    /* What is wrong with the file was logged when the constants were read from it. */
+    if (tutti_ways_read(path, take, &reading) >= 0 && reading.ranks)
+        *mark = tutti_hash64(inst->tuned->times, sizeof inst->tuned->times, 0);
+    if (*mark == 0) flat_tuned_close(inst);
+    return TUTTI_OK;
+}
+
+void flat_tuned_close(struct flat_instance *inst)
+{
+    tutti_free(inst->tuned);
+    inst->tuned = NULL;
+}
+
+/* A buffer that there is not counts as mapped. */
+static enum tutti_way_memory memory_of(uint64_t facts)
+{
+    if ((facts & FLAT_SEND_MAPPED) && (facts & FLAT_RECV_MAPPED)) return TUTTI_WAY_MAPPED;
+    return facts & FLAT_HUGE ? TUTTI_WAY_HUGE : TUTTI_WAY_4K;
+}
+
+/* Measured over predicted time; 1: not measured. */
+static double correction(const struct flat_instance *inst, const struct flat_method *method,
+                         const struct tutti_backend_call *call, uint64_t facts)
+{
+    const size_t block = flat_block_bytes(inst, call);
+    if (!inst->tuned || block == SIZE_MAX) return 1;
+    const uint64_t bytes = tutti_kind_info(call->info.kind)->block_a_slot ? (uint64_t)block * inst->n : block;
+    return tutti_way_at(inst->tuned->times[method - flat_methods][memory_of(facts)], bytes);
+}
+
+double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
+                    const struct tutti_backend_call *call, uint64_t facts)
+{
+    return cost_in(inst, method, call, facts) * correction(inst, method, call, facts);
 }

@@ -25,7 +25,7 @@ struct flat_card {
     uint64_t where, bytes; /* of the memory: offset in the heap, or address */
     uint64_t address;
     uint64_t chunk;
-    uint64_t found; /* mark of what tutti tune found */
+    uint64_t tuned; /* mark of what tutti tune measured */
     int32_t pid;
     uint8_t fences;
 };
@@ -77,7 +77,7 @@ static enum tutti_status memory_open(struct flat_instance *inst, uint64_t *where
     return TUTTI_OK;
 }
 
-/* Nobody but this rank knows of it. */
+/* No other rank has mapped it. */
 static void memory_discard(struct flat_instance *inst)
 {
     struct flat_memory *own = inst->memories ? inst->memories[inst->me] : NULL;
@@ -91,7 +91,7 @@ static void inst_free(struct flat_instance *inst)
     tutti_free(inst->areas);
     tutti_free(inst->staging);
     tutti_free(inst->pids);
-    flat_found_close(inst);
+    flat_tuned_close(inst);
     tutti_free(inst);
 }
 
@@ -157,13 +157,13 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     inst->addresses = tutti_memory_is_one(config->transport->memory);
     inst->n_cpus = config->n_cpus;
     inst->crowded = config->crowded, inst->reproducible = config->reproducible;
+    inst->survives = config->options->number[TUTTI_OPT_survives];
     machine_copy(inst, config);
     snprintf(inst->forced, sizeof(inst->forced), "%s", config->options->text[TUTTI_OPT_flat]);
     factor(inst->n, &inst->n_factors, inst->factors);
     TUTTI_TRY_GOTO(status, tables_open(inst, config), err_inst);
     if (inst->n > 1) {
-        TUTTI_TRY_GOTO(status, flat_found_open(inst, config->options, flat_methods, flat_n_methods, &mine.found),
-                       err_inst);
+        TUTTI_TRY_GOTO(status, flat_tuned_open(inst, config->options, &mine.tuned), err_inst);
         inst->chunk = chunk_within(config->staging_bytes, config->n);
         TUTTI_TRY_GOTO(status, memory_open(inst, &mine.where), err_inst);
     }
@@ -180,9 +180,9 @@ err_inst:
     return status;
 }
 
-/* found: the first rank's mark, which all must share. */
+/* tuned: the first rank's mark, which all must share. */
 static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct flat_card *card,
-                                      uint64_t found)
+                                      uint64_t tuned)
 {
     if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
         card->bytes != memory_bytes(card->chunk))
@@ -196,7 +196,7 @@ static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, co
     inst->pids[r] = card->pid;
     flat_attach_try(inst, r, card->address);
     if (card->chunk < inst->chunk) inst->chunk = card->chunk;
-    if (card->found != found) flat_found_close(inst);
+    if (card->tuned != tuned) flat_tuned_close(inst);
     inst->fences |= card->fences;
     return TUTTI_OK;
 }
@@ -209,18 +209,18 @@ static enum tutti_status flat_connect(struct tutti_backend *backend, const void 
     inst->fences |= inst->crowded || inst->n > BARRIER_RANKS;
     inst->spins = inst->crowded ? 1 : 1024;
     inst->turns = 1000;
-    uint64_t found = 0;
+    uint64_t tuned = 0;
     for (uint32_t r = 0; r < inst->n && inst->n > 1; r++) {
         struct flat_card card;
         memcpy(&card, (const char *)cards + r * stride, sizeof(card));
-        if (r == 0) found = card.found;
-        enum tutti_status status = peer_connect(inst, r, &card, found);
+        if (r == 0) tuned = card.tuned;
+        enum tutti_status status = peer_connect(inst, r, &card, tuned);
         if (status >= 0) continue;
         flat_close(backend, 0);
         return status;
     }
-    if (inst->n > 1) flat_attach_tell(inst);
-    flat_choose_plain(inst);
+    if (inst->n > 1) flat_attach_publish(inst);
+    flat_lines_limit(inst);
     return TUTTI_OK;
 }
 
@@ -291,13 +291,6 @@ static void flat_close(struct tutti_backend *backend, uint64_t deadline_ns)
 
 /* ---- the rest ---- */
 
-static double flat_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
-{
-    double ns;
-    flat_choose((const struct flat_instance *)(const void *)backend, call, &ns);
-    return ns;
-}
-
 static size_t tiny_below(const struct tutti_backend *backend, enum tutti_kind kind)
 {
     return flat_tiny_below((const struct flat_instance *)(const void *)backend, kind);
@@ -318,7 +311,7 @@ const struct tutti_backend_ops tutti_backend_flat = {
     .close = flat_close,
     .score = flat_score,
     .begin = flat_begin,
-    .hurry = flat_hurry,
+    .run_inline = flat_run_inline,
     .tiny_below = tiny_below,
     .tiny = flat_tiny,
     .resume = flat_resume,

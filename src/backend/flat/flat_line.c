@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Small calls, in lines: what a rank gives others is a few lines of its area, which they read. Among all ranks that is
- * a butterfly over the factors of n, which keeps the number of readers of a slot, and of slots to read, small; kinds
- * whose inputs have a block for each rank put them whole, in one level that all read. With a root, or along the order
- * of ranks, there are two levels where ranks are many: level 0 is what ranks give, level 1 what groups give. Operands
- * keep the order of ranks everywhere. */
-#include "backend/flat/flat_ways.h"
+ * a butterfly over the factors of n, so that a slot has few readers and a rank few slots to read. Kinds whose inputs
+ * have a block for each rank put them whole, in one level that all read. With a root, or along the order of ranks,
+ * there are two levels where ranks are many: level 0 is what ranks give, level 1 what groups give. Operands keep the
+ * order of ranks everywhere. */
+#include "backend/flat/flat.h"
 
 /* The own input; a reduction may have to scale it. */
 static void put_input(struct flat_op *op, size_t bytes)
 {
     if (op->n_put > 0) return; /* by flat_tiny */
-    _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_ROOM];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char scaled[FLAT_LINE_STORAGE];
     if (op->call.bind.scale) flat_take(op, scaled, op->send, bytes);
     flat_lines_put(op, 0, op->call.bind.scale ? scaled : op->send, bytes);
 }
@@ -76,7 +76,7 @@ static void take(struct flat_op *op, uint32_t peer)
 /* What one level's readers gave, folded in rank order. */
 static void fold_level(struct flat_op *op)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[FLAT_LINE_ROOM];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_STORAGE], next[FLAT_LINE_STORAGE];
     size_t at = 0, bytes = op->bytes;
     if (op->call.info.kind == TUTTI_REDUCE_SCATTER) bytes = flat_block(op, op->inst->me, &at);
     if (bytes == 0) return;
@@ -88,21 +88,27 @@ static void fold_level(struct flat_op *op)
     memcpy(op->recv, sum, bytes);
 }
 
+enum line_state { LINE_PUT, LINE_TAKE };
+
 enum tutti_advance flat_line(struct flat_op *op)
 {
-    FLAT_BEGIN(op->at)
-    for (op->level = 0, op->stride = 1; op->level < n_levels(op); op->level++) {
-        put_level(op);
-        for (op->peer = 0; op->inst->n > 2 && op->peer < readers(op); op->peer++)
-            flat_line_ahead(op, reader(op, op->peer), op->level);
-        for (op->peer = 0; op->peer < readers(op); op->peer++) {
-            FLAT_WAIT(flat_lines_there(op, reader(op, op->peer), op->level));
-            take(op, reader(op, op->peer));
+    for (; op->level < n_levels(op); op->level++, op->at = LINE_PUT) {
+        const uint32_t n = readers(op);
+        if (op->at == LINE_PUT) {
+            put_level(op);
+            for (uint32_t d = 0; op->inst->n > 2 && d < n; d++) flat_line_ahead(op, reader(op, d), op->level);
+            op->peer = 0;
+            op->at = LINE_TAKE;
+        }
+        for (; op->peer < n; op->peer++) {
+            const uint32_t peer = reader(op, op->peer);
+            if (!flat_lines_there(op, peer, op->level)) return TUTTI_RUN_BLOCKED;
+            take(op, peer);
         }
         if (tutti_kind_info(op->call.info.kind)->reduces) fold_level(op);
-        op->stride *= readers(op);
+        op->stride *= n;
     }
-    FLAT_END;
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- reduce and scans: groups of neighbours ---- */
@@ -117,7 +123,7 @@ static bool leads(const struct flat_op *op)
     return flat_leader(op, op->inst->me) == op->inst->me;
 }
 
-/* The ranks whose lines this rank folds at a level; `of`: who gives those of the i-th. */
+/* The ranks whose lines this rank folds at a level. */
 struct span {
     uint32_t from, end, step;
 };
@@ -149,7 +155,7 @@ static void given(const struct flat_op *op, uint32_t level, uint32_t r, unsigned
 
 static void fold_span(const struct flat_op *op, uint32_t level, struct span span, unsigned char *sum)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char next[FLAT_LINE_ROOM];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char next[FLAT_LINE_STORAGE];
     given(op, level, span.from, sum);
     for (uint32_t r = span.from + span.step; r < span.end; r += span.step) {
         given(op, level, r, next);
@@ -161,7 +167,7 @@ static void fold_span(const struct flat_op *op, uint32_t level, struct span span
  * that tell others of the whole group. */
 static void fold_group(struct flat_op *op)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_STORAGE];
     struct span span = span_of(op, 0);
     uint32_t me = op->inst->me, n = op->inst->n;
     bool ends = (me + 1) % flat_group(op->inst) == 0 && me + 1 < n;
@@ -179,7 +185,7 @@ static void fold_group(struct flat_op *op)
 /* The root's result; of a scan the groups below before the prefix inside the own. */
 static void fold_groups(struct flat_op *op)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_STORAGE];
     const struct span span = span_of(op, 1);
     if (span.from < span.end) {
         fold_span(op, 1, span, sum);
@@ -196,30 +202,49 @@ static bool is_given(struct flat_op *op, uint32_t level)
     return r == op->inst->me || flat_lines_there(op, r, level);
 }
 
+/* The lines of the level from op->peer on are there. */
+static bool are_given(struct flat_op *op, uint32_t level)
+{
+    const struct span span = span_of(op, level);
+    for (; op->peer < span.end; op->peer += span.step)
+        if (!is_given(op, level)) return false;
+    return true;
+}
+
+enum groups_state { GROUPS_PUT, GROUPS_OWN, GROUPS_OTHERS };
+
 enum tutti_advance flat_line_groups(struct flat_op *op)
 {
-    FLAT_BEGIN(op->at)
-    if (!is_reduce(op) || !leads(op)) put_input(op, op->bytes);
-    for (op->peer = span_of(op, 0).from; op->peer < span_of(op, 0).end; op->peer++) FLAT_WAIT(is_given(op, 0));
-    if (!is_reduce(op) || leads(op)) fold_group(op);
-    for (op->peer = span_of(op, 1).from; op->peer < span_of(op, 1).end; op->peer += span_of(op, 1).step)
-        FLAT_WAIT(is_given(op, 1));
+    switch ((enum groups_state)op->at) {
+    case GROUPS_PUT:
+        if (!is_reduce(op) || !leads(op)) put_input(op, op->bytes);
+        op->peer = span_of(op, 0).from;
+        op->at = GROUPS_OWN;
+        __attribute__((fallthrough));
+    case GROUPS_OWN:
+        if (!are_given(op, 0)) return TUTTI_RUN_BLOCKED;
+        if (!is_reduce(op) || leads(op)) fold_group(op);
+        op->peer = span_of(op, 1).from;
+        op->at = GROUPS_OTHERS;
+        __attribute__((fallthrough));
+    case GROUPS_OTHERS:
+        if (!are_given(op, 1)) return TUTTI_RUN_BLOCKED;
+    }
     if (is_reduce(op) ? flat_is_root(op) : op->recv != NULL) fold_groups(op);
-    FLAT_END;
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- broadcast: from the root, or the leaders of groups ---- */
 
 enum tutti_advance flat_line_broadcast(struct flat_op *op)
 {
-    uint32_t from = flat_giver(op, op->inst->me);
-    FLAT_BEGIN(op->at)
+    const uint32_t from = flat_giver(op, op->inst->me);
     if (!flat_is_root(op)) {
-        FLAT_WAIT(flat_lines_there(op, from, 0));
+        if (!flat_lines_there(op, from, 0)) return TUTTI_RUN_BLOCKED;
         flat_lines_part(op, from, 0, 0, op->bytes, op->recv);
     }
     if (flat_gives(op) && op->n_put == 0) flat_lines_put(op, 0, op->recv, op->bytes);
-    FLAT_END;
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- gather ---- */
@@ -228,20 +253,21 @@ enum tutti_advance flat_line_gather(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
     unsigned char *own = op->recv + inst->me * op->bytes;
-    FLAT_BEGIN(op->at)
     if (!flat_is_root(op)) {
         put_input(op, op->bytes);
-    } else {
-        if (op->bytes > 0 && own != op->send) memcpy(own, op->send, op->bytes);
-        for (op->peer = 1; inst->n > 2 && op->peer < inst->n; op->peer++)
-            flat_line_ahead(op, flat_after(inst, op->peer), 0);
-        for (op->peer = 1; op->peer < inst->n; op->peer++) {
-            FLAT_WAIT(flat_lines_there(op, flat_after(inst, op->peer), 0));
-            flat_lines_part(op, flat_after(inst, op->peer), 0, 0, op->bytes,
-                            op->recv + flat_after(inst, op->peer) * op->bytes);
-        }
+        return TUTTI_RUN_DONE;
     }
-    FLAT_END;
+    if (op->peer == 0) {
+        if (op->bytes > 0 && own != op->send) memcpy(own, op->send, op->bytes);
+        for (uint32_t i = 1; inst->n > 2 && i < inst->n; i++) flat_line_ahead(op, flat_after(inst, i), 0);
+        op->peer = 1;
+    }
+    for (; op->peer < inst->n; op->peer++) {
+        const uint32_t peer = flat_after(inst, op->peer);
+        if (!flat_lines_there(op, peer, 0)) return TUTTI_RUN_BLOCKED;
+        flat_lines_part(op, peer, 0, 0, op->bytes, op->recv + peer * op->bytes);
+    }
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- scatter: whole blocks in each level, the root's own left out ---- */
@@ -264,15 +290,14 @@ enum tutti_advance flat_line_scatter(struct flat_op *op)
 {
     uint32_t me = op->inst->me, per = per_level(op->bytes), i = me - (me > flat_root(op));
     const unsigned char *own = op->send + me * op->bytes;
-    FLAT_BEGIN(op->at)
     if (flat_is_root(op)) {
-        for (op->level = 0; op->level * per < op->inst->n - 1; op->level++) put_blocks(op, op->level);
+        for (uint32_t level = 0; level * per < op->inst->n - 1; level++) put_blocks(op, level);
         if (op->bytes > 0 && op->recv != own) memcpy(op->recv, own, op->bytes);
-    } else {
-        FLAT_WAIT(flat_lines_there(op, flat_root(op), i / per));
-        flat_lines_part(op, flat_root(op), i / per, i % per * op->bytes, op->bytes, op->recv);
+        return TUTTI_RUN_DONE;
     }
-    FLAT_END;
+    if (!flat_lines_there(op, flat_root(op), i / per)) return TUTTI_RUN_BLOCKED;
+    flat_lines_part(op, flat_root(op), i / per, i % per * op->bytes, op->bytes, op->recv);
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- where they fit ---- */
@@ -285,8 +310,8 @@ static size_t total_bytes(const struct flat_instance *inst, const struct tutti_b
     return count * tutti_dtype_bytes(call->info.dtype);
 }
 
-/* What a rank's lines hold at a level is limited; and folds by groups are none from left to right. */
-bool flat_line_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+/* The lines of a rank at a level are limited, and folds by groups do not go from left to right. */
+bool flat_line_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     size_t bytes = flat_block_bytes(inst, call), most = FLAT_LINE_MAX;
     bool in_order = true;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Blocks that are only moved, without staging: straight from the buffer of one rank to that of another. Where a peer's
- * buffer is mapped this rank copies; where it is private the kernel does (`attach`). Every way is a
- * list of parts for each rank: whether it pulls them or pushes them, and from where to where. At the end all meet, or
- * the root waits for all, for nobody may leave while others read or write its buffers. */
-#include "backend/flat/flat_ways.h"
+ * buffer is mapped this rank copies; where it is private the kernel does (`attach`). A method is a list of parts for
+ * each rank: it pulls or pushes each of them, from one place to another. At the end all meet, or the root waits for
+ * all, for nobody may leave while others read or write its buffers. */
+#include "backend/flat/flat.h"
 
 #define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */
 #define PUSH_BYTES ((size_t)16 << 10)   /* of the own block to each rank in turn: it stays in the first cache */
@@ -18,7 +18,7 @@
 struct part {
     uint32_t peer;
     bool push;              /* to the peer's receive buffer; else from its send buffer */
-    size_t from, to, bytes; /* in the buffer of who gives and of who gets */
+    size_t from, to, bytes; /* places in the buffer of the giver and of the taker */
 };
 
 static bool is_attached(const struct flat_op *op)
@@ -55,13 +55,13 @@ static struct part pulled_part(const struct flat_op *op, uint64_t i)
     return part;
 }
 
-/* The own block of a gather or scatter. Of a v form the root told where it is. */
+/* The own block of a gather or scatter. In a v form the root has published where it is. */
 static size_t own_block(const struct flat_op *op, size_t *at)
 {
-    return op->call.bind.v && !flat_is_root(op) ? flat_block_told(op, at) : flat_block(op, op->inst->me, at);
+    return op->call.bind.v && !flat_is_root(op) ? flat_block_published(op, at) : flat_block(op, op->inst->me, at);
 }
 
-/* Of two ranks each copies a half if the root can reach the leaf's buffer. */
+/* Between two ranks each copies a half, if the root may write to the leaf's buffer. */
 static struct part broadcast_part(const struct flat_op *op)
 {
     uint32_t leaf = flat_is_root(op) ? 1 - op->inst->me : op->inst->me;
@@ -76,7 +76,7 @@ static struct part broadcast_part(const struct flat_op *op)
 
 static bool is_shared(const struct flat_op *op)
 {
-    return op->inst->n == 2 && (is_attached(op) || op->bytes >= HALVES_LEAST);
+    return op->inst->n == 2 && !op->inst->survives && (is_attached(op) || op->bytes >= HALVES_LEAST);
 }
 
 static uint64_t n_parts(const struct flat_op *op)
@@ -135,8 +135,8 @@ static enum tutti_advance move_part(struct flat_op *op)
     return TUTTI_RUN_DONE;
 }
 
-/* A v form between all: its tables go through a round of staging. */
-static bool is_told(struct flat_op *op)
+/* Whether the peer's table is there: those of a v form between all go through a round of staging. */
+static bool has_table(struct flat_op *op)
 {
     uint32_t peer = flat_after(op->inst, (uint32_t)op->round);
     return op->n_rounds == 0 || peer == op->inst->me || flat_staged(op, peer, op->n_rounds);
@@ -148,36 +148,56 @@ static bool agrees(const struct flat_op *op)
     enum tutti_kind kind = op->call.info.kind;
     if (kind == TUTTI_ALL_TO_ALL) return flat_table_agrees(op, flat_after(op->inst, (uint32_t)op->round));
     if (!op->call.bind.v || flat_is_root(op) || kind == TUTTI_ALL_GATHER) return true;
-    bytes = flat_block_told(op, &at);
+    bytes = flat_block_published(op, &at);
     if (bytes == op->bytes) return true;
     uint32_t me = op->inst->me, root = flat_root(op);
     return kind == TUTTI_GATHER ? flat_disagree(me, op->bytes, root, bytes) : flat_disagree(root, bytes, me, op->bytes);
 }
 
+/* The root of a halved broadcast has to know the leaf's buffer. */
+static bool leaf_is_there(struct flat_op *op)
+{
+    const bool asks = op->call.info.kind == TUTTI_BROADCAST && is_shared(op) && flat_is_root(op);
+    return !asks || flat_posted(op, 1 - op->inst->me);
+}
+
+/* Nobody reads or writes this rank's buffers any more. */
+static bool is_released(struct flat_op *op)
+{
+    const bool rooted = tutti_kind_info(op->call.info.kind)->rooted;
+    if (!rooted || (op->call.info.kind == TUTTI_BROADCAST && is_shared(op))) return flat_meet(op) == TUTTI_RUN_DONE;
+    return !flat_is_root(op) || flat_left(op);
+}
+
+enum move_state { MOVE_TABLE, MOVE_LEAF, MOVE_PARTS, MOVE_END };
+
 enum tutti_advance flat_move(struct flat_op *op)
 {
-    bool rooted = tutti_kind_info(op->call.info.kind)->rooted;
-    FLAT_BEGIN(op->at)
-    if (op->n_rounds > 0) {
-        FLAT_WAIT(flat_round_room(op, 0));
-        flat_table_put(op);
-        flat_stage(op);
+    switch ((enum move_state)op->at) {
+    case MOVE_TABLE:
+        if (op->n_rounds > 0 && !flat_round_room(op, 0)) return TUTTI_RUN_BLOCKED;
+        if (op->n_rounds > 0) flat_table_put(op), flat_stage(op);
+        op->at = MOVE_LEAF;
+        __attribute__((fallthrough));
+    case MOVE_LEAF:
+        if (!leaf_is_there(op)) return TUTTI_RUN_BLOCKED;
+        op->at = MOVE_PARTS;
+        __attribute__((fallthrough));
+    case MOVE_PARTS:
+        for (; op->round < n_parts(op); op->round++, op->offset = 0) {
+            if (!has_table(op)) return TUTTI_RUN_BLOCKED;
+            if (!agrees(op)) return TUTTI_RUN_FAILED;
+            const enum tutti_advance run = move_part(op);
+            if (run != TUTTI_RUN_DONE) return run;
+        }
+        flat_fence();
+        if (op->n_rounds > 0) flat_has_read(op, op->n_rounds);
+        op->at = MOVE_END;
+        __attribute__((fallthrough));
+    case MOVE_END:
+        break;
     }
-    if (rooted && is_shared(op) && op->call.info.kind == TUTTI_BROADCAST && flat_is_root(op))
-        FLAT_WAIT(flat_posted(op, 1 - op->inst->me));
-    for (op->round = 0; op->round < n_parts(op); op->round++) {
-        FLAT_WAIT(is_told(op));
-        if (!agrees(op)) return TUTTI_RUN_FAILED;
-        op->offset = 0;
-        FLAT_STEP(move_part(op));
-    }
-    flat_fence();
-    if (op->n_rounds > 0) flat_has_read(op, op->n_rounds);
-    if (!rooted || (op->call.info.kind == TUTTI_BROADCAST && is_shared(op)))
-        FLAT_SERVE_UNTIL(flat_meet(op) == TUTTI_RUN_DONE);
-    else if (flat_is_root(op))
-        FLAT_SERVE_UNTIL(flat_left(op));
-    FLAT_END;
+    return is_released(op) ? TUTTI_RUN_DONE : TUTTI_RUN_BLOCKED;
 }
 
 /* ---- broadcast of a mapped buffer among many: each fetches a part, and all take the parts from one another, so that
@@ -209,21 +229,32 @@ static bool fetch(struct flat_op *op, uint32_t from)
     return source != NULL;
 }
 
-static enum tutti_advance spread(struct flat_op *op)
+/* A round: the own part, then those of the others. */
+static enum tutti_advance spread_round(struct flat_op *op)
 {
-    uint64_t per_round = (uint64_t)SPREAD_PART * (op->inst->n - 1);
-    FLAT_BEGIN(op->at)
-    for (op->round = 0; !flat_is_root(op) && op->round * per_round < op->bytes; op->round++) {
+    if (op->peer == 0) {
         if (!fetch(op, op->inst->me)) return flat_lost();
         flat_stage(op);
-        for (op->peer = 1; op->peer < op->inst->n - 1; op->peer++) {
-            FLAT_WAIT(flat_posted(op, holder(op, op->peer)) && flat_staged(op, holder(op, op->peer), op->round + 1));
-            if (!fetch(op, holder(op, op->peer))) return flat_lost();
-        }
+        op->peer = 1;
+    }
+    for (; op->peer < op->inst->n - 1; op->peer++) {
+        const uint32_t from = holder(op, op->peer);
+        if (!flat_posted(op, from) || !flat_staged(op, from, op->round + 1)) return TUTTI_RUN_BLOCKED;
+        if (!fetch(op, from)) return flat_lost();
+    }
+    op->peer = 0;
+    return TUTTI_RUN_DONE;
+}
+
+static enum tutti_advance spread(struct flat_op *op)
+{
+    const uint64_t per_round = (uint64_t)SPREAD_PART * (op->inst->n - 1);
+    for (; !flat_is_root(op) && op->round * per_round < op->bytes; op->round++) {
+        const enum tutti_advance run = spread_round(op);
+        if (run != TUTTI_RUN_DONE) return run;
     }
     flat_fence();
-    FLAT_MEET(op);
-    FLAT_END;
+    return flat_meet(op);
 }
 
 enum tutti_advance flat_move_broadcast(struct flat_op *op)
@@ -266,15 +297,15 @@ static enum tutti_advance swap_piece(struct flat_op *op, uint32_t peer)
 enum tutti_advance flat_swap(struct flat_op *op)
 {
     size_t at;
-    FLAT_BEGIN(op->at)
-    for (op->peer = 1; op->peer < op->inst->n; op->peer++) {
-        for (op->offset = 0; swap_left(op, flat_after(op->inst, op->peer), &at) > 0; op->offset += PAUSE_BYTES) {
-            FLAT_STEP(swap_piece(op, flat_after(op->inst, op->peer)));
-            FLAT_PAUSE();
-        }
+    if (op->peer == 0) op->peer = 1;
+    for (; op->peer < op->inst->n; op->peer++, op->offset = 0) {
+        const uint32_t peer = flat_after(op->inst, op->peer);
+        if (swap_left(op, peer, &at) == 0) continue;
+        const enum tutti_advance run = swap_piece(op, peer);
+        op->offset += PAUSE_BYTES;
+        return run == TUTTI_RUN_DONE ? TUTTI_RUN_MOVED : run;
     }
-    FLAT_MEET(op);
-    FLAT_END;
+    return flat_meet(op);
 }
 
 /* ---- where they fit ---- */
@@ -286,28 +317,28 @@ void flat_move_start(struct flat_op *op)
     flat_rounds_place(op, op->inst->chunk);
 }
 
-bool flat_move_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+bool flat_move_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     switch (call->info.kind) {
     case TUTTI_BROADCAST:
         return inst->n > 1 && flat_block_bytes(inst, call) >= BROADCAST_LEAST;
     case TUTTI_GATHER:
     case TUTTI_SCATTER:
-        return inst->n > 1 && (!call->bind.v || inst->n <= FLAT_TOLD_RANKS) &&
+        return inst->n > 1 && (!call->bind.v || inst->n <= FLAT_PUBLISHED_RANKS) &&
                flat_block_bytes(inst, call) >= BLOCK_LEAST;
     default:
         return inst->n > 1;
     }
 }
 
-/* Displacements may differ between ranks, so nobody knows where its block belongs with others. */
-bool flat_push_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+/* In v forms displacements may differ between ranks, so nobody knows where its block belongs in their buffers. */
+bool flat_push_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     return inst->n > 1 && !call->bind.v;
 }
 
-/* Nobody knows where the blocks of v forms lie with others, unless they send but one. */
-bool flat_attach_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+/* In v forms nobody knows where the blocks of others lie, unless each sends only one. */
+bool flat_attach_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    return !inst->addresses && flat_move_fit(inst, call) && !(call->bind.v && call->info.kind == TUTTI_ALL_TO_ALL);
+    return !inst->addresses && flat_move_fits(inst, call) && !(call->bind.v && call->info.kind == TUTTI_ALL_TO_ALL);
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An operation from its begin to its end: its place in the order, the prologue that all methods share (room in the
- * slots, the post, what the others' posts say), the method that is chosen by it, and the runner that the engine drives.
- */
+/* An operation from its begin to its end: its place in the order, the choice of the method, the prologue that all
+ * methods share, and the runner that the engine drives. */
 #include "backend/flat/flat.h"
 
 #include <sched.h>
 
-/* Looks at a word in one wait: on the caller's thread past the engine at most and at least, between turns that it gives
- * up there, and inside the engine, which has others to look after. */
-#define SPINS_HURRY 1024
+/* Loads of a word in one wait: on the caller's thread at most and at least, between turns that it gives up there, and
+ * inside the engine, which has others to look after. */
+#define SPINS_MOST 1024
 #define SPINS_LEAST 32
 #define SPINS_TURN 16
 #define SPINS_ENGINE 64
@@ -29,19 +28,12 @@ static struct flat_area *own_area(const struct flat_instance *inst)
     return inst->areas[inst->me];
 }
 
-/* ---- the prologue ---- */
+/* ---- the prologue: room in the slots, the first round, the post, the others' posts ---- */
 
-static uint64_t own_facts(const struct flat_op *op)
-{
-    struct flat_post *post = flat_post_of(op, op->inst->me);
-    uint64_t facts = flat_facts(op, &post->send, &post->recv);
-    return facts | flat_attach_fact(op, facts);
-}
-
-/* The number in a post. For all_reduce: whether a round is staged, perhaps in vain; for all_to_all: the rounds of its
- * longest block; for a v form with a root: the root's rounds, and a leaf's bytes; for a scan, since others may make a
- * rank's result: by what it divides. */
-static uint64_t told_of(const struct flat_op *op)
+/* The number in a post. all_reduce: rounds that are staged, perhaps in vain. all_to_all: the rounds of its longest
+ * block. A v form with a root: the root's rounds, and a leaf's bytes. A scan: its divisor, for others may make its
+ * result. */
+static uint64_t post_number(const struct flat_op *op)
 {
     const struct tutti_bind *bind = &op->call.bind;
     switch (op->call.info.kind) {
@@ -60,120 +52,112 @@ static uint64_t told_of(const struct flat_op *op)
     }
 }
 
-/* Of a v form with a root, at the root: whether the peer's bytes are those that the root has for it. */
+/* At the root of a v form: whether the peer has, or expects, as many bytes as the root expects or has. */
 static bool agrees(const struct flat_op *op, uint32_t peer)
 {
     uint64_t facts = atomic_load_explicit(&flat_post_of(op, peer)->facts, memory_order_relaxed);
-    size_t at, mine = flat_block(op, peer, &at), told = facts >> FLAT_NUMBER_SHIFT;
-    if (mine == told) return true;
+    size_t at, mine = flat_block(op, peer, &at), theirs = facts >> FLAT_NUMBER_SHIFT;
+    if (mine == theirs) return true;
     uint32_t me = op->inst->me;
-    return op->call.info.kind == TUTTI_GATHER ? flat_disagree(peer, told, me, mine)
-                                              : flat_disagree(me, mine, peer, told);
+    return op->call.info.kind == TUTTI_GATHER ? flat_disagree(peer, theirs, me, mine)
+                                              : flat_disagree(me, mine, peer, theirs);
 }
 
-/* Where blocks are moved straight from or to the root's buffer, leaves see to that themselves. */
+/* Where blocks go straight from or to the root's buffer, leaves compare themselves. */
 static bool compares(const struct flat_op *op)
 {
-    return op->call.bind.v && op->method->who == FLAT_ROOT && flat_is_root(op);
+    return op->call.bind.v && op->method->reads == FLAT_ROOT && flat_is_root(op);
 }
 
-/* What others' facts may take from the own ones so that costs are others: pages are small, a buffer is not mapped. */
-static const uint64_t takings[] = {
-    0, FLAT_HUGE, FLAT_SEND_MAPPED, FLAT_RECV_MAPPED, FLAT_HUGE | FLAT_SEND_MAPPED, FLAT_HUGE | FLAT_RECV_MAPPED};
-
-/* The method that the facts allow. Others' facts can only take ways away, and make the others cost something else. */
-static struct flat_choice choose(const struct flat_op *op)
+static bool may_stage_first(const struct flat_op *op)
 {
-    struct flat_choice choice = {.plain = op->method, .bytes = op->bytes, .facts = op->facts};
-    choice.settled = op->method->who == FLAT_UNSETTLED;
-    choice.method = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts);
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(takings) && choice.settled; i++)
-        choice.settled = flat_choose_by_facts(op->inst, &op->call, op->method, op->facts & ~takings[i]) == op->method;
-    return choice;
+    const bool knows = op->method->reads != FLAT_ROOT || flat_is_root(op);
+    return op->method->walk->first && knows && op->likely == op->method;
 }
 
-/* Programs repeat their calls, so the last choices are kept: before and after posts were heard. */
-static struct flat_choice by_facts(struct flat_op *op, bool heard)
-{
-    struct flat_choice *known = &op->inst->chosen[op->call.info.kind][heard];
-    if (op->forced || op->facts == 0) return (struct flat_choice){.method = op->method, .settled = true};
-    if (!flat_is_plain(&op->call)) return choose(op);
-    if (known->plain != op->method || known->bytes != op->bytes || known->facts != op->facts) *known = choose(op);
-    return *known;
-}
-
-static enum flat_who whom_to_ask(const struct flat_op *op)
-{
-    return flat_is_eager(op->inst, &op->call) ? FLAT_NOBODY : op->method->who;
-}
-
-/* By the way that it goes if all others' posts are like its own: whether they are needed at all, makes the output ready
- * for others, and tells whether to stage the first round. Who could go another way does not stage in vain; where the
- * root decides, it alone knows. */
-static bool prepare(struct flat_op *op)
-{
-    const struct flat_choice choice = by_facts(op, false);
-    const struct flat_method *likely = choice.method;
-    bool knows = op->method->who != FLAT_ROOT || op->call.info.root == (int32_t)op->inst->me;
-    if (op->who == FLAT_UNSETTLED) op->who = choice.settled ? FLAT_NOBODY : FLAT_ALL;
-    if (likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
-    return op->method->first && knows && likely == op->method;
-}
-
-static void take_way(struct flat_op *op, const struct flat_method *way)
-{
-    if (way == op->method) return;
-    op->method = way;
-    op->n_rounds = 0; /* of the method that was not taken */
-    if (way->start) way->start(op);
-}
-
-/* What a post says that is there. */
-static void hear(struct flat_op *op, uint32_t peer)
+/* Notes what a post says. */
+static void read_post(struct flat_op *op, uint32_t peer)
 {
     uint64_t facts = atomic_load_explicit(&flat_post_of(op, peer)->facts, memory_order_relaxed);
     op->facts &= facts;
-    if (facts >> FLAT_NUMBER_SHIFT > op->told) op->told = facts >> FLAT_NUMBER_SHIFT;
+    if (facts >> FLAT_NUMBER_SHIFT > op->most) op->most = facts >> FLAT_NUMBER_SHIFT;
 }
+
+static bool read_all_posts(struct flat_op *op)
+{
+    const struct flat_instance *inst = op->inst;
+    for (; op->peer < inst->n; op->peer++) {
+        if (op->peer == inst->me) continue;
+        if (!flat_posted(op, op->peer)) return false;
+        read_post(op, op->peer);
+    }
+    /* A rank that has begun this operation is done with those before. */
+    flat_read_by_all(op->inst, inst->parts);
+    if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
+    return true;
+}
+
+static bool read_posts(struct flat_op *op)
+{
+    if (op->reads == FLAT_ALL) return read_all_posts(op);
+    if (op->reads != FLAT_ROOT || flat_is_root(op)) return true;
+    if (!flat_posted(op, flat_root(op))) return false;
+    op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
+    op->most = 0;
+    read_post(op, flat_root(op));
+    return true;
+}
+
+/* The method by the posts. It was chosen by the own facts already; only where posts differ it is chosen anew. */
+static void take_method(struct flat_op *op)
+{
+    const struct flat_method *method = op->likely;
+    if (op->facts != op->chosen_by) method = flat_choose(op->inst, &op->call, op->bytes, op->facts).method;
+    if (op->reads == FLAT_NONE || op->forced || method == op->method) return;
+    op->method = method;
+    op->n_rounds = 0; /* of the method that was not taken */
+    if (method->walk->start) method->walk->start(op);
+}
+
+enum prologue { PROLOGUE_ROOM, PROLOGUE_FIRST, PROLOGUE_POST, PROLOGUE_READ, PROLOGUE_COMPARE };
 
 static enum tutti_advance prologue(struct flat_op *op)
 {
     const struct flat_instance *inst = op->inst;
-    FLAT_BEGIN(op->begin_at)
-    FLAT_WAIT(flat_room(op));
-    op->who = whom_to_ask(op);
-    op->facts = op->who == FLAT_NOBODY ? 0 : own_facts(op);
-    flat_rounds_place(op, 0);
-    if (op->method->start) op->method->start(op);
-    if (prepare(op)) {
-        FLAT_WAIT(flat_round_room(op, 0));
-        op->method->first(op);
+    switch ((enum prologue)op->prologue) {
+    case PROLOGUE_ROOM:
+        if (!flat_room(op)) return TUTTI_RUN_BLOCKED;
+        flat_rounds_place(op, 0);
+        if (op->method->walk->start) op->method->walk->start(op);
+        if (op->likely->needs & FLAT_ATTACHABLE) flat_attach_touch(op);
+        op->prologue = may_stage_first(op) ? PROLOGUE_FIRST : PROLOGUE_POST;
+        return prologue(op);
+    case PROLOGUE_FIRST:
+        if (!flat_round_room(op, 0)) return TUTTI_RUN_BLOCKED;
+        op->method->walk->first(op);
         op->staged = 1;
-    }
-    op->told = told_of(op);
-    flat_post_write(op, op->facts | op->told << FLAT_NUMBER_SHIFT);
-    if (op->who == FLAT_ALL) {
-        flat_posts_ahead(op);
-        for (op->peer = 0; op->peer < inst->n; op->peer++) {
-            if (op->peer == inst->me) continue;
-            FLAT_WAIT(flat_posted(op, op->peer));
-            hear(op, op->peer);
+        __attribute__((fallthrough));
+    case PROLOGUE_POST:
+        op->most = post_number(op);
+        flat_post_write(op, op->facts | op->most << FLAT_NUMBER_SHIFT);
+        if (op->reads == FLAT_ALL) flat_posts_ahead(op);
+        op->peer = 0;
+        op->prologue = PROLOGUE_READ;
+        __attribute__((fallthrough));
+    case PROLOGUE_READ:
+        if (!read_posts(op)) return TUTTI_RUN_BLOCKED;
+        take_method(op);
+        op->peer = 1;
+        op->prologue = PROLOGUE_COMPARE;
+        __attribute__((fallthrough));
+    case PROLOGUE_COMPARE:
+        for (; compares(op) && op->peer < inst->n; op->peer++) {
+            if (!flat_posted(op, flat_after(inst, op->peer))) return TUTTI_RUN_BLOCKED;
+            if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
         }
-        /* Who has begun this operation is done with those before. */
-        flat_read_by_all(op->inst, inst->parts);
-        if (op->number - 1 > inst->synced) op->inst->synced = op->number - 1;
-    } else if (op->who == FLAT_ROOT && op->call.info.root != (int32_t)inst->me) {
-        FLAT_WAIT(flat_posted(op, (uint32_t)op->call.info.root));
-        op->facts = UINT64_MAX >> (64 - FLAT_NUMBER_SHIFT);
-        op->told = 0;
-        hear(op, (uint32_t)op->call.info.root);
     }
-    if (op->who != FLAT_NOBODY) take_way(op, by_facts(op, true).method);
-    for (op->peer = 1; compares(op) && op->peer < inst->n; op->peer++) {
-        FLAT_WAIT(flat_posted(op, flat_after(inst, op->peer)));
-        if (!agrees(op, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
-    }
-    FLAT_END;
+    op->peer = 0;
+    return TUTTI_RUN_DONE;
 }
 
 /* ---- the runner ---- */
@@ -204,20 +188,52 @@ static bool differs(const struct flat_op *op)
 static uint64_t place_of(const struct flat_op *op)
 {
     return op->round * 4096 + op->peer + ((uint64_t)op->level << 32) + ((uint64_t)op->meet_digit << 40) +
-           ((uint64_t)(op->begin_at + op->at + op->meet_at) << 48) + op->offset;
+           ((uint64_t)(8 * op->prologue + op->at + 4 * op->meet_level + op->meets) << 48) + op->offset;
+}
+
+/* Whether no peer has withdrawn the buffers that this rank read. False: the engine will hear of the failure. */
+static bool is_intact(struct flat_op *op)
+{
+    const struct flat_instance *inst = op->inst;
+    const enum tutti_kind kind = op->call.info.kind;
+    const bool rooted = tutti_kind_info(kind)->rooted, leaf = rooted && !flat_is_root(op);
+    if (rooted && !leaf && kind != TUTTI_GATHER && kind != TUTTI_REDUCE) return true;
+    for (uint32_t r = 0; r < inst->n; r++) {
+        if (r == inst->me || (leaf && r != flat_root(op)) || flat_is_intact(op, r)) continue;
+        op->awaited = r;
+        return false;
+    }
+    return true;
+}
+
+/* Buffers of peers may be read, or written to, where they lie. The root of a gather reads a leaf's mapped block by the
+ * method that needs nothing. */
+static bool reaches_buffers(const struct flat_op *op)
+{
+    return op->method->needs != 0 || (op->call.info.kind == TUTTI_GATHER && op->reads != FLAT_NONE);
+}
+
+static enum tutti_advance op_run(struct flat_op *op)
+{
+    enum tutti_advance run = TUTTI_RUN_DONE;
+    if (!op->begun) {
+        run = prologue(op);
+        op->begun = run == TUTTI_RUN_DONE;
+    }
+    if (op->begun && !op->over) {
+        run = op->method->walk->advance(op);
+        op->over = run == TUTTI_RUN_DONE;
+    }
+    if (op->over && reaches_buffers(op) && !is_intact(op)) return TUTTI_RUN_BLOCKED;
+    if (run == TUTTI_RUN_BLOCKED && op->begun && op->method->needs & FLAT_ATTACHABLE) flat_serve(op);
+    return run;
 }
 
 static enum tutti_advance op_advance(struct tutti_runner *runner)
 {
     struct flat_op *op = op_of(runner);
-    enum tutti_advance run = TUTTI_RUN_DONE;
-    uint64_t place = place_of(op);
-
-    if (!op->begun) {
-        run = prologue(op);
-        op->begun = run == TUTTI_RUN_DONE;
-    }
-    if (op->begun) run = op->method->advance(op);
+    const uint64_t place = place_of(op);
+    const enum tutti_advance run = op_run(op);
     if (run == TUTTI_RUN_DONE) finish(op);
     if (run != TUTTI_RUN_BLOCKED) return run;
     if (op->mismatch || differs(op)) return TUTTI_RUN_MISMATCH;
@@ -237,8 +253,7 @@ static void op_called(const struct tutti_runner *runner, uint64_t *call, uint64_
     *count = atomic_load_explicit(&post->count, memory_order_relaxed);
 }
 
-/* Peers may be reading its buffers, or writing to them. The root of a gather reads a leaf's mapped block where it lies,
- * by the method that needs nothing. */
+/* Peers may be reading its buffers, or writing to them. */
 static bool is_exposed(const struct flat_op *op)
 {
     uint64_t reachable = FLAT_SEND_MAPPED | FLAT_RECV_MAPPED | FLAT_ATTACHABLE;
@@ -272,6 +287,27 @@ static const struct tutti_runner_ops runner_ops = {
 
 /* ---- the back end's calls ---- */
 
+/* The choice, once for an operation: the method by the agreed arguments, the likely one by the own buffers, and the
+ * posts that are to be read. */
+static void choose(struct flat_op *op)
+{
+    struct flat_instance *inst = op->inst;
+    const enum tutti_kind kind = op->call.info.kind;
+    if (flat_is_plain(&op->call) && op->bytes < inst->line_below[kind]) {
+        op->method = op->likely = flat_method_named(kind, "line"); /* the first of its kind */
+        return;
+    }
+    op->facts = inst->n > 1 ? flat_facts(op) : 0;
+    const struct flat_choice choice = flat_choose(inst, &op->call, op->bytes, op->facts);
+    op->method = choice.plain;
+    op->likely = choice.method;
+    op->forced = flat_is_wanted(inst, &op->call, op->method->name);
+    op->reads = op->method->reads == FLAT_ALL_IF_OPEN ? (choice.certain ? FLAT_NONE : FLAT_ALL) : op->method->reads;
+    if (flat_is_eager(inst, &op->call)) op->reads = FLAT_NONE;
+    if (op->method->reads == FLAT_NONE || flat_is_eager(inst, &op->call)) op->facts = 0;
+    op->chosen_by = op->facts;
+}
+
 enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend_op *begun)
 {
     struct flat_instance *inst = (struct flat_instance *)backend;
@@ -284,18 +320,18 @@ enum tutti_status flat_begin(struct tutti_backend *backend, struct tutti_backend
     op->inst = inst;
     op->element = tutti_dtype_bytes(call->info.dtype);
     op->bytes = call->bind.count * op->element;
-    op->call.method = flat_lasting(call->method);
+    op->send = call->bind.input;
+    op->recv = call->bind.output;
+    op->call.method = flat_method_name(call->method);
     TUTTI_TRY(flat_blocks_copy(op));
-    op->method = flat_method_of(inst, call, op->bytes);
-    op->forced = flat_is_named(inst, call, op->method->name);
+    choose(op);
     op->number = ++inst->number;
     op->word = flat_word(inst, call->info.signature, op->number);
     op->begun = inst->n == 1; /* nobody reads a post */
     op->symmetric = !kind->rooted && !flat_is_scan(call->info.kind);
     if (!op->symmetric) flat_remember(inst, call->info.signature);
     op->spins = call->within ? 1 : inst->spins; /* the engine has other instances, and messages, to look at */
-    op->send = call->bind.input;
-    op->recv = call->bind.output;
+    op->stride = 1;
     op->past = flat_goes_past(op);
     return TUTTI_OK;
 }
@@ -306,7 +342,8 @@ void flat_resume(struct tutti_backend *backend, struct tutti_backend_op *begun)
     struct flat_op *op = (struct flat_op *)(void *)begun;
     inst->number--;
     (void)flat_begin(backend, begun); /* no tables: it is plain */
-    op->method = flat_method_named(op->call.info.kind, "line");
+    op->method = op->likely = flat_method_named(op->call.info.kind, "line");
+    op->reads = FLAT_NONE;
     op->begun = true;
     op->n_put = 1;
 }
@@ -317,7 +354,7 @@ static void learn(struct flat_instance *inst, uint32_t turns, bool done)
 {
     if (turns > 0 && !inst->crowded)
         inst->spins = inst->spins > 2 * SPINS_LEAST ? inst->spins / 2 : SPINS_LEAST;
-    else if (!inst->crowded && inst->spins < SPINS_HURRY)
+    else if (!inst->crowded && inst->spins < SPINS_MOST)
         inst->spins++;
     if (!done)
         inst->turns = inst->turns > 4 * TURNS_LEAST ? inst->turns / 4 : TURNS_LEAST;
@@ -326,13 +363,7 @@ static void learn(struct flat_instance *inst, uint32_t turns, bool done)
     if (inst->turns > TURNS || inst->number % TURNS_AGAIN == 0) inst->turns = TURNS;
 }
 
-/* Somebody has failed: who is gone soon may not be read or written to for long. */
-static bool is_alarmed(const struct flat_instance *inst)
-{
-    return tutti_control_alarmed(inst->control);
-}
-
-enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti_team *team)
+enum tutti_advance flat_run_inline(struct tutti_backend_op *begun, const struct tutti_team *team)
 {
     struct flat_op *op = (struct flat_op *)(void *)begun;
     uint32_t turns = 0;
@@ -342,7 +373,7 @@ enum tutti_advance flat_hurry(struct tutti_backend_op *begun, const struct tutti
     for (;;) {
         run = op_advance(&op->runner);
         if (run == TUTTI_RUN_DONE || run == TUTTI_RUN_MISMATCH || run == TUTTI_RUN_FAILED) break;
-        if (tutti_team_failed(team) || is_alarmed(op->inst)) break; /* the engine tells */
+        if (tutti_team_failed(team) || tutti_control_alarmed(op->inst->control)) break; /* the engine reports it */
         if (run == TUTTI_RUN_MOVED) continue;
         /* A turn lasts as long as others like: the engine is to look after deaths and deadlines soon. */
         if (turns == op->inst->turns || (turns > 0 && tutti_now_ns() >= until_ns)) break;
@@ -359,7 +390,7 @@ void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_boa
 {
     const struct flat_instance *inst = (const struct flat_instance *)backend;
     const struct flat_area *area = inst->areas[peer];
-    if (!area) return; /* alone: nobody waits for it */
+    if (!area) return; /* the only rank: nobody waits for it */
     uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
 
     for (uint32_t i = 0; i < FLAT_DEPTH; i++) {

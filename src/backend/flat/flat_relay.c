@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Private buffers, through staging memory, from one rank to the next: each waits for what its giver has staged, hands
- * it on to those who take from itself, and keeps its part. A broadcast goes from the root to all, or, among many ranks,
- * to the leaders of groups, and from these to their groups. A scatter goes from the root to all, each round with a
- * piece for every leaf. A scan by `chain` goes from rank to rank, which moves less than slices and takes as many steps
- * as there are ranks. Who gives need not wait for who takes until its slots are full. */
-#include "backend/flat/flat_ways.h"
+/* Private buffers, through staging memory, from one rank to the next: each rank waits for what its giver has staged,
+ * hands it on to the ranks that take from it, and keeps its part. A broadcast goes from the root to all, or, among many
+ * ranks, to the leaders of groups, and from these to their groups. A scatter goes from the root to all, each round with
+ * a piece for every leaf. A scan by `chain` goes from rank to rank. A giver need not wait for takers until its slots
+ * are full. */
+#include "backend/flat/flat.h"
 
-/* Whom a rank takes from; itself: it is the first. */
+/* The rank from which a rank takes; itself: it is the first. */
 static uint32_t giver(const struct flat_op *op, uint32_t rank)
 {
     if (flat_is_scan(op->call.info.kind)) return rank > 0 ? rank - 1 : 0;
@@ -25,8 +25,8 @@ static bool gives(const struct flat_op *op)
     return op->call.info.kind == TUTTI_BROADCAST ? flat_gives(op) : flat_is_root(op);
 }
 
-/* Before its first slot is used again a rank knows that all are done with the operations before; from then on only
- * those who take from it matter. */
+/* Whether the slot of the round may be written. While no slot is used again, all ranks have to be done with the
+ * operations before; from then on only the ranks that take from this one matter. */
 static bool room(struct flat_op *op, uint64_t round)
 {
     const struct flat_instance *inst = op->inst;
@@ -156,7 +156,7 @@ void flat_relay_start(struct flat_op *op)
     }
     flat_cut(op, v ? SIZE_MAX : op->bytes, op->inst->n - 1);
     if (v) op->n_rounds = root ? flat_rounds_of(op, op->bytes) : 0;
-    if (v && root && (op->facts & (FLAT_SEND_MAPPED | FLAT_ATTACHABLE))) flat_blocks_tell(op);
+    if (v && root && (op->facts & (FLAT_SEND_MAPPED | FLAT_ATTACHABLE))) flat_blocks_publish(op);
 }
 
 void flat_relay_first(struct flat_op *op)
@@ -185,32 +185,48 @@ static void keep_own(struct flat_op *op)
     if (bytes > 0 && op->recv != op->send + at) flat_copy(op->recv, op->send + at, bytes, op->past);
 }
 
+enum relay_state { RELAY_TAKE, RELAY_GIVE };
+
+/* One round: it came, it is handed on, and this rank's part is kept. */
+static bool relay_round(struct flat_op *op, const struct relay *kind)
+{
+    const bool last = flat_is_scan(op->call.info.kind) && !gives(op); /* hands nothing on, but makes its result */
+    switch ((enum relay_state)op->at) {
+    case RELAY_TAKE:
+        if (!came(op)) return false;
+        op->at = RELAY_GIVE;
+        __attribute__((fallthrough));
+    case RELAY_GIVE:
+        if (op->round >= op->staged && gives(op)) {
+            if (!room(op, op->round)) return false;
+            kind->give(op, op->round);
+            flat_stage(op);
+        } else if (last) {
+            kind->give(op, op->round);
+        }
+    }
+    kind->keep(op, op->round);
+    op->at = RELAY_TAKE;
+    return true;
+}
+
 enum tutti_advance flat_relay(struct flat_op *op)
 {
     const struct relay *kind = &kinds[op->call.info.kind];
-    bool first = giver(op, op->inst->me) == op->inst->me, gone = flat_is_scan(op->call.info.kind) && !gives(op);
-    FLAT_BEGIN(op->at)
-    if (op->call.info.kind == TUTTI_SCATTER && op->call.bind.v) op->n_rounds = op->told;
-    if (first) flat_has_read(op, op->n_rounds); /* nothing */
-    for (op->round = 0; op->round < own_rounds(op); op->round++) {
-        FLAT_WAIT(came(op));
-        if (op->round >= op->staged && gives(op)) {
-            FLAT_WAIT(room(op, op->round));
-            kind->give(op, op->round);
-            flat_stage(op);
-        } else if (gone) { /* it makes its result all the same */
-            kind->give(op, op->round);
-        }
-        kind->keep(op, op->round);
+    const bool first = giver(op, op->inst->me) == op->inst->me;
+    if (op->call.info.kind == TUTTI_SCATTER && op->call.bind.v) op->n_rounds = op->most;
+    if (first && op->round == 0) flat_has_read(op, op->n_rounds); /* it reads nothing */
+    for (; op->round < own_rounds(op); op->round++) {
+        if (!relay_round(op, kind)) return TUTTI_RUN_BLOCKED;
         if (!first) flat_has_read(op, op->round + 1);
     }
     if (own_rounds(op) < op->n_rounds) flat_has_read(op, op->n_rounds);
     keep_own(op);
     if (op->past) flat_fence();
-    FLAT_END;
+    return TUTTI_RUN_DONE;
 }
 
-bool flat_relay_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+bool flat_relay_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     (void)call;
     return inst->chunk > 0;

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Private buffers, through staging memory, in rounds that all ranks walk through together: a rank puts a piece into its
  * slot, takes or folds what the others have put, and, where results are folded in slices, takes the others' slices a
- * round later. Two cursors: puts run ahead of all else, so that nobody waits for a round that others are only
+ * round later. There are two cursors: puts run ahead of all else, so that nobody waits for a round that others are only
  * beginning. The leaves of a gather, and of a reduce whose root alone folds (`direct`), put their block and go on.
  *
- * Who has put round u has taken all rounds before u - 1, and what is folded of all before u - 2. So where all ranks
- * take from all, slots need no acknowledgements. */
-#include "backend/flat/flat_ways.h"
+ * A rank that has put round u has taken all rounds before u - 1, and what is folded of all before u - 2. So where all
+ * ranks take from all, slots need no acknowledgements.
+ *
+ * By `attach` nothing is put: each rank reads its slice of the others' inputs by cross-memory copies into its own
+ * slots, in which nobody looks for anything then. Results go through staging as always, so no rank writes to a peer's
+ * buffer. */
+#include "backend/flat/flat.h"
 
 #define AHEAD 2                        /* more gained nothing, not even where ranks share CPUs */
 #define SLICE_LEAST ((size_t)1024)     /* of one rank in a round of an all_reduce */
 #define WHOLE_MOST ((size_t)12 << 10)  /* of what a rank folds of the others in an all_reduce without slices */
+#define READERS_MOST 3                 /* of an all_reduce: each further one reads shorter slices */
 #define MAPPED_LEAST ((size_t)4 << 10) /* a gathered block of less is gone from the leaf sooner when it is copied */
 
 /* What a kind does in a round. */
@@ -20,6 +25,18 @@ struct rounds {
     void (*fold)(struct flat_op *op, uint64_t u);                /* when all have put */
     void (*out)(struct flat_op *op, uint64_t u, uint32_t peer);  /* takes what the peer has folded */
 };
+
+static bool is_attached(const struct flat_op *op)
+{
+    return op->method->needs & FLAT_ATTACHABLE;
+}
+
+/* Where the peer's input of the own slice was copied to: slots of this rank, in which others look for nothing. */
+static unsigned char *copy_of(const struct flat_op *op, uint32_t peer)
+{
+    const struct flat_instance *inst = op->inst;
+    return inst->staging[inst->me] + (peer - (peer > inst->me)) * (op->piece / op->n_pieces);
+}
 
 /* ---- blocks: a slot holds a piece for each rank; all_to_all_v begins with a round of tables ---- */
 
@@ -74,7 +91,8 @@ static void fold_block(struct flat_op *op, uint64_t u)
     size_t at = 0, block = whole ? op->bytes : flat_block(op, inst->me, &at), bytes = flat_piece(op, block, u);
     size_t place = whole ? 0 : place_of(op, inst->me, u);
     unsigned char *out = op->recv + u * op->piece;
-    for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
+    for (uint32_t r = 0; r < inst->n; r++)
+        sources[r] = is_attached(op) ? copy_of(op, r) : flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[inst->me] = op->send + at + u * op->piece;
     const struct flat_folding what = {&out, 1, op->past, sources, inst->n, 0};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
@@ -122,21 +140,21 @@ static bool take_gathered(struct flat_op *op, uint64_t u, uint32_t peer)
 /* A reduction whose leaves stage their blocks and go on. */
 static bool is_direct(const struct flat_op *op)
 {
-    return op->call.info.kind == TUTTI_REDUCE && op->method->who != FLAT_ALL;
+    return op->call.info.kind == TUTTI_REDUCE && op->method->reads == FLAT_ALL_IF_OPEN;
 }
 
-/* Who folds: all, but of a rooted reduction the root alone, or the leaves, so that the root does not do more than they.
- */
+/* Whether a rank folds: all do. Of a staged reduce the root alone does, or the leaves, so that the root does not do
+ * more than they. */
 static bool folds(const struct flat_op *op, uint32_t r)
 {
-    return op->call.info.kind != TUTTI_REDUCE || (r == flat_root(op)) == is_direct(op);
+    return op->call.info.kind != TUTTI_REDUCE || is_attached(op) || (r == flat_root(op)) == is_direct(op);
 }
 
 /* The slice of round u that rank r folds. */
 static size_t slice_of(const struct flat_op *op, uint64_t u, uint32_t r, size_t *at)
 {
     uint32_t n = op->inst->n, i = r, n_folders = n;
-    if (op->call.info.kind == TUTTI_REDUCE) {
+    if (op->call.info.kind == TUTTI_REDUCE && !is_attached(op)) {
         n_folders = is_direct(op) ? 1 : n - 1;
         i = is_direct(op) ? 0 : r - (r > flat_root(op));
     }
@@ -144,64 +162,83 @@ static size_t slice_of(const struct flat_op *op, uint64_t u, uint32_t r, size_t 
     return folds(op, r) ? flat_part(op, flat_piece(op, op->bytes, u), n_folders, i, at) : 0;
 }
 
-/* What this rank folds itself is read where it lies, unless it has to be scaled, or is kept as a prefix. */
-static bool own_is_put(const struct flat_op *op)
-{
-    return op->call.bind.scale || flat_is_scan(op->call.info.kind);
-}
-
 static void put_slices(struct flat_op *op, uint64_t u)
 {
     unsigned char *slot = flat_slot_in(op, op->inst->me, u);
     const unsigned char *own = op->send + u * op->piece;
-    size_t at = 0, some = own_is_put(op) ? 0 : slice_of(op, u, op->inst->me, &at);
+    size_t at = 0, some = op->call.bind.scale ? 0 : slice_of(op, u, op->inst->me, &at);
     size_t behind = flat_piece(op, op->bytes, u) - at - some;
     if (at > 0) flat_take(op, slot, own, at);
     if (behind > 0) flat_take(op, slot + at + some, own + at + some, behind);
 }
 
-/* Into the slot of results for those who take it from there, and to the own output. */
+/* The own slice of all inputs: sources[r] + *at. Returns its bytes. */
+static size_t sources_of(const struct flat_op *op, uint64_t u, const unsigned char **sources, size_t *at)
+{
+    const struct flat_instance *inst = op->inst;
+    const size_t bytes = slice_of(op, u, inst->me, at);
+    for (uint32_t r = 0; r < inst->n; r++) sources[r] = is_attached(op) ? copy_of(op, r) : flat_slot_in(op, r, u) + *at;
+    if (!op->call.bind.scale) sources[inst->me] = op->send + u * op->piece + *at;
+    return bytes;
+}
+
+/* Into the slot of results, from which others take it, and to the own output. */
 static void fold_slice(struct flat_op *op, uint64_t u)
 {
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
     unsigned char *dst[2];
-    size_t at, bytes = slice_of(op, u, inst->me, &at);
+    size_t at, bytes = sources_of(op, u, sources, &at);
     bool all = op->call.info.kind == TUTTI_ALL_REDUCE, root = !all && flat_is_root(op);
     uint32_t n_dst = 0;
-    for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u);
-    if (!own_is_put(op)) sources[inst->me] = op->send + u * op->piece;
     if (!root) dst[n_dst++] = flat_slot_out(op, inst->me, u);
     if (all || root) dst[n_dst++] = op->recv + u * op->piece + at;
-    const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, at};
+    const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, 0};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
     if (!root) flat_raise(op, FLAT_FOLDED, flat_number(op, u + 1));
 }
 
-/* The prefixes of the own slice, one behind the other, in the slot of results. */
-static void fold_prefixes(struct flat_op *op, uint64_t u)
-{
-    const struct flat_instance *inst = op->inst;
-    unsigned char *out = flat_slot_out(op, inst->me, u);
-    size_t at, bytes = slice_of(op, u, inst->me, &at);
-    if (bytes > 0) memcpy(out, flat_slot_in(op, 0, u) + at, bytes);
-    for (uint32_t r = 1; bytes > 0 && r + !flat_takes_own(op) < inst->n; r++)
-        flat_fold(op, out + r * bytes, out + (r - 1) * bytes, flat_slot_in(op, r, u) + at, bytes);
-    flat_raise(op, FLAT_FOLDED, flat_number(op, u + 1));
-}
-
 static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
 {
-    size_t at, bytes;
-    bool prefix = flat_is_scan(op->call.info.kind);
-    if (peer == op->inst->me && !prefix) return; /* it kept that when it folded it */
-    bytes = slice_of(op, u, peer, &at);
-    if (bytes == 0) return;
-    const unsigned char *from = flat_slot_out(op, peer, u);
-    unsigned char *to = op->recv + u * op->piece + at;
-    if (prefix) from += (op->inst->me - !flat_takes_own(op)) * bytes;
-    flat_copy(to, from, bytes, op->past && !(prefix && op->call.bind.divide));
-    if (prefix) flat_divide(op, to, bytes);
+    size_t at, bytes = slice_of(op, u, peer, &at);
+    if (peer == op->inst->me || bytes == 0) return; /* it kept its own when it folded it */
+    flat_copy(op->recv + u * op->piece + at, flat_slot_out(op, peer, u), bytes, op->past);
+}
+
+/* ---- inputs that the kernel copies ---- */
+
+/* The part of the peer's input that this rank folds in round u, and how many bytes. */
+static size_t wanted(const struct flat_op *op, uint64_t u, size_t *at)
+{
+    if (op->call.info.kind != TUTTI_REDUCE_SCATTER) {
+        const size_t bytes = slice_of(op, u, op->inst->me, at);
+        *at += u * op->piece;
+        return bytes;
+    }
+    const size_t block = flat_block(op, op->inst->me, at);
+    *at += u * op->piece;
+    return flat_piece(op, block, u);
+}
+
+static enum tutti_advance read_input(struct flat_op *op, uint64_t u, uint32_t peer)
+{
+    size_t at, bytes = wanted(op, u, &at);
+    if (peer == op->inst->me || bytes == 0) return TUTTI_RUN_DONE;
+    return flat_attach_read(op, peer, copy_of(op, peer), at, bytes);
+}
+
+/* A slice fits into a slot of results, and so many of them as there are peers into all slots. */
+static void cut_attached(struct flat_op *op)
+{
+    const struct flat_instance *inst = op->inst;
+    const bool scatter = op->call.info.kind == TUTTI_REDUCE_SCATTER;
+    const size_t copies = (scatter ? 2 : 1) * FLAT_SLOTS * inst->chunk / (inst->n - 1);
+    size_t slice = copies < FLAT_WINDOW_BYTES ? copies : FLAT_WINDOW_BYTES;
+    if (!scatter && slice > inst->chunk) slice = inst->chunk;
+    op->n_pieces = scatter ? 1 : inst->n;
+    op->piece = slice / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE * op->n_pieces;
+    op->n_rounds = flat_rounds_of(op, op->bytes);
+    flat_rounds_place(op, inst->chunk);
 }
 
 /* ---- the walk ---- */
@@ -209,8 +246,6 @@ static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
 static const struct rounds kinds[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = {put_slices, NULL, fold_slice, take_slice},
     [TUTTI_REDUCE] = {put_slices, NULL, fold_slice, take_slice},
-    [TUTTI_SCAN] = {put_slices, NULL, fold_prefixes, take_slice},
-    [TUTTI_EXSCAN] = {put_slices, NULL, fold_prefixes, take_slice},
     [TUTTI_ALL_GATHER] = {put_own, take_gathered, NULL, NULL},
     [TUTTI_GATHER] = {put_own, take_gathered, NULL, NULL},
     [TUTTI_REDUCE_SCATTER] = {put_blocks, NULL, fold_block, NULL},
@@ -222,7 +257,7 @@ static const struct rounds whole = {put_own, NULL, fold_block, NULL};
 
 static const struct rounds *rounds_of(const struct flat_op *op)
 {
-    bool small = (op->inst->n - 1) * op->bytes <= WHOLE_MOST;
+    bool small = !is_attached(op) && (op->inst->n - 1) * op->bytes <= WHOLE_MOST;
     return op->call.info.kind == TUTTI_ALL_REDUCE && small ? &whole : &kinds[op->call.info.kind];
 }
 
@@ -243,26 +278,23 @@ static void cut_gathered(struct flat_op *op)
     bool root = flat_is_root(op), v = op->call.bind.v;
     flat_cut(op, v ? SIZE_MAX : op->bytes, 1);
     if (v) op->n_rounds = root ? flat_rounds_of(op, op->bytes) : 0;
-    if (v && root && (op->facts & (FLAT_RECV_MAPPED | FLAT_ATTACHABLE))) flat_blocks_tell(op);
+    if (v && root && (op->facts & (FLAT_RECV_MAPPED | FLAT_ATTACHABLE))) flat_blocks_publish(op);
     if (op->bytes < MAPPED_LEAST || op->forced) op->facts &= ~(uint64_t)FLAT_SEND_MAPPED;
 }
 
 void flat_rounds_start(struct flat_op *op)
 {
     uint32_t n = op->inst->n;
+    if (is_attached(op)) {
+        cut_attached(op);
+        return;
+    }
     switch (op->call.info.kind) {
     case TUTTI_ALL_REDUCE:
         cut_slices(op);
         break;
     case TUTTI_REDUCE:
         is_direct(op) ? flat_cut_small(op, op->bytes, 2) : flat_cut(op, op->bytes, 1);
-        break;
-    case TUTTI_SCAN:
-    case TUTTI_EXSCAN: /* a slot holds the prefixes of a slice, which has whole lines */
-        flat_cut(op, (op->bytes + n - 1) / n, n);
-        op->piece = n * (op->piece > TUTTI_CACHE_LINE ? op->piece : TUTTI_CACHE_LINE);
-        flat_rounds_place(op, op->piece);
-        op->n_rounds = flat_rounds_of(op, op->bytes);
         break;
     case TUTTI_GATHER:
         cut_gathered(op);
@@ -289,12 +321,13 @@ static struct role role_of(const struct flat_op *op)
     bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
     if (kind == TUTTI_REDUCE) {
         role.takes = folds(op, op->inst->me);
-        role.outs = root && !role.takes;
+        role.outs = root && (!role.takes || is_attached(op));
         if (is_direct(op) && root && !op->call.bind.scale) role.n_puts = 0;
     } else if (kind == TUTTI_GATHER) {
         role.takes = root;
         role.n_puts = root || in_place(op, op->inst->me) ? 0 : flat_rounds_of(op, op->bytes);
     }
+    if (is_attached(op)) role.n_puts = 0;
     return role;
 }
 
@@ -303,11 +336,11 @@ void flat_rounds_first(struct flat_op *op)
     if (role_of(op).n_puts + table_rounds(op) > 0) rounds_of(op)->put(op, 0);
 }
 
-/* Nothing to wait for: of the root of a gather, no more than it gets of the peer in this round. */
+/* Whether the peer's part of this round is there. The root of a gather waits for no more than it gets. */
 static bool is_there(struct flat_op *op, uint32_t peer)
 {
     size_t at;
-    if (peer == op->inst->me) return true;
+    if (peer == op->inst->me || is_attached(op)) return true;
     if (op->call.info.kind != TUTTI_GATHER) return flat_posted(op, peer) && flat_staged(op, peer, op->round + 1);
     if (flat_piece(op, flat_block(op, peer, &at), op->round) == 0) return true;
     return flat_posted(op, peer) && (in_place(op, peer) || flat_staged(op, peer, op->round + 1));
@@ -323,68 +356,119 @@ static bool wants_to_put(const struct flat_op *op, uint64_t n_puts)
     return op->staged < n_puts && op->staged < op->round + AHEAD;
 }
 
-static enum tutti_advance walk(struct flat_op *op)
+/* Puts as far ahead as there is room; false: there is none yet for this round. */
+static bool put_ahead(struct flat_op *op, const struct rounds *kind, const struct role *role)
+{
+    while (wants_to_put(op, role->n_puts)) {
+        if (!flat_round_room(op, op->staged)) return op->staged > op->round; /* what is there comes first */
+        kind->put(op, op->staged);
+        flat_stage(op);
+    }
+    return !is_attached(op) || !kind->out || op->round >= op->n_rounds || flat_round_room(op, op->round);
+}
+
+static enum tutti_advance take_round(struct flat_op *op, const struct rounds *kind, const struct role *role)
 {
     struct flat_instance *inst = op->inst;
+    const bool asks = op->method->reads == FLAT_ALL; /* a rank that puts has taken */
+    const uint64_t late = kind->out ? 1 : 0;
+    if (op->peer == 0) flat_posts_ahead(op);
+    for (; op->peer < inst->n; op->peer++) { /* its own first, while others may still put */
+        const uint32_t peer = flat_after(inst, op->peer);
+        if (!is_there(op, peer)) return TUTTI_RUN_BLOCKED;
+        if (kind->take && !kind->take(op, op->round, peer)) return TUTTI_RUN_FAILED;
+        const enum tutti_advance run = is_attached(op) ? read_input(op, op->round, peer) : TUTTI_RUN_DONE;
+        if (run != TUTTI_RUN_DONE) return run;
+    }
+    if (asks && op->round >= AHEAD - 1 + late) flat_read_by_all(inst, flat_number(op, op->round - (AHEAD - 1) - late));
+    if (kind->fold) kind->fold(op, op->round);
+    if (!role->outs && (late || !asks)) flat_has_read(op, op->round + 1);
+    return TUTTI_RUN_DONE;
+}
+
+/* What the others have folded in the round before. */
+static enum tutti_advance take_folded(struct flat_op *op, const struct rounds *kind)
+{
+    if (op->peer == 0) flat_flags_ahead(op, FLAT_FOLDED);
+    for (; op->peer < op->inst->n; op->peer++) {
+        const uint32_t peer = flat_after(op->inst, op->peer + 1); /* its own last */
+        if (!is_folded(op, peer)) return TUTTI_RUN_BLOCKED;
+        kind->out(op, op->round - 1, peer);
+    }
+    flat_has_read(op, op->round);
+    return TUTTI_RUN_DONE;
+}
+
+enum rounds_state { ROUND_PUT, ROUND_TAKE, ROUND_FOLDED };
+
+static enum tutti_advance run_round(struct flat_op *op, const struct rounds *kind, const struct role *role)
+{
+    const bool takes = role->takes && op->round < op->n_rounds, outs = role->outs && op->round > 0;
+    enum tutti_advance run;
+    switch ((enum rounds_state)op->at) {
+    case ROUND_PUT:
+        if (!put_ahead(op, kind, role)) return TUTTI_RUN_BLOCKED;
+        op->at = ROUND_TAKE;
+        __attribute__((fallthrough));
+    case ROUND_TAKE:
+        run = takes ? take_round(op, kind, role) : TUTTI_RUN_DONE;
+        if (run != TUTTI_RUN_DONE) return run;
+        op->at = ROUND_FOLDED;
+        op->peer = 0;
+        __attribute__((fallthrough));
+    case ROUND_FOLDED:
+        run = outs ? take_folded(op, kind) : TUTTI_RUN_DONE;
+        if (run != TUTTI_RUN_DONE) return run;
+    }
+    op->at = ROUND_PUT;
+    op->peer = 0;
+    return TUTTI_RUN_DONE;
+}
+
+static enum tutti_advance walk(struct flat_op *op)
+{
     const struct rounds *kind = rounds_of(op);
     const struct role role = role_of(op);
-    bool asks = op->method->who == FLAT_ALL; /* whoever puts has taken */
-    uint64_t late = kind->out ? 1 : 0;
-
-    FLAT_BEGIN(op->at)
-    if (!role.takes && !role.outs) flat_has_read(op, op->n_rounds); /* nothing */
-    for (op->round = 0; op->round < op->n_rounds + late; op->round++) {
-        while (wants_to_put(op, role.n_puts)) {
-            if (op->staged > op->round && !flat_round_room(op, op->staged)) break; /* what is there comes first */
-            FLAT_WAIT(flat_round_room(op, op->staged));
-            kind->put(op, op->staged);
-            flat_stage(op);
-        }
-        if (role.takes && op->round < op->n_rounds) {
-            flat_posts_ahead(op);
-            for (op->peer = 0; op->peer < inst->n; op->peer++) { /* its own first, while others may still put */
-                FLAT_WAIT(is_there(op, flat_after(inst, op->peer)));
-                if (kind->take && !kind->take(op, op->round, flat_after(inst, op->peer))) return TUTTI_RUN_FAILED;
-            }
-            if (asks && op->round >= AHEAD - 1 + late)
-                flat_read_by_all(inst, flat_number(op, op->round - (AHEAD - 1) - late));
-            if (kind->fold) kind->fold(op, op->round);
-            if (!role.outs && (late || !asks)) flat_has_read(op, op->round + 1);
-        }
-        if (role.outs && op->round > 0) {
-            flat_flags_ahead(op, FLAT_FOLDED);
-            for (op->peer = 1; op->peer <= inst->n; op->peer++) {
-                FLAT_WAIT(is_folded(op, flat_after(inst, op->peer)));
-                kind->out(op, op->round - 1, flat_after(inst, op->peer));
-            }
-            flat_has_read(op, op->round);
-        }
+    const bool asks = op->method->reads == FLAT_ALL;
+    const uint64_t late = kind->out ? 1 : 0;
+    if (op->round == 0 && !role.takes && !role.outs) flat_has_read(op, op->n_rounds); /* it reads nothing */
+    for (; op->round < op->n_rounds + late; op->round++) {
+        const enum tutti_advance run = run_round(op, kind, &role);
+        if (run != TUTTI_RUN_DONE) return run;
     }
     if (!late && asks) flat_has_read(op, op->n_rounds);
     if (op->past) flat_fence();
-    FLAT_END;
+    /* Others may still read this rank's input. Of an all_reduce they have: it has taken what they folded. */
+    if (is_attached(op) && op->call.info.kind != TUTTI_ALL_REDUCE) return flat_meet(op);
+    return TUTTI_RUN_DONE;
 }
 
 /* A leaf whose block is read in place waits for the root to be done. */
 static enum tutti_advance await_root(struct flat_op *op)
 {
     uint32_t root = flat_root(op);
-    FLAT_BEGIN(op->at)
-    flat_has_read(op, op->n_rounds);
-    FLAT_WAIT(flat_reached(op, root, &op->inst->areas[root]->done, op->number));
-    FLAT_END;
+    if (!op->at) flat_has_read(op, op->n_rounds);
+    op->at = 1;
+    return flat_reached(op, root, &op->inst->areas[root]->done, op->number) ? TUTTI_RUN_DONE : TUTTI_RUN_BLOCKED;
 }
 
 enum tutti_advance flat_rounds(struct flat_op *op)
 {
     enum tutti_kind kind = op->call.info.kind;
-    if (kind == TUTTI_ALL_TO_ALL) op->n_rounds = op->told + table_rounds(op);
-    if (kind == TUTTI_GATHER && op->call.bind.v) op->n_rounds = op->told;
+    if (kind == TUTTI_ALL_TO_ALL) op->n_rounds = op->most + table_rounds(op);
+    if (kind == TUTTI_GATHER && op->call.bind.v) op->n_rounds = op->most;
     if (kind == TUTTI_GATHER && !flat_is_root(op) && in_place(op, op->inst->me)) return await_root(op);
     return walk(op);
 }
 
-bool flat_rounds_fit(const struct flat_instance *inst, const struct tutti_backend_call *call)
+bool flat_rounds_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    return inst->chunk > 0 && (!flat_is_scan(call->info.kind) || inst->chunk / inst->n >= TUTTI_CACHE_LINE);
+    (void)call;
+    return inst->chunk > 0;
+}
+
+bool flat_rounds_read_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    bool few = call->info.kind != TUTTI_ALL_REDUCE || inst->n <= READERS_MOST;
+    return inst->chunk > 0 && !inst->addresses && !call->bind.scale && few;
 }

@@ -49,7 +49,7 @@ static const unsigned char *data_of(const struct flat_instance *inst, uint32_t r
 /* A block of the first n ranks' data. Few bytes are padded to a whole vector: kernels are slower on parts of one. */
 static void combine(const struct flat_instance *inst, const struct tutti_tiny *t, uint32_t n_ranks, size_t at)
 {
-    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_ROOM], next[TUTTI_CACHE_LINE];
+    _Alignas(TUTTI_CACHE_LINE) unsigned char sum[FLAT_LINE_STORAGE], next[TUTTI_CACHE_LINE];
     bool padded = t->bytes < TUTTI_CACHE_LINE;
     size_t n = (padded ? TUTTI_CACHE_LINE : t->bytes) >> t->log_element;
     if (padded) memset(sum, 0, TUTTI_CACHE_LINE), memset(next, 0, sizeof(next));
@@ -172,25 +172,14 @@ static inline void put(const struct flat_instance *inst, const struct tutti_tiny
     }
 }
 
-static bool is_line(const struct flat_instance *inst, enum tutti_kind kind, size_t bytes)
-{
-    struct tutti_backend_call call = {.bind = {.count = bytes, .dtype = TUTTI_UINT8},
-                                      .info = {.kind = kind, .dtype = TUTTI_UINT8},
-                                      .commutative = true};
-    const struct flat_method *m = flat_method_of(inst, &call, bytes);
-    return m && strcmp(m->name, "line") == 0;
-}
-
-/* Where operations take lines, too, for the two meet on one instance: up to the first size at which they do not, since
- * predictions may cross more than once. */
+/* Only where operations take lines, too, for tiny calls and operations meet on one instance. */
 size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind)
 {
-    size_t bytes = kind != TUTTI_BARRIER, most = FLAT_LINE_MAX;
+    size_t most = FLAT_LINE_MAX;
     if (rows[kind].pattern != AMONG_ALL && flat_group(inst) < inst->n) return 0; /* operations have two levels, */
     if (kind == TUTTI_SCATTER) most /= inst->n > 1 ? inst->n - 1 : 1;            /* or blocks in several */
-    if (inst->n_factors != 1 || !rows[kind].end || !is_line(inst, kind, bytes)) return 0;
-    while (bytes <= most && is_line(inst, kind, bytes)) bytes++;
-    return bytes;
+    if (inst->n_factors != 1 || !rows[kind].end) return 0;
+    return inst->line_below[kind] <= most ? inst->line_below[kind] : most + 1;
 }
 
 /* As flat_room, for a little while. */
@@ -237,7 +226,7 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
     put(inst, t, slot);
     atomic_store_explicit(&slot->word, word, memory_order_release);
     if (waits) {
-        flat_told(inst);
+        flat_notify(inst);
         for (uint32_t r = wait.from; inst->n > 2 && r < wait.end; r++)
             __builtin_prefetch(&inst->areas[r]->slots[0][number % FLAT_DEPTH]);
         if (!is_there(inst, wait, number, word, inst->spins)) return TUTTI_RUN_BLOCKED;
@@ -249,7 +238,7 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
         inst->synced = number - 1;
     atomic_store_explicit(&own->done_seq, t->seq, memory_order_relaxed);
     atomic_store_explicit(&own->done, number, memory_order_release);
-    flat_told(inst);
+    flat_notify(inst);
     if (inst->spins < SPINS_MOST && !inst->crowded) inst->spins++;
     return TUTTI_RUN_DONE;
 }

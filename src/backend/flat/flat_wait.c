@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting and telling. A rank waits for a word in a peer's area: it spins a little, then the engine lets it sleep on
- * that peer's event. Publishing is a store; only when the publisher's own area says that somebody sleeps does it make a
- * system call. Who goes to sleep makes sure that it is seen: it counts itself, then fences all processes (membarrier),
- * so that publishers need no fence; where that is not to be had, or where all sleep all the time, publishers fence. */
+/* Waiting, publishing and posts. A rank waits for a word in a peer's area: it spins a little, then the engine lets it
+ * sleep on that peer's event. Publishing is a store; only when the publisher's own area says that somebody sleeps does
+ * it make a system call. A rank that goes to sleep counts itself, then fences all processes (membarrier), so that
+ * publishers need no fence. Without membarrier, or where all ranks sleep all the time, publishers fence. */
 #include "backend/flat/flat.h"
 #include "base/bell.h"
 
@@ -40,8 +40,8 @@ bool flat_spin_word(struct flat_op *op, uint32_t peer, const _Atomic uint64_t *w
     return false;
 }
 
-/* A line that is read before its owner has written it has to come once more. Two ranks, which have no other line to
- * wait for, do not ask ahead. */
+/* A line that is read before its owner has written it is transferred twice. So two ranks, which wait for one line only,
+ * do not prefetch it. */
 #define AHEAD_RANKS 3
 
 void flat_posts_ahead(const struct flat_op *op)
@@ -110,7 +110,7 @@ bool flat_round_room(struct flat_op *op, uint64_t round)
     return true;
 }
 
-/* ---- telling ---- */
+/* ---- publishing ---- */
 
 /* Sleepers are woken as a tree: the publisher pays for two, and each of them for two more (flat_sleep_end). */
 #define WAKES 2
@@ -124,7 +124,7 @@ void flat_wake(struct flat_area *area)
 void flat_publish(struct flat_op *op, _Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
-    flat_told(op->inst);
+    flat_notify(op->inst);
 }
 
 void flat_leave(struct flat_instance *inst)
@@ -136,9 +136,9 @@ void flat_leave(struct flat_instance *inst)
     if (atomic_load_explicit(&area->sleepers, memory_order_relaxed)) flat_wake(area);
 }
 
-/* ---- lines: data follow the operation's word, the first of them in the same cache line, so that one line's way from
- * writer to reader is all that a hand-over costs. The word is written last, and data are read after it was seen, so
- * nothing rests on stores of a whole line being atomic. ---- */
+/* ---- lines: data follow the operation's word, the first of them in the same cache line, so that a hand-over costs one
+ * transfer of a line. The word is written last, and data are read after it, so stores of a whole line need not be
+ * atomic. ---- */
 
 static struct flat_slot *slot_of(const struct flat_op *op, uint32_t peer, uint32_t level)
 {
@@ -180,8 +180,8 @@ static bool may_touch(const struct flat_op *op, uint32_t peer)
            !tutti_life_gone(control->ops->life(control, inst->members[peer]));
 }
 
-/* Who has not begun this operation finds no post of this rank any more; who has is about to learn of the failure. Both
- * write before they read, so one of them sees the other. */
+/* A peer that has not begun this operation sees the post withdrawn. A peer that has begun it will see the failure. Each
+ * writes before it reads, so one of them notices. */
 void flat_withdraw(struct flat_op *op)
 {
     struct flat_instance *inst = op->inst;
@@ -218,9 +218,7 @@ bool flat_sleep_begin(struct tutti_runner *runner, _Atomic uint32_t **word, uint
     op->asleep = true;
     op->slept_on = *expected;
     if (!op->inst->fences) tutti_fence_all();
-    bool serves = op->method->needs & FLAT_ATTACHABLE;
-    for (uint32_t r = 0; serves && r < op->inst->n; r++)
-        if (flat_asked(op, r)) return false; /* it waits for this rank, perhaps all do */
+    if (op->method->needs & FLAT_ATTACHABLE && flat_is_asked(op)) return false; /* perhaps all wait for this rank */
     return !reached(op->until_word, op->until, op->until_equal);
 }
 
@@ -240,18 +238,74 @@ void flat_sleep_end(struct tutti_runner *runner)
 enum tutti_advance flat_meet(struct flat_op *op)
 {
     struct flat_instance *inst = op->inst;
-    FLAT_BEGIN(op->meet_at)
-    inst->barriers++;
-    for (op->meet_level = 0, op->meet_stride = 1; op->meet_level < inst->n_factors; op->meet_level++) {
-        flat_raise(op, FLAT_MET + op->meet_level, inst->barriers);
-        for (op->meet_digit = 0; op->meet_digit < flat_radix(inst, op->meet_level); op->meet_digit++) {
-            if (flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit) == inst->me) continue;
-            FLAT_WAIT(flat_reached(op, flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit),
-                                   flat_flag(op, flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit),
-                                             FLAT_MET + op->meet_level),
-                                   inst->barriers));
+    if (!op->meets) {
+        op->meets = true;
+        op->meet_stride = 1;
+        inst->barriers++;
+        flat_raise(op, FLAT_MET, inst->barriers);
+    }
+    while (op->meet_level < inst->n_factors) {
+        for (; op->meet_digit < flat_radix(inst, op->meet_level); op->meet_digit++) {
+            const uint32_t peer = flat_digit_peer(inst, op->meet_level, op->meet_stride, op->meet_digit);
+            const _Atomic uint64_t *flag = flat_flag(op, peer, FLAT_MET + op->meet_level);
+            if (peer != inst->me && !flat_reached(op, peer, flag, inst->barriers)) return TUTTI_RUN_BLOCKED;
         }
         op->meet_stride *= flat_radix(inst, op->meet_level);
+        op->meet_digit = 0;
+        if (++op->meet_level < inst->n_factors) flat_raise(op, FLAT_MET + op->meet_level, inst->barriers);
     }
-    FLAT_END;
+    return TUTTI_RUN_DONE;
+}
+
+/* ---- posts: what a rank calls, where its buffers are, and facts about them ---- */
+
+static uint64_t locate(const struct flat_op *op, const void *buffer, size_t bytes, uint64_t fact, uint64_t *where)
+{
+    struct tutti_memory *m = op->inst->transport->memory;
+    *where = (uint64_t)(uintptr_t)buffer;
+    return bytes == 0 || op->inst->addresses || m->ops->locate(m, buffer, bytes, where) ? fact : 0;
+}
+
+uint64_t flat_facts(struct flat_op *op)
+{
+    const uint64_t facts = locate(op, op->send, flat_send_bytes(op), FLAT_SEND_MAPPED, &op->send_at) |
+                           locate(op, op->recv, flat_recv_bytes(op), FLAT_RECV_MAPPED, &op->recv_at) |
+                           (op->send == op->recv ? FLAT_SAME : FLAT_APART);
+    return facts | flat_attach_facts(op, facts);
+}
+
+void flat_post_write(struct flat_op *op, uint64_t facts)
+{
+    struct flat_post *post = flat_post_of(op, op->inst->me);
+    const struct tutti_call_info *info = &op->call.info;
+    struct tutti_board board = {
+        .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
+    atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
+    atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
+    uint64_t call = op->call.within ? op->call.outer_call : tutti_call_pack(&board);
+    uint64_t count = op->call.within ? op->call.outer_count : info->count;
+    atomic_store_explicit(&post->call, call, memory_order_relaxed);
+    atomic_store_explicit(&post->count, count, memory_order_relaxed);
+    atomic_store_explicit(&post->send, op->send_at, memory_order_relaxed);
+    atomic_store_explicit(&post->recv, op->recv_at, memory_order_relaxed);
+    atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
+    atomic_store_explicit(&op->inst->areas[op->inst->me]->signatures[op->number % FLAT_DEPTH], info->signature,
+                          memory_order_relaxed);
+    flat_publish(op, &post->word, op->word);
+}
+
+unsigned char *flat_peer_part(const struct flat_op *op, uint32_t peer, bool send, size_t at, size_t bytes)
+{
+    struct flat_instance *inst = op->inst;
+    if (peer == inst->me) return (send ? (unsigned char *)(uintptr_t)op->send : op->recv) + at;
+    const struct flat_post *post = flat_post_of(op, peer);
+    uint64_t where = at + atomic_load_explicit(send ? &post->send : &post->recv, memory_order_relaxed);
+    if (inst->addresses) return (unsigned char *)(uintptr_t)where;
+    return inst->transport->memory->ops->map(inst->transport->memory, inst->members[peer], where, bytes);
+}
+
+enum tutti_advance flat_lost(void)
+{
+    tutti_fail(TUTTI_ERR_SYSTEM, "memory of a peer can not be mapped");
+    return TUTTI_RUN_FAILED;
 }

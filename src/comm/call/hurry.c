@@ -18,8 +18,8 @@ enum tutti_status tutti_backend_start(const struct tutti_backend_way *way, struc
 
     op->call.seq = tutti_team_next(comm->team);
     TUTTI_TRY(ops->begin(way->backend, op));
-    if (way->hurry && ops->hurry && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
-        got = ops->hurry(op, comm->team);
+    if (way->hurry && ops->run_inline && tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team))
+        got = ops->run_inline(op, comm->team);
     *work = NULL;
     if (got == TUTTI_RUN_DONE)
         tutti_team_count(comm->team);

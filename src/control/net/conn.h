@@ -2,11 +2,14 @@
 #ifndef TUTTI_CONTROL_NET_CONN_H
 #define TUTTI_CONTROL_NET_CONN_H
 
-/* What the files of the net share: the net itself, a connection on its way to its proof (conn.c), and a peer, by whom
- * connections are dialed (dial.c) and accepted (accept.c). All but what the mutex guards belongs to the net's thread.
+/* What the files of the net share: the net itself, a connection on its way to its proof, and a peer,
+ * whose connections are accepted (net.c) and dialed (dial.c). All but what the mutex guards belongs to the net's
+ * thread.
  */
 
 #include "control/net/proof.h"
+
+#include <net/if.h>
 
 #define TUTTI_NET_ROWS 64
 #define TUTTI_NET_BUCKETS 256
@@ -70,13 +73,21 @@ struct tutti_net {
     struct tutti_loop_post dials;
 };
 
-/* A proved connection on its way to its keys (agree.c). */
-struct tutti_net_agreement {
-    struct tutti_loop_fd watch; /* first */
-    struct tutti_net_peer *peer;
-    struct tutti_tls *tls;
-    void (*over)(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream);
+/* ---- listener.c ---- */
+#define TUTTI_NET_LOCALS 64
+
+/* An address that an interface of this host has. */
+struct tutti_net_local {
+    struct tutti_net_address address;
+    char interface[IF_NAMESIZE];
+    uint32_t scope; /* the interface's index, for link-local addresses; else 0 */
+    uint32_t rank;  /* less is better */
+    bool up;
 };
+
+/* Those that the option names (an interface, an address, or a network such as 10.0.0.0/8; "": all), best first; *n at
+ * most TUTTI_NET_LOCALS, at least 1. CONFIG: none, with a sentence that lists what exists. SYSTEM. */
+enum tutti_status tutti_net_locals(const char *interface, struct tutti_net_local *out, uint32_t *n);
 
 /* ---- dial.c ---- */
 /* Any thread; NULL: no memory. */
@@ -89,16 +100,5 @@ enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struc
 bool tutti_net_peer_committed(const struct tutti_net_peer *peer);
 void tutti_net_dials_begin(struct tutti_net *net);
 void tutti_net_dials_end(struct tutti_net *net); /* ends all tries, frees the peers */
-
-/* ---- agree.c ---- */
-/* Takes the socket over on success; `over` follows, maybe at once: with the socket and its stream, or with -1 when the
- * connection broke before both ends had keys. */
-enum tutti_status tutti_net_agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd,
-                                            void (*over)(struct tutti_net_peer *, int, struct tutti_stream *));
-void tutti_net_agreement_end(struct tutti_net_peer *peer); /* closes it, if there is one */
-
-/* ---- accept.c ---- */
-enum tutti_status tutti_net_accepts_begin(struct tutti_net *net);
-void tutti_net_accepts_end(struct tutti_net *net);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Dialing: tries of a peer until one is proved, until it is clear that none will be, or until the deadline. A try whose
- * PROOF is sent may have been accepted at any time: this end does not let go of it before the answer, not even when the
- * deadline passes. Else the other end would be told of a connection that is none. */
+/* Dialing: tries of a peer until one is proved, until it is clear that none will be, or until the deadline; and the
+ * keys of connections that are encrypted. */
+
+#include "control/net/tls.h"
 
 #include "control/net/conn.h"
 
@@ -11,6 +12,94 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* ---- keys ---- */
+
+/* A proved connection on its way to its keys. */
+struct tutti_net_agreement {
+    struct tutti_loop_fd watch; /* first */
+    struct tutti_net_peer *peer;
+    struct tutti_tls *tls;
+    void (*over)(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream);
+};
+
+/* Gives the socket back. */
+static int agreement_free(struct tutti_net_agreement *a)
+{
+    const int fd = a->watch.fd;
+    a->peer->agreement = NULL;
+    tutti_loop_forget(a->peer->net->loop, &a->watch);
+    tutti_tls_close(a->tls);
+    tutti_free(a);
+    return fd;
+}
+
+/* closes it, if there is one */
+static void agreement_end(struct tutti_net_peer *peer)
+{
+    if (peer->agreement) close(agreement_free(peer->agreement));
+}
+
+static enum tutti_status stream_make(struct tutti_net_agreement *a, struct tutti_stream **stream)
+{
+    struct tutti_cipher_config config = {.fd = a->watch.fd};
+    enum tutti_status status = tutti_tls_secrets(a->tls, config.in, config.out);
+    if (status == TUTTI_OK) status = tutti_cipher_open(&config, stream);
+    explicit_bzero(&config, sizeof config);
+    return status;
+}
+
+static void step(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_net_agreement *a = (struct tutti_net_agreement *)(void *)w;
+    struct tutti_net_peer *peer = a->peer;
+    struct tutti_stream *stream;
+    enum tutti_status status = tutti_tls_agree(a->tls);
+    (void)events;
+    if (status == TUTTI_PENDING) {
+        tutti_loop_change(peer->net->loop, w, EPOLLIN | (tutti_tls_wants_room(a->tls) ? EPOLLOUT : 0));
+        return;
+    }
+    if (status == TUTTI_OK) status = stream_make(a, &stream);
+    void (*const over)(struct tutti_net_peer *, int, struct tutti_stream *) = a->over;
+    const int fd = agreement_free(a);
+    if (status == TUTTI_OK) {
+        over(peer, fd, stream);
+        return;
+    }
+    tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
+    close(fd);
+    over(peer, -1, NULL);
+}
+
+/* Takes the socket over on success; `over` follows, maybe at once: with the socket and its stream, or with -1 when the
+ * connection broke before both ends had keys. */
+static enum tutti_status agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd,
+                                         void (*over)(struct tutti_net_peer *, int, struct tutti_stream *))
+{
+    uint8_t key[TUTTI_HMAC_BYTES];
+    struct tutti_net_agreement *a = tutti_alloc(sizeof *a);
+    if (!a) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an encrypted connection");
+    *a = (struct tutti_net_agreement){.watch = {.fd = fd, .ready = step}, .peer = peer, .over = over};
+    enum tutti_status status = tutti_proof_channel_key(proof, key);
+    if (status == TUTTI_OK) status = tutti_tls_open(fd, !proof->session.server, key, &a->tls);
+    explicit_bzero(key, sizeof key);
+    if (status == TUTTI_OK && (status = tutti_loop_watch(peer->net->loop, &a->watch, EPOLLIN)) < 0)
+        tutti_tls_close(a->tls);
+    if (status < 0) {
+        tutti_free(a);
+        return status;
+    }
+    agreement_end(peer); /* an earlier connection's */
+    peer->agreement = a;
+    step(&a->watch, 0);
+    return TUTTI_OK;
+}
+
+/* ---- dialing ---- */
+/* Dialing: tries of a peer until one is proved, until it is clear that none will be, or until the deadline. A try whose
+ * PROOF is sent may have been accepted at any time: this end does not let go of it before the answer, not even when the
+ * deadline passes. Else the other end would be told of a connection that is none. */
 
 #define FIRST_RETRY_NS (10 * TUTTI_NS_PER_MS) /* doubles each time */
 #define LAST_RETRY_NS (640 * TUTTI_NS_PER_MS)
@@ -34,6 +123,7 @@ struct tutti_net_peer *tutti_net_peer_of(struct tutti_net *net, enum tutti_net_r
     return peer;
 }
 
+/* any thread */
 void tutti_net_peer_queue(struct tutti_net_peer *peer)
 {
     struct tutti_net *net = peer->net;
@@ -113,7 +203,7 @@ static void peer_failed(struct tutti_net_peer *peer)
     error.peer = (int32_t)peer->member;
     peer_answered(peer);
     if (!tutti_net_peer_committed(peer)) try_end(peer);
-    tutti_net_agreement_end(peer);
+    agreement_end(peer);
     net->config.failed(net->config.arg, peer->role, peer->member, &error);
 }
 
@@ -202,7 +292,7 @@ enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struc
         peer_opened(peer, fd, NULL);
         return TUTTI_OK;
     }
-    const enum tutti_status status = tutti_net_agreement_begin(peer, proof, fd, agreed);
+    const enum tutti_status status = agreement_begin(peer, proof, fd, agreed);
     if (status < 0) close(fd);
     return status;
 }
@@ -351,7 +441,7 @@ void tutti_net_dials_end(struct tutti_net *net)
             next = peer->next;
             tutti_loop_stop(net->loop, &peer->timer);
             try_end(peer);
-            tutti_net_agreement_end(peer);
+            agreement_end(peer);
             tutti_free(peer);
         }
     memset(net->buckets, 0, sizeof net->buckets);

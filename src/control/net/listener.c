@@ -1,17 +1,285 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
+/* Addresses, connecting and listening. */
+
+#include "control/net/conn.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- addresses ---- */
+
+static const uint8_t mapped_front[12] = {[10] = 0xff, [11] = 0xff}; /* the front of an IPv4 address on an IPv6 socket */
+
+/* ---- as text ---- */
+
+char *tutti_net_address_text(const struct tutti_net_address *address, char *out, size_t capacity)
+{
+    const int family = address->family == 4 ? AF_INET : AF_INET6;
+    if (address->family == 0 || !inet_ntop(family, address->bytes, out, (socklen_t)capacity))
+        snprintf(out, capacity, "no address");
+    return out;
+}
+
+bool tutti_net_address_parse(const char *text, struct tutti_net_address *out)
+{
+    struct tutti_net_address parsed = {.family = strchr(text, ':') ? 6 : 4};
+    if (inet_pton(parsed.family == 6 ? AF_INET6 : AF_INET, text, parsed.bytes) != 1) return false;
+    *out = parsed;
+    return true;
+}
+
+/* ---- as the system wants them ---- */
+
+/* As the system wants it; returns its length, 0 for none. */
+static socklen_t sockaddr_make(const struct tutti_net_address *address, uint32_t scope, uint16_t port,
+                               struct sockaddr_storage *out)
+{
+    memset(out, 0, sizeof *out);
+    if (address->family == 4) {
+        struct sockaddr_in *in = (struct sockaddr_in *)out;
+        in->sin_family = AF_INET, in->sin_port = htons(port);
+        memcpy(&in->sin_addr, address->bytes, sizeof in->sin_addr);
+        return sizeof *in;
+    }
+    if (address->family != 6) return 0;
+    struct sockaddr_in6 *in = (struct sockaddr_in6 *)out;
+    in->sin6_family = AF_INET6, in->sin6_port = htons(port), in->sin6_scope_id = scope;
+    memcpy(&in->sin6_addr, address->bytes, sizeof in->sin6_addr);
+    return sizeof *in;
+}
+
+static bool address_from(const struct sockaddr *from, struct tutti_net_address *out)
+{
+    struct tutti_net_address address = {.family = from->sa_family == AF_INET ? 4 : 6};
+    if (from->sa_family == AF_INET) {
+        memcpy(address.bytes, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    } else if (from->sa_family == AF_INET6) {
+        memcpy(address.bytes, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
+        if (memcmp(address.bytes, mapped_front, sizeof mapped_front) == 0) {
+            memcpy(address.bytes, address.bytes + 12, 4);
+            memset(address.bytes + 4, 0, 12);
+            address.family = 4;
+        }
+    } else {
+        return false;
+    }
+    *out = address;
+    return true;
+}
+
+static uint16_t sockaddr_port(const struct sockaddr_storage *from)
+{
+    return ntohs(from->ss_family == AF_INET ? ((const struct sockaddr_in *)from)->sin_port
+                                            : ((const struct sockaddr_in6 *)from)->sin6_port);
+}
+
+bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out)
+{
+    struct sockaddr_storage end;
+    socklen_t n = sizeof end;
+    const int failed =
+        far_end ? getpeername(fd, (struct sockaddr *)&end, &n) : getsockname(fd, (struct sockaddr *)&end, &n);
+    return failed == 0 && address_from((const struct sockaddr *)&end, out);
+}
+
+/* ---- those of this host ---- */
+
+/* For IPv6: such an address needs a scope. */
+static bool link_local(const struct tutti_net_address *address)
+{
+    const uint8_t *b = address->bytes;
+    return address->family == 6 && b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
+}
+
+static bool same_address(const struct tutti_net_address *a, const struct tutti_net_address *b)
+{
+    return a->family == b->family && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}
+
+/* The address from which packets to the world at large would come: the one that its administrator gave it for that. No
+ * packet is sent. */
+static void default_address(const char *far, struct tutti_net_address *out)
+{
+    struct tutti_net_address there;
+    struct sockaddr_storage to;
+    out->family = 0;
+    if (!tutti_net_address_parse(far, &there)) return;
+    const socklen_t n = sockaddr_make(&there, 0, 9, &to);
+    const int fd = socket(to.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (connect(fd, (const struct sockaddr *)&to, n) < 0 || !tutti_net_address_of(fd, false, out)) out->family = 0;
+    close(fd);
+}
+
+/* Whether the option names this address: by its interface, itself, or its network. */
+static bool is_named(const char *interface, const struct tutti_net_local *local)
+{
+    struct tutti_net_address given;
+    char text[INET6_ADDRSTRLEN + IF_NAMESIZE];
+    char *end;
+    if (interface[0] == '\0' || strcmp(interface, local->interface) == 0) return true;
+    const size_t n = strcspn(interface, "/%");
+    snprintf(text, sizeof text, "%.*s", n < sizeof text ? (int)n : 0, interface);
+    if (!tutti_net_address_parse(text, &given) || given.family != local->address.family) return false;
+    if (interface[n] == '%' && strcmp(interface + n + 1, local->interface) != 0) return false;
+    if (interface[n] != '/') return same_address(&given, &local->address);
+    const unsigned long bits = strtoul(interface + n + 1, &end, 10);
+    if (*end || end == interface + n + 1 || bits > (given.family == 4 ? 32u : 128u)) return false;
+    for (unsigned long i = 0; i < bits; i++)
+        if ((given.bytes[i / 8] ^ local->address.bytes[i / 8]) >> (7 - i % 8) & 1) return false;
+    return true;
+}
+
+static int better(const void *a, const void *b)
+{
+    const uint32_t x = ((const struct tutti_net_local *)a)->rank, y = ((const struct tutti_net_local *)b)->rank;
+    return (x > y) - (x < y);
+}
+
+static uint32_t rank_of(const struct tutti_net_local *local, unsigned flags, const struct tutti_net_address *defaults,
+                        uint32_t i)
+{
+    const bool is_default = same_address(&local->address, &defaults[local->address.family == 6]);
+    return ((flags & IFF_LOOPBACK ? 8u : 0) + (link_local(&local->address) ? 4u : 0) + (is_default ? 0 : 2u) +
+            (local->address.family == 6)) *
+               TUTTI_NET_LOCALS +
+           i; /* else as the system lists them */
+}
+
+/* All that the system lists, best first. */
+static enum tutti_status locals_read(struct tutti_net_local *out, uint32_t *n)
+{
+    struct ifaddrs *list;
+    struct tutti_net_address defaults[2];
+    *n = 0;
+    if (getifaddrs(&list) < 0)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the system does not tell its network interfaces");
+    default_address("198.51.100.1", &defaults[0]); /* an address for documentation: nobody has it */
+    default_address("2001:db8::1", &defaults[1]);
+    for (const struct ifaddrs *i = list; i && *n < TUTTI_NET_LOCALS; i = i->ifa_next) {
+        struct tutti_net_local *local = &out[*n];
+        if (!i->ifa_addr || !address_from(i->ifa_addr, &local->address)) continue;
+        snprintf(local->interface, sizeof local->interface, "%s", i->ifa_name);
+        local->scope = link_local(&local->address) ? if_nametoindex(i->ifa_name) : 0;
+        local->up = (i->ifa_flags & IFF_UP) != 0;
+        local->rank = rank_of(local, i->ifa_flags, defaults, *n);
+        ++*n;
+    }
+    freeifaddrs(list);
+    qsort(out, *n, sizeof *out, better);
+    return TUTTI_OK;
+}
+
+static enum tutti_status locals_fail(const char *interface, const struct tutti_net_local *locals, uint32_t n)
+{
+    char list[300] = "", text[INET6_ADDRSTRLEN];
+    size_t length = 0;
+    const char *why = interface[0] == '\0'            ? "no interface is up"
+                      : if_nametoindex(interface) > 0 ? "it is down or has no address"
+                                                      : "there is no such interface or address";
+    for (uint32_t i = 0; i < n && length < sizeof list; i++) {
+        if (!locals[i].up) continue;
+        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s (%s)", length ? ", " : "",
+                                   locals[i].interface, tutti_net_address_text(&locals[i].address, text, sizeof text));
+    }
+    return tutti_fail(TUTTI_ERR_CONFIG, "interface=%.64s: %s on this host; there are: %s", interface, why,
+                      length ? list : "none");
+}
+
+enum tutti_status tutti_net_locals(const char *interface, struct tutti_net_local *out, uint32_t *n)
+{
+    struct tutti_net_local all[TUTTI_NET_LOCALS];
+    uint32_t n_all;
+    TUTTI_TRY(locals_read(all, &n_all));
+    *n = 0;
+    for (uint32_t i = 0; i < n_all; i++)
+        if (all[i].up && is_named(interface, &all[i])) out[(*n)++] = all[i];
+    return *n > 0 ? TUTTI_OK : locals_fail(interface, all, n_all);
+}
+
+/* ---- connecting ---- */
+
+/* Before it is connected, or listens: of BBR, which is the default of some systems, a socket that had it keeps that
+ * each packet is paced, whatever it is told later; and that halves the rate of short links. */
+static void congestion_set(int fd, const char *congestion)
+{
+    if (!congestion || congestion[0] == '\0' || strcmp(congestion, "system") == 0) return;
+    const char *name = strcmp(congestion, "auto") == 0 ? "cubic" : congestion;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) < 0)
+        tutti_log(TUTTI_LOG_INFO, "this kernel has no congestion control '%s'", name);
+}
+
+/* A stream socket that neither blocks nor delays, for addresses of this family. */
+static int socket_make(sa_family_t family, const char *congestion)
+{
+    const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0) return fd;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    congestion_set(fd, congestion);
+    return fd;
+}
+
+/* The address from which the connection shall come: of the interface that was named. A link-local address is one of
+ * many of its kind: where no interface was named, the first that has one. */
+static enum tutti_status source_find(const struct tutti_net_address *to, const char *interface,
+                                     struct tutti_net_local *out)
+{
+    struct tutti_net_local locals[TUTTI_NET_LOCALS];
+    uint32_t n;
+    char text[INET6_ADDRSTRLEN];
+    TUTTI_TRY(tutti_net_locals(interface, locals, &n));
+    for (uint32_t i = 0; i < n; i++) {
+        if (locals[i].address.family != to->family || link_local(&locals[i].address) != link_local(to)) continue;
+        *out = locals[i];
+        return TUTTI_OK;
+    }
+    errno = ENETUNREACH;
+    return tutti_fail_errno(TUTTI_ERR_SYSTEM, "interface=%.64s has no address from which %s can be reached", interface,
+                            tutti_net_address_text(to, text, sizeof text));
+}
+
+enum tutti_status tutti_net_connect(const struct tutti_net_address *address, uint16_t port, const char *interface,
+                                    const char *congestion, int *fd)
+{
+    struct sockaddr_storage to, from;
+    struct tutti_net_local source = {.scope = 0};
+    const bool named = interface[0] != '\0', on = true;
+    char text[INET6_ADDRSTRLEN];
+    if (named || link_local(address)) TUTTI_TRY(source_find(address, interface, &source));
+    const socklen_t n = sockaddr_make(address, source.scope, port, &to);
+    const int new_fd = n ? socket_make(to.ss_family, congestion) : -1;
+    if (n == 0) errno = EADDRNOTAVAIL;
+    if (new_fd < 0) goto fail;
+    if (named) {
+        const socklen_t n_from = sockaddr_make(&source.address, source.scope, 0, &from);
+        setsockopt(new_fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){on}, sizeof(int));
+        if (bind(new_fd, (const struct sockaddr *)&from, n_from) < 0) goto fail;
+    }
+    if (connect(new_fd, (const struct sockaddr *)&to, n) < 0 && errno != EINPROGRESS && errno != EINTR) goto fail;
+    *fd = new_fd;
+    return TUTTI_OK;
+fail:
+    tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not connect to %s port %u",
+                     tutti_net_address_text(address, text, sizeof text), port);
+    if (new_fd >= 0) close(new_fd);
+    return TUTTI_ERR_SYSTEM;
+}
+
+/* ---- listening ---- */
 /* Listening: one port, on a socket that takes IPv4 and IPv6, or on one for each address of the interface that was
  * named. Not by SO_BINDTODEVICE: a member of the same host comes by the loopback interface, whatever address it calls.
  */
-
-#include "control/net/address.h"
-
-#include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
 
 #define SOCKETS 8
 #define TRIES 16 /* of ports that must be free on all addresses */
@@ -32,9 +300,9 @@ static enum tutti_status socket_add(struct tutti_listener *l, const struct tutti
                                     const char *congestion)
 {
     struct sockaddr_storage at;
-    socklen_t n = tutti_net_sockaddr(address, scope, l->port, &at);
+    socklen_t n = sockaddr_make(address, scope, l->port, &at);
     const int only_6 = address != &any[0];
-    const int fd = tutti_net_socket(at.ss_family, congestion);
+    const int fd = socket_make(at.ss_family, congestion);
     struct epoll_event event = {.events = EPOLLIN};
     char text[INET6_ADDRSTRLEN];
     if (fd >= 0 && at.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_6, sizeof only_6);
@@ -44,7 +312,7 @@ static enum tutti_status socket_add(struct tutti_listener *l, const struct tutti
         if (fd >= 0) close(fd);
         return TUTTI_ERR_SYSTEM;
     }
-    l->port = tutti_net_sockaddr_port(&at);
+    l->port = sockaddr_port(&at);
     l->fds[l->n_fds++] = fd;
     return TUTTI_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "control/net/address.h"
+#include "control/net/conn.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,6 @@
 
 /* Without OpenSSL nothing is encrypted, and hosts do not talk at all. */
 
-#include "control/net/cipher.h"
 #include "control/net/tls.h"
 
 bool tutti_tls_available(void)

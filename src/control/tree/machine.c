@@ -1,11 +1,245 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The members that are gone, and what that makes of the tree. */
+
+/* One member of the tree, without sockets: its shape, its links, who is gone, failures, questions for boards. */
 
 #include "control/tree/machine.h"
 
 #include <string.h>
 
+/* ---- links ---- */
+
+static void send_to(struct tutti_tree_machine *t, uint32_t member, const struct tutti_tree_message *message)
+{
+    uint8_t bytes[TUTTI_TREE_FRAME_MAX];
+    const size_t n = tutti_tree_encode(message, bytes);
+    t->links[member].sent_ns = t->now;
+    t->out.send(t->out.arg, member, bytes, n);
+}
+
+static void link_close(struct tutti_tree_machine *t, uint32_t member)
+{
+    if (!t->links[member].open) return;
+    t->links[member].open = false;
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (t->linked[i] == member) t->linked[i] = t->linked[--t->n_linked];
+    t->out.drop(t->out.arg, member);
+}
+
+static void send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message)
+{
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (t->linked[i] != but) send_to(t, t->linked[i], message);
+}
+
+/* ---- who hangs on whom ---- */
+/* The tree's edges: computed from the table of hosts and from who is gone, so that members that know the same agree.
+ */
+
 #define NOBODY UINT32_MAX
+#define STEPS_MOST 64 /* from any member to the root */
+
+uint32_t tutti_tree_speaker(const struct tutti_tree_machine *t, uint32_t host)
+{
+    uint32_t i = t->hosts->hosts[host].leader;
+    while (i != NOBODY && tutti_tree_is_gone(t, i)) i = tutti_hosts_after(t->hosts, i);
+    return i;
+}
+
+/* The number of a host among those that live. */
+static uint32_t index_of(const struct tutti_tree_machine *t, uint32_t host)
+{
+    uint32_t index = 0;
+    for (uint32_t h = 0; h < host; h++) index += tutti_tree_speaker(t, h) != NOBODY;
+    return index;
+}
+
+/* The member that speaks for the living host of this number. */
+static uint32_t speaker_at(const struct tutti_tree_machine *t, uint32_t index)
+{
+    for (uint32_t h = 0; h < t->hosts->n_hosts; h++) {
+        const uint32_t speaker = tutti_tree_speaker(t, h);
+        if (speaker != NOBODY && index-- == 0) return speaker;
+    }
+    return NOBODY;
+}
+
+static uint32_t parent_of(const struct tutti_tree_machine *t, uint32_t member)
+{
+    const uint32_t host = t->hosts->members[member].host, speaker = tutti_tree_speaker(t, host);
+    if (speaker != member) return speaker;
+    const uint32_t index = index_of(t, host);
+    return index == 0 ? NOBODY : speaker_at(t, (index - 1) / TUTTI_TREE_FANOUT);
+}
+
+/* Those who speak for other hosts and hang on this member; returns how many, at most FANOUT. */
+static uint32_t children_of(const struct tutti_tree_machine *t, uint32_t out[TUTTI_TREE_FANOUT])
+{
+    const uint32_t host = t->hosts->members[t->me].host;
+    if (tutti_tree_speaker(t, host) != t->me) return 0;
+    const uint32_t first = index_of(t, host) * TUTTI_TREE_FANOUT + 1;
+    uint32_t n = 0;
+    for (uint32_t h = 0, index = 0; h < t->hosts->n_hosts && n < TUTTI_TREE_FANOUT; h++) {
+        const uint32_t speaker = tutti_tree_speaker(t, h);
+        if (speaker == NOBODY) continue;
+        if (index++ >= first) out[n++] = speaker;
+    }
+    return n;
+}
+
+/* Whether a link is open to the parent and to each one that hangs on this member. */
+static bool is_whole(const struct tutti_tree_machine *t)
+{
+    uint32_t children[TUTTI_TREE_FANOUT];
+    const uint32_t host = t->hosts->members[t->me].host, n = children_of(t, children);
+    if (t->parent != NOBODY && !t->links[t->parent].open) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!t->links[children[i]].open) return false;
+    if (tutti_tree_speaker(t, host) != t->me) return true;
+    for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i))
+        if (i != t->me && !tutti_tree_is_gone(t, i) && !t->links[i].open) return false;
+    return true;
+}
+
+/* The link by which `target` is reached; UINT32_MAX: none. */
+static uint32_t next_link(const struct tutti_tree_machine *t, uint32_t target)
+{
+    if (t->links[target].open) return target;
+    for (uint32_t at = target, steps = 0; at != NOBODY && steps < STEPS_MOST; steps++) {
+        const uint32_t above = parent_of(t, at);
+        if (above == t->me) return t->links[at].open ? at : NOBODY;
+        at = above;
+    }
+    return t->parent != NOBODY && t->links[t->parent].open ? t->parent : NOBODY;
+}
+
+/* ---- failures ---- */
+/* Failures: up to the root, which lets one of each communicator and epoch pass; from there to all. */
+
+/* Two failures that end the same thing. */
+static bool is_same(const struct tutti_failure *a, const struct tutti_failure *b)
+{
+    return a->comm == b->comm && a->epoch == b->epoch && (a->comm != 0 || a->culprit == b->culprit);
+}
+
+static uint32_t told_count(const struct tutti_tree_machine *t)
+{
+    return t->n_told < TUTTI_TREE_TOLD ? t->n_told : TUTTI_TREE_TOLD;
+}
+
+static bool is_told(const struct tutti_tree_machine *t, const struct tutti_failure *failure)
+{
+    for (uint32_t i = 0; i < told_count(t); i++)
+        if (is_same(&t->told[i], failure)) return true;
+    return false;
+}
+
+static void failure_decided(struct tutti_tree_machine *t, const struct tutti_failure *failure, uint32_t from)
+{
+    const struct tutti_tree_message tell = {.type = TUTTI_TREE_TELL, .failure = *failure};
+    for (uint32_t i = 0; i < t->n_raised; i++)
+        if (is_same(&t->raised[i], failure)) t->raised[i--] = t->raised[--t->n_raised];
+    if (is_told(t, failure)) return;
+    t->told[t->n_told++ % TUTTI_TREE_TOLD] = *failure;
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (t->linked[i] != from) send_to(t, t->linked[i], &tell);
+    t->out.failure(t->out.arg, failure);
+}
+
+static void failures_repeat(struct tutti_tree_machine *t, uint32_t member)
+{
+    for (uint32_t i = 0; i < told_count(t); i++) {
+        const struct tutti_tree_message tell = {.type = TUTTI_TREE_TELL, .failure = t->told[i]};
+        send_to(t, member, &tell);
+    }
+}
+
+static void raised_keep(struct tutti_tree_machine *t, const struct tutti_failure *failure)
+{
+    for (uint32_t i = 0; i < t->n_raised; i++)
+        if (is_same(&t->raised[i], failure)) return;
+    if (t->n_raised < TUTTI_TREE_RAISED)
+        t->raised[t->n_raised++] = *failure;
+    else
+        failure_decided(t, failure, NOBODY); /* it ends here at least */
+}
+
+static void raise_up(struct tutti_tree_machine *t, const struct tutti_failure *failure)
+{
+    const struct tutti_tree_message raise = {.type = TUTTI_TREE_RAISE, .failure = *failure};
+    if (is_told(t, failure)) return;
+    if (t->parent == NOBODY && t->settled_ns == 0)
+        failure_decided(t, failure, NOBODY);
+    else if (t->parent != NOBODY && t->links[t->parent].open)
+        send_to(t, t->parent, &raise);
+    else
+        raised_keep(t, failure); /* until there is a root, or a way to it */
+}
+
+/* at a new parent, or as the new root */
+static void raise_again(struct tutti_tree_machine *t)
+{
+    struct tutti_failure raised[TUTTI_TREE_RAISED];
+    const uint32_t n = t->n_raised;
+    for (uint32_t i = 0; i < n; i++) raised[i] = t->raised[i];
+    for (uint32_t i = 0; i < n; i++) raise_up(t, &raised[i]);
+}
+
+void tutti_tree_raise(struct tutti_tree_machine *t, const struct tutti_failure *failure, uint64_t now)
+{
+    t->now = now;
+    if (is_told(t, failure)) return;
+    if (t->lost) { /* nobody else will hear it */
+        t->out.failure(t->out.arg, failure);
+        return;
+    }
+    raised_keep(t, failure);
+    raise_up(t, failure);
+}
+
+/* ---- questions for boards ---- */
+/* Questions for boards, and their answers, on their way through the tree. What can not go on is dropped: who asked asks
+ * again. */
+
+#define HOPS_MOST 64
+
+static void route(struct tutti_tree_machine *t, struct tutti_tree_message *message);
+
+static void answer(struct tutti_tree_machine *t, const struct tutti_tree_question *question)
+{
+    struct tutti_tree_message message = {.type = TUTTI_TREE_ANSWER, .question = *question};
+    message.question.hops = 0;
+    message.known = t->out.board(t->out.arg, question->target, question->slot, &message.board);
+    route(t, &message);
+}
+
+static void route(struct tutti_tree_machine *t, struct tutti_tree_message *message)
+{
+    struct tutti_tree_question *q = &message->question;
+    const bool asks = message->type == TUTTI_TREE_ASK;
+    const uint32_t end = asks ? q->target : q->origin;
+    if (asks && t->hosts->members[end].host == t->hosts->members[t->me].host) {
+        answer(t, q); /* for others of this host, too: they may be stopped */
+        return;
+    }
+    if (end == t->me) {
+        t->out.answer(t->out.arg, q, message->known ? &message->board : NULL);
+        return;
+    }
+    const uint32_t next = next_link(t, end);
+    if (next != NOBODY && q->hops++ < HOPS_MOST) send_to(t, next, message);
+}
+
+void tutti_tree_ask(struct tutti_tree_machine *t, uint32_t member, uint32_t slot, uint64_t now)
+{
+    struct tutti_tree_message message = {.type = TUTTI_TREE_ASK,
+                                         .question = {.origin = t->me, .target = member, .slot = slot}};
+    t->now = now;
+    route(t, &message);
+}
+
+/* ---- who is gone, and time ---- */
+/* The members that are gone, and what that makes of the tree. */
+
 #define PINGS 5                           /* in the time after which silence is a death */
 #define SETTLE_NS (300 * TUTTI_NS_PER_MS) /* for the members to tell a new root what they know */
 #define BEGIN_NS (20 * TUTTI_NS_PER_S)    /* for all processes to begin, once they have met */
@@ -23,7 +257,7 @@ static void parent_dial(struct tutti_tree_machine *t)
 /* After a death, or at the beginning. */
 static void parent_find(struct tutti_tree_machine *t)
 {
-    const uint32_t before = t->parent, parent = t->lost ? NOBODY : tutti_tree_parent(t, t->me);
+    const uint32_t before = t->parent, parent = t->lost ? NOBODY : parent_of(t, t->me);
     const struct tutti_tree_message unlink = {.type = TUTTI_TREE_UNLINK};
     if (parent == before) {
         parent_dial(t);
@@ -32,12 +266,12 @@ static void parent_find(struct tutti_tree_machine *t)
     t->parent = parent;
     t->dialing = false;
     t->parent_by_ns = t->now + t->silence_ns;
-    if (before != NOBODY && t->links[before].open && tutti_tree_parent(t, before) != t->me) {
-        tutti_tree_send(t, before, &unlink);
-        tutti_tree_link_close(t, before);
+    if (before != NOBODY && t->links[before].open && parent_of(t, before) != t->me) {
+        send_to(t, before, &unlink);
+        link_close(t, before);
     }
     if (parent == NOBODY) t->settled_ns = t->now + SETTLE_NS;
-    if (parent != NOBODY && t->links[parent].open) tutti_tree_raise_again(t);
+    if (parent != NOBODY && t->links[parent].open) raise_again(t);
     parent_dial(t);
 }
 
@@ -46,7 +280,7 @@ void tutti_tree_begin(struct tutti_tree_machine *t, uint64_t now)
     t->now = now;
     t->begun_ns = now;
     t->parent_by_ns = now + BEGIN_NS + t->silence_ns;
-    t->parent = tutti_tree_parent(t, t->me);
+    t->parent = parent_of(t, t->me);
     parent_dial(t);
 }
 
@@ -60,14 +294,14 @@ static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_
         t->lost = true;
         for (uint32_t i = 0; i < t->n; i++) {
             if (i == t->me || tutti_tree_is_gone(t, i)) continue;
-            tutti_tree_link_close(t, i);
+            link_close(t, i);
             t->lives[i] = TUTTI_LIFE_DEAD;
             t->out.gone(t->out.arg, i, TUTTI_LIFE_DEAD);
         }
         return false;
     }
     t->lives[member] = (uint8_t)life;
-    tutti_tree_link_close(t, member);
+    link_close(t, member);
     t->out.gone(t->out.arg, member, life);
     return true;
 }
@@ -82,10 +316,10 @@ static void gone_take(struct tutti_tree_machine *t, const struct tutti_tree_gone
         some = true;
         news.gone[news.n_gone++] = gone[i];
         if (news.n_gone < TUTTI_TREE_GONE_MOST) continue;
-        tutti_tree_send_others(t, from, &news);
+        send_others(t, from, &news);
         news.n_gone = 0;
     }
-    if (news.n_gone > 0) tutti_tree_send_others(t, from, &news);
+    if (news.n_gone > 0) send_others(t, from, &news);
     if (some || t->lost) parent_find(t);
 }
 
@@ -118,10 +352,10 @@ static void gone_tell_all(struct tutti_tree_machine *t, uint32_t member)
         if (!tutti_tree_is_gone(t, i)) continue;
         message.gone[message.n_gone++] = (struct tutti_tree_gone){i, (enum tutti_life)t->lives[i]};
         if (message.n_gone < TUTTI_TREE_GONE_MOST) continue;
-        tutti_tree_send(t, member, &message);
+        send_to(t, member, &message);
         message.n_gone = 0;
     }
-    if (message.n_gone > 0) tutti_tree_send(t, member, &message);
+    if (message.n_gone > 0) send_to(t, member, &message);
 }
 
 /* ---- events ---- */
@@ -137,11 +371,11 @@ void tutti_tree_linked(struct tutti_tree_machine *t, uint32_t member, uint64_t n
     }
     if (!t->links[member].open) t->linked[t->n_linked++] = member;
     t->links[member] = (struct tutti_tree_link){.open = true, .heard_ns = now, .sent_ns = now};
-    tutti_tree_send(t, member, &ping);
-    tutti_tree_tell_all(t, member); /* first, since who failed may be gone since */
+    send_to(t, member, &ping);
+    failures_repeat(t, member); /* first, since who failed may be gone since */
     gone_tell_all(t, member);
-    if (member == t->parent) tutti_tree_raise_again(t);
-    t->whole = t->whole || tutti_tree_is_whole(t);
+    if (member == t->parent) raise_again(t);
+    t->whole = t->whole || is_whole(t);
 }
 
 void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const uint8_t *bytes, size_t n, uint64_t now)
@@ -157,20 +391,20 @@ void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const ui
     }
     switch (message.type) {
     case TUTTI_TREE_UNLINK:
-        tutti_tree_link_close(t, member);
+        link_close(t, member);
         return;
     case TUTTI_TREE_GONE:
         gone_take(t, message.gone, message.n_gone, member);
         return;
     case TUTTI_TREE_RAISE:
-        tutti_tree_raise_up(t, &message.failure);
+        raise_up(t, &message.failure);
         return;
     case TUTTI_TREE_TELL:
-        tutti_tree_told(t, &message.failure, member);
+        failure_decided(t, &message.failure, member);
         return;
     case TUTTI_TREE_ASK:
     case TUTTI_TREE_ANSWER:
-        tutti_tree_route(t, &message);
+        route(t, &message);
         return;
     default:
         return; /* a ping */
@@ -186,7 +420,7 @@ void tutti_tree_broken(struct tutti_tree_machine *t, uint32_t member, uint64_t n
 void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
 {
     t->now = now;
-    tutti_tree_link_close(t, member);
+    link_close(t, member);
     if (member == t->parent) t->parent_by_ns = now + t->silence_ns;
     parent_dial(t);
 }
@@ -227,7 +461,7 @@ static void silence_check(struct tutti_tree_machine *t)
 static void children_check(struct tutti_tree_machine *t)
 {
     uint32_t children[TUTTI_TREE_FANOUT];
-    const uint32_t n = tutti_tree_children(t, children);
+    const uint32_t n = children_of(t, children);
     for (uint32_t i = 0; i < n; i++) {
         struct tutti_tree_link *link = &t->links[children[i]];
         if (link->open) continue;
@@ -265,10 +499,10 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
     parent_check(t);
     children_check(t);
     for (uint32_t i = 0; i < t->n_linked; i++)
-        if (now - t->links[t->linked[i]].sent_ns >= t->silence_ns / PINGS) tutti_tree_send(t, t->linked[i], &ping);
+        if (now - t->links[t->linked[i]].sent_ns >= t->silence_ns / PINGS) send_to(t, t->linked[i], &ping);
     if (t->parent == NOBODY && t->settled_ns != 0 && now >= t->settled_ns) {
         t->settled_ns = 0;
-        tutti_tree_raise_again(t);
+        raise_again(t);
     }
     parent_dial(t);
 }
@@ -276,12 +510,12 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
 bool tutti_tree_may_leave(const struct tutti_tree_machine *t)
 {
     if (t->lost || (t->whole && t->n_told == 0 && t->n_raised == 0)) return true;
-    return t->n_raised == 0 && tutti_tree_is_whole(t);
+    return t->n_raised == 0 && is_whole(t);
 }
 
 void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now)
 {
     const struct tutti_tree_message left = {.type = TUTTI_TREE_GONE, .n_gone = 1, .gone = {{t->me, TUTTI_LIFE_LEFT}}};
     t->now = now;
-    tutti_tree_send_others(t, NOBODY, &left);
+    send_others(t, NOBODY, &left);
 }

@@ -3,8 +3,7 @@
 #define TUTTI_CONTROL_TREE_MACHINE_H
 
 /* One member of the tree as a state machine: events and the time go in, messages and news come out. No sockets, threads
- * or clocks, and nothing is allocated after init. tree.h says what the tree does; shape.c computes who hangs on whom,
- * links.c the links, machine.c the deaths, tell.c the failures, ask.c the questions for boards.
+ * or clocks, and nothing is allocated after init. tree.h says what the tree does.
  *
  * A link is a connection to another member; there is at most one to each. Who hangs on a member dials it. All of what
  * one end of a new link knows (who is gone, which communicators have ended) it tells the other end first; what is new
@@ -74,30 +73,11 @@ void tutti_tree_ask(struct tutti_tree_machine *t, uint32_t member, uint32_t slot
 bool tutti_tree_may_leave(const struct tutti_tree_machine *t);
 void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now); /* says that this member left, on all links */
 
-/* ---- among the files of the machine ---- */
-/* shape.c: who speaks for a host (UINT32_MAX: nobody lives there), and on whom a member hangs (UINT32_MAX: none). */
+/* The first living member of a host, which speaks for it; UINT32_MAX: nobody lives there. */
 uint32_t tutti_tree_speaker(const struct tutti_tree_machine *t, uint32_t host);
-uint32_t tutti_tree_parent(const struct tutti_tree_machine *t, uint32_t member);
-/* Those who speak for other hosts and hang on this member; returns how many, at most FANOUT. */
-uint32_t tutti_tree_children(const struct tutti_tree_machine *t, uint32_t out[TUTTI_TREE_FANOUT]);
-/* Whether a link is open to the parent and to each one that hangs on this member. */
-bool tutti_tree_is_whole(const struct tutti_tree_machine *t);
-/* The link by which `target` is reached; UINT32_MAX: none. */
-uint32_t tutti_tree_next(const struct tutti_tree_machine *t, uint32_t target);
 static inline bool tutti_tree_is_gone(const struct tutti_tree_machine *t, uint32_t member)
 {
     return tutti_life_gone((enum tutti_life)t->lives[member]);
 }
-/* links.c: to one member, or to all that are linked but one; and the end of a link, if it is open. */
-void tutti_tree_send(struct tutti_tree_machine *t, uint32_t member, const struct tutti_tree_message *message);
-void tutti_tree_send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message);
-void tutti_tree_link_close(struct tutti_tree_machine *t, uint32_t member);
-/* tell.c */
-void tutti_tree_told(struct tutti_tree_machine *t, const struct tutti_failure *failure, uint32_t from);
-void tutti_tree_raise_up(struct tutti_tree_machine *t, const struct tutti_failure *failure);
-void tutti_tree_raise_again(struct tutti_tree_machine *t); /* at a new parent, or as the new root */
-void tutti_tree_tell_all(struct tutti_tree_machine *t, uint32_t member);
-/* ask.c */
-void tutti_tree_route(struct tutti_tree_machine *t, struct tutti_tree_message *message);
 
 #endif

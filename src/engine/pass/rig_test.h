@@ -5,7 +5,7 @@
 /* What the engine's tests share: ranks as threads, each with an engine over a `self` transport, and the simplest
  * algorithm of every kind. A rank reports the first thing that is wrong as text; the main thread asserts. */
 
-#include "control/host/host.h"
+#include "control/host.h"
 #include "control/late_test.h"
 #include "engine/engine.h"
 #include "transport/host/segment.h"

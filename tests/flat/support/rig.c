@@ -271,7 +271,7 @@ bool rig_fits(struct rig *rig, const struct flat_method *method, const struct ma
     struct mark_sheet *sheet = &rig->ranks[0].flights[0].sheet;
     mark_prepare(plan, 0, sheet);
     rig_call_make(plan, 0, sheet, &call);
-    return method->kind == plan->kind && method->fits((const struct flat_instance *)rig->ranks[0].lane, &call);
+    return flat_fits((const struct flat_instance *)rig->ranks[0].lane, method, &call);
 }
 
 bool rig_serves(const struct rig *rig, enum tutti_kind kind)
@@ -449,7 +449,7 @@ static void tell_stuck(struct rig *rig)
         at += snprintf(why + at, sizeof why - (size_t)at,
                        " rank %u %s for rank %u by %s (call %zu, %s of %zu words, at %u/%u);", r,
                        rank->asleep ? "sleeps" : "waits", op_of(flight)->awaited, op_of(flight)->method->name,
-                       flight->plan, tutti_kind_name(p->kind), p->count, op_of(flight)->begin_at, op_of(flight)->at);
+                       flight->plan, tutti_kind_name(p->kind), p->count, op_of(flight)->prologue, op_of(flight)->at);
     }
     fail(rig, why);
 }

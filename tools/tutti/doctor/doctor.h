@@ -9,7 +9,7 @@
  * control (life, boards) and engine/team/report.h (a call in words). */
 
 #include "control/control.h"
-#include "control/host/asks.h"
+#include "control/asks.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #include "info.h"
 
 #include "backend/backend.h"
-#include "control/start/bootstrap.h"
+#include "control/meet/bootstrap.h"
 #include "device/cpu/reduce.h"
 #include "ft/serve/serve.h"
 #include "model/machine.h"

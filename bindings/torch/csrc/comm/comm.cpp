@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace tutti_torch
 {
@@ -32,9 +33,11 @@ static std::shared_ptr<tutti_context> context_of(const Place &place)
     Known &known = all[place];
     std::shared_ptr<tutti_context> context = known.context.lock();
     if (context && known.origin.is_here()) return context;
-    const tutti_option option = {place.option.c_str(), place.value.c_str()};
+    std::vector<tutti_option> options;
+    if (!place.option.empty()) options.push_back({place.option.c_str(), place.value.c_str()});
+    if (place.seat >= 0) options.push_back({"survives", "1"}); /* its process goes on after failures */
     tutti_context *made = nullptr;
-    check(tutti_context_create(&option, place.option.empty() ? 0 : 1, &made));
+    check(tutti_context_create(options.data(), options.size(), &made));
     known.origin = Origin();
     context.reset(made, [here = known.origin](tutti_context *handle) {
         if (here.is_here()) tutti_context_destroy(handle);

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* X */
+
+#include "base/session.h"
+
+#include "control/meet/door.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* ---- one gate ---- */
+
+#define FULL_NS (2 * TUTTI_NS_PER_S)   /* that a peer which does not read may hold up the others */
+#define PROVE_NS (10 * TUTTI_NS_PER_S) /* that a relay may take to prove itself */
+
+enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers)
+{
+    *gate = (struct gate){.fd = fd, .in = tutti_alloc(GATE_FRAME_MAX), .numbers.most = n_numbers};
+    gate->until_ns = tutti_deadline_ns(PROVE_NS);
+    tutti_net_address_of(fd, true, &gate->far);
+    if (gate->in) return TUTTI_OK;
+    gate_close(gate);
+    return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a connection of the meeting");
+}
+
+void gate_close(struct gate *gate)
+{
+    if (gate->fd >= 0) close(gate->fd);
+    tutti_free(gate->in);
+    tutti_free(gate->numbers.ends);
+    *gate = (struct gate){.fd = -1};
+}
+
+/* ---- numbers ---- */
+
+bool gate_number_set(struct gate *gate, uint32_t number, uint32_t link)
+{
+    struct gate_numbers *numbers = &gate->numbers;
+    if (number >= numbers->most) return false;
+    if (number >= numbers->n) {
+        uint32_t n = 2 * number + 64;
+        if (n > numbers->most) n = numbers->most;
+        uint32_t *ends = tutti_alloc_array(n, sizeof *ends);
+        if (!ends) return false;
+        if (numbers->n > 0) memcpy(ends, numbers->ends, numbers->n * sizeof *ends);
+        tutti_free(numbers->ends);
+        numbers->ends = ends, numbers->n = n;
+    }
+    if (numbers->ends[number] != 0) return false;
+    numbers->ends[number] = link + 1;
+    return true;
+}
+
+uint32_t gate_number_find(const struct gate *gate, uint32_t number)
+{
+    return number < gate->numbers.n ? gate->numbers.ends[number] - 1 : UINT32_MAX;
+}
+
+void gate_number_forget(struct gate *gate, uint32_t number)
+{
+    if (number < gate->numbers.n) gate->numbers.ends[number] = 0;
+}
+
+/* ---- frames ---- */
+
+enum tutti_status gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n)
+{
+    uint8_t head[GATE_HEAD];
+    struct iovec parts[2] = {{head, sizeof head}, {(void *)(uintptr_t)bytes, n}};
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = n > 0 ? 2 : 1};
+    const uint64_t until = tutti_deadline_ns(FULL_NS);
+    if (gate->fd < 0) return TUTTI_AGAIN;
+    tutti_le_store(head, 4, sizeof head - 4 + n);
+    head[4] = (uint8_t)what;
+    tutti_le_store(head + 5, 4, number);
+    for (size_t left = sizeof head + n; left > 0;) {
+        const ssize_t sent = sendmsg(gate->fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && errno == EAGAIN && tutti_now_ns() < until) {
+            struct pollfd room = {.fd = gate->fd, .events = POLLOUT};
+            poll(&room, 1, 100);
+            continue;
+        }
+        if (sent < 0) { /* what follows would make no sense: recv tells that it is over */
+            shutdown(gate->fd, SHUT_RDWR);
+            return TUTTI_AGAIN;
+        }
+        left -= (size_t)sent;
+        for (size_t done = (size_t)sent; done > 0;) {
+            const size_t k = done < header.msg_iov->iov_len ? done : header.msg_iov->iov_len;
+            header.msg_iov->iov_base = (char *)header.msg_iov->iov_base + k, header.msg_iov->iov_len -= k, done -= k;
+            if (header.msg_iov->iov_len == 0 && header.msg_iovlen > 1) header.msg_iov++, header.msg_iovlen--;
+        }
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status gate_recv(struct gate *gate, struct gate_frame *out)
+{
+    for (;;) {
+        size_t want = GATE_HEAD;
+        if (gate->n_in >= GATE_HEAD) {
+            const size_t follows = tutti_le_load(gate->in, 4);
+            if (follows < GATE_HEAD - 4 || follows > GATE_FRAME_MAX - 4) return TUTTI_AGAIN;
+            want = follows + 4;
+            if (gate->n_in == want) {
+                *out = (struct gate_frame){.what = (enum gate_what)gate->in[4],
+                                           .number = (uint32_t)tutti_le_load(gate->in + 5, 4),
+                                           .bytes = gate->in + GATE_HEAD,
+                                           .n = want - GATE_HEAD};
+                gate->n_in = 0;
+                return TUTTI_OK;
+            }
+        }
+        const ssize_t got = recv(gate->fd, gate->in + gate->n_in, want - gate->n_in, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return TUTTI_PENDING;
+        if (got <= 0) return TUTTI_AGAIN;
+        gate->n_in += (uint32_t)got;
+    }
+}
+
+enum tutti_status gate_table_send(struct gate *gate, const uint8_t *bytes, uint32_t n)
+{
+    if (gate->has_table) return TUTTI_OK;
+    gate->has_table = true;
+    for (uint32_t at = 0; at < n;) {
+        const uint32_t part = n - at < TUTTI_MEETING_PAYLOAD ? n - at : TUTTI_MEETING_PAYLOAD;
+        if (gate_send(gate, GATE_TABLE, n, bytes + at, part) != TUTTI_OK) return TUTTI_AGAIN;
+        at += part;
+    }
+    return TUTTI_OK;
+}
+
+/* ---- those of a door ---- */
+/* The relays that come to a door: what they send, and what becomes of the members behind them. */
+
+void gate_accept(struct door *door)
+{
+    uint32_t n_strangers = 0;
+    for (uint32_t i = 0; i < door->n_gates; i++) n_strangers += !door->gates[i]->proved;
+    if (n_strangers >= DOOR_STRANGERS || door->n_gates == DOOR_GATES) {
+        for (uint32_t i = 0; i < door->n_gates; i++) /* the oldest one goes */
+            if (!door->gates[i]->proved) {
+                gate_refuse(door, door->gates[i], "others wait, and it has not said who it is");
+                break;
+            }
+    }
+    int fd = tutti_listener_accept(door->meeting->listener);
+    if (fd < 0) return;
+    struct gate *gate = door->n_gates < DOOR_GATES ? tutti_alloc(sizeof *gate) : NULL;
+    if (!gate) {
+        close(fd);
+        return;
+    }
+    if (gate_open(gate, fd, 8 * door->n_ends) < 0) {
+        tutti_free(gate);
+        return;
+    }
+    tutti_net_address_of(fd, false, &door->address);
+    door->gates[door->n_gates++] = gate;
+}
+
+/* The relay's own rank is told first: its death is what happened, the others only lost their way. */
+void gate_lost(struct door *door, struct gate *gate)
+{
+    for (uint32_t number = 0; number < gate->numbers.n; number++) {
+        const uint32_t link = gate_number_find(gate, number);
+        if (link == UINT32_MAX) continue;
+        struct end *end = &door->ends[link];
+        door->ops->closed(door->arg, end, number != 0);
+        if (end->gate == gate) door_end_free(end);
+    }
+    for (uint32_t i = 0; i < door->n_gates; i++)
+        if (door->gates[i] == gate) {
+            door->n_gates--;
+            memmove(&door->gates[i], &door->gates[i + 1], (door->n_gates - i) * sizeof door->gates[0]);
+            break;
+        }
+    gate_close(gate);
+    tutti_free(gate);
+}
+
+void gate_refuse(struct door *door, struct gate *gate, const char *why)
+{
+    const uint64_t now = tutti_now_ns();
+    char address[64], more[48] = "";
+    if (door->logged_ns != 0 && now < door->logged_ns + TUTTI_NS_PER_S) {
+        door->n_unlogged++;
+    } else {
+        if (door->n_unlogged > 0) snprintf(more, sizeof more, " (and %u others before it)", door->n_unlogged);
+        tutti_log(TUTTI_LOG_WARN, "refused %s at the meeting of the ranks: %s%s",
+                  tutti_net_address_text(&gate->far, address, sizeof address), why, more);
+        door->logged_ns = now, door->n_unlogged = 0;
+    }
+    gate_lost(door, gate);
+}
+
+/* A relay that is not proved brings in its own rank alone, under number 0. */
+static bool newcomer_take(struct door *door, struct gate *gate, const struct gate_frame *frame)
+{
+    const uint8_t family = frame->n == GATE_ADDRESS ? frame->bytes[0] : 255;
+    if ((family != 0 && family != 4 && family != 6) || (frame->number == 0) == gate->opened ||
+        (frame->number != 0 && !gate->proved) || (frame->number == 0 && family != 0))
+        return false;
+    struct end *end = door_end_take(door);
+    if (!end) return true; /* no room: it hears nothing, until its deadline */
+    if (!gate_number_set(gate, frame->number, end->link)) {
+        door_end_free(end);
+        return false;
+    }
+    gate->opened = true;
+    end->gate = gate, end->number = frame->number, end->address = gate->far;
+    if (family != 0) {
+        end->address.family = family;
+        memcpy(end->address.bytes, frame->bytes + 1, sizeof end->address.bytes);
+    }
+    door->ops->opened(door->arg, end, 0);
+    return true;
+}
+
+static bool frame_take(struct door *door, struct gate *gate, const struct gate_frame *frame)
+{
+    if (frame->what == GATE_OPEN) return !door->open || newcomer_take(door, gate, frame);
+    const uint32_t link = gate_number_find(gate, frame->number);
+    if (frame->what != GATE_SAY && (frame->what != GATE_CLOSED || frame->n != 1 || frame->bytes[0] > 1)) return false;
+    if (link == UINT32_MAX) return true; /* it was dropped meanwhile */
+    struct end *end = &door->ends[link];
+    if (frame->what == GATE_SAY) {
+        door->ops->received(door->arg, end, frame->bytes, frame->n);
+        return true;
+    }
+    door->ops->closed(door->arg, end, frame->bytes[0]);
+    if (end->gate == gate) door_end_free(end);
+    return true;
+}
+
+void gate_serve(struct door *door, struct gate *gate)
+{
+    for (int i = 0; i < 64; i++) { /* the others' turn */
+        struct gate_frame frame;
+        const enum tutti_status status = gate_recv(gate, &frame);
+        if (status == TUTTI_PENDING) return;
+        if (status == TUTTI_OK && frame_take(door, gate, &frame)) continue;
+        if (status == TUTTI_OK || !gate->proved)
+            gate_refuse(door, gate,
+                        status == TUTTI_OK ? "it sent what can not be" : "it went, or sent what can not be");
+        else
+            gate_lost(door, gate);
+        return;
+    }
+}
