@@ -33,7 +33,7 @@ struct gpu_one_await {
     struct tutti_device_alarm alarm;
     TUTTI_DEVICE_POINTER(const uint64_t) word;
     uint64_t value, timeout_ns;
-    uint32_t index, compare; /* of the signal */
+    uint32_t index, compare; /* the signal's */
     int32_t from;
 };
 

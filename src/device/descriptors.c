@@ -31,8 +31,8 @@
 
 struct offered {
     struct offered *next;
-    struct stat first; /* of the first: it may be closed, and mean something else, while it is offered */
-    uint64_t key;      /* of the first */
+    struct stat first; /* the first one's: it may be closed, and mean something else, while it is offered */
+    uint64_t key;      /* the first one's */
     size_t n, n_offers;
     int descriptors[];
 };

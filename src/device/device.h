@@ -116,8 +116,8 @@ struct tutti_device_ops {
     /* The device that the calling thread works on, -1 if there is none. Never opens a driver that nobody uses. */
     int32_t (*current)(void);
     bool (*in_use)(void); /* whether this process uses such devices, so that pointers may be of them */
-    /* Whose memory it is: the ordinal of a device; -1 for memory of the host, pinned or not, and for unknown memory.
-     * Some 50 ns. */
+    /* The owner of the memory: the ordinal of a device; -1 for memory of the host, pinned or not, and for unknown
+     * memory. Some 50 ns. */
     int32_t (*of)(const void *pointer);
     /* Called before and after several calls in a row, which are cheaper then. Both may be NULL. */
     enum tutti_status (*enter)(struct tutti_device *device, struct tutti_device_scope *scope);
@@ -128,7 +128,7 @@ struct tutti_device_ops {
     /* The same for memory that other processes are to map. */
     enum tutti_status (*alloc_shared)(struct tutti_device *device, enum tutti_device_share share, size_t bytes,
                                       void **out);
-    void (*free)(struct tutti_device *device, void *pointer); /* of both */
+    void (*free)(struct tutti_device *device, void *pointer); /* both kinds */
     /* In the order of a stream: nothing waits. Both may be NULL. */
     enum tutti_status (*alloc_ordered)(struct tutti_device *device, size_t bytes, void *stream, void **out);
     enum tutti_status (*free_ordered)(struct tutti_device *device, void *pointer, void *stream);
@@ -196,7 +196,7 @@ struct tutti_device_ops {
      * `capture_mark` found on some stream of the same capture. */
     enum tutti_status (*capture_mark)(struct tutti_device *device, void *stream, void **node);
     enum tutti_status (*capture_after)(struct tutti_device *device, void *stream, void *node);
-    enum tutti_status (*graph_begin)(struct tutti_device *device, void *stream); /* of a stream of stream_create */
+    enum tutti_status (*graph_begin)(struct tutti_device *device, void *stream); /* on a stream of stream_create */
     enum tutti_status (*graph_end)(struct tutti_device *device, void *stream, void **graph); /* ready to be launched */
     enum tutti_status (*graph_launch)(struct tutti_device *device, void *graph, void *stream);
     void (*graph_destroy)(struct tutti_device *device, void *graph);
@@ -231,7 +231,7 @@ void tutti_device_looked(_Atomic uint64_t *looked_ns);
 /* As ops->of and ops->current, of whatever kind with memory of its own that may be in use. */
 int32_t tutti_device_of(const void *pointer);
 int32_t tutti_device_current(void);
-bool tutti_device_in_use(void); /* of any such kind */
+bool tutti_device_in_use(void); /* any such kind */
 
 /* Whether two handles that live at the same time are one stream: the default stream of a thread (2) is another one in
  * each thread. */

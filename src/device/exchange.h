@@ -2,10 +2,10 @@
 #ifndef TUTTI_DEVICE_EXCHANGE_H
 #define TUTTI_DEVICE_EXCHANGE_H
 
-/* What host code and kernels agree on; compiled as C, as CUDA and as C++ for OpenCL. Every collective of a host is one or two
- * exchanges: each rank sends a part of its input to each of some peers, and either stores what it gets from each, or
- * folds it with its own part, in rank order. Parts travel through rings in the receiver's scratch memory, which all
- * ranks map and into which senders push.
+/* What host code and kernels agree on; compiled as C, as CUDA and as C++ for OpenCL. Every collective of a host is one
+ * or two exchanges: each rank sends a part of its input to each of some peers, and either stores what it gets from
+ * each, or folds it with its own part, in rank order. Parts travel through rings in the receiver's scratch memory,
+ * which all ranks map and into which senders push.
  *
  * Three protocols (README.md says more, docs/gpu.md which serves what):
  * - lines: 16-byte stores of two 8-byte words, each 4 bytes of data and a 4-byte flag. A word arrives whole, so no
@@ -48,7 +48,7 @@
 struct gpu_control {
     uint64_t report;               /* 0: none. One word, since devices can not claim others of the host's by atomics */
     uint32_t stop;                 /* 0: go on. Set by the host (GPU_STOPPED) or by a kernel (GPU_TIMEOUT) */
-    struct tutti_device_late late; /* of a report with GPU_ONE_SIDED, written before it */
+    struct tutti_device_late late; /* for a report with GPU_ONE_SIDED, written before it */
     uint64_t now_ns; /* the host's clock as its watch last saw it: for deadlines, where kernels have no clock */
 };
 /* In place of a call's number: a wait for a signal, or a barrier of kernels. */
@@ -71,7 +71,7 @@ struct gpu_layout {
     uint64_t begun; /* uint32_t [source][block]: the last line or sentinel call that source began without data for me */
     uint64_t called; /* uint64_t [block]: own count of line and sentinel calls, and who was heard of (turn.h) */
     /* tiles */
-    uint32_t tile_bytes, n_tiles; /* of a ring, which belongs to one (other, block): at least 2 tiles of at most
+    uint32_t tile_bytes, n_tiles; /* a ring's, which belongs to one (other, block): at least 2 tiles of at most
                                      tile_bytes, a power of two times GPU_LEAST_TILE */
     uint64_t tiles;               /* [other][block][n_tiles][tile_bytes] */
     uint64_t arrived;             /* uint32_t [source][block]: tiles that source has written here, in all */
@@ -154,7 +154,7 @@ struct gpu_exchange {
 #define GPU_LISTED 208
 struct gpu_lists {
     struct gpu_call call;
-    uint8_t first[2 * GPU_MAX_RANKS];  /* of what is sent to q, and, at GPU_MAX_RANKS + q, received; 0: nothing is */
+    uint8_t first[2 * GPU_MAX_RANKS];  /* for what is sent to q, and, at GPU_MAX_RANKS + q, received; 0: nothing is */
     uint8_t next[GPU_LISTED];          /* behind this one, 0: nothing */
     struct gpu_part parts[GPU_LISTED]; /* from 1 on; at: where in memory; bytes: not 0 */
 };
@@ -169,12 +169,12 @@ struct gpu_lists {
 struct gpu_direct {
     struct gpu_call call;
     TUTTI_DEVICE_POINTER(const char) in;
-    struct gpu_part send[GPU_MAX_RANKS];          /* of the own part, too, where it is not there already */
+    struct gpu_part send[GPU_MAX_RANKS];          /* the own part, too, where it is not there already */
     TUTTI_DEVICE_POINTER(char) to[GPU_MAX_RANKS]; /* where rank q has it; NULL: nothing is sent */
     uint32_t piece_bytes;                         /* equal on all ranks: a multiple of 512, at most GPU_PIECE */
     uint32_t alike;                               /* all that are sent anything are sent the same bytes */
     uint32_t relays;                              /* 1 + the rank from which what is sent comes in this call; 0: none */
-    uint32_t relayed;                             /* who is sent anything relays it */
+    uint32_t relayed;                             /* ranks that are sent anything relay it */
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the
@@ -202,13 +202,13 @@ struct gpu_two_shot {
 struct gpu_segment {
     TUTTI_DEVICE_POINTER(const char) in;
     TUTTI_DEVICE_POINTER(char) out;
-    uint64_t bytes; /* of a part */
+    uint64_t bytes; /* a part's */
 };
 struct gpu_batch {
     struct gpu_call call;
     uint32_t sends, receives; /* masks of the ranks, the own one included, who get parts, and from whom parts come */
     uint32_t sends_each, receives_each;
-    uint32_t units;                   /* of each thread */
+    uint32_t units;                   /* each thread's */
     uint32_t begin, end;              /* units that this launch is for */
     uint32_t first[GPU_SEGMENTS + 1]; /* ascending; where there are no more segments: where the batch ends */
     struct gpu_segment segments[GPU_SEGMENTS];
@@ -224,7 +224,7 @@ struct gpu_meeting {
  * chunks that lie in the own scratch (or anywhere on this device), after copies by copy engines. */
 struct gpu_fold {
     struct gpu_call call;
-    TUTTI_DEVICE_POINTER(const char) from[GPU_MAX_RANKS]; /* of rank q; of me: the own input */
+    TUTTI_DEVICE_POINTER(const char) from[GPU_MAX_RANKS]; /* rank q's; mine: the own input */
     TUTTI_DEVICE_POINTER(char) out;
     uint64_t bytes;
 };
@@ -320,14 +320,14 @@ static inline void gpu_exchange_seal(struct gpu_exchange *x)
             if (parts[k].bytes % 16 && parts[k].bytes / 16 < least) least = parts[k].bytes / 16;
         }
     }
-    places |= x->recv[x->call.me].at; /* of a result to which the own part may not belong */
+    places |= x->recv[x->call.me].at; /* places of a result to which the own part may not belong */
     if (x->result_bytes % 16 && x->result_bytes / 16 < least) least = x->result_bytes / 16;
     x->whole = places % 16 ? 0 : (uint32_t)least;
 }
 static inline void gpu_two_shot_seal(struct gpu_two_shot *x)
 {
     const uint64_t places = (uint64_t)(uintptr_t)x->in | (uint64_t)(uintptr_t)x->out;
-    const uint64_t last = x->shard_bytes > 0 ? x->bytes % x->shard_bytes : 0; /* of a short shard */
+    const uint64_t last = x->shard_bytes > 0 ? x->bytes % x->shard_bytes : 0; /* a short shard's */
     x->whole = places % 16 ? 0 : last % 16 ? (uint32_t)(last / 16) : UINT32_MAX;
 }
 

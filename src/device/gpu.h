@@ -14,7 +14,7 @@
 /* What the compiler made of a module of kernels. A maker's driver has a table of them, which the build writes, up to a
  * name of NULL; and says what they were built for and by ("80 90 100", "13.0"; empty where there are none). */
 struct tutti_gpu_image {
-    const char *name; /* of the module */
+    const char *name; /* the module's */
     const unsigned char *begin, *end;
 };
 #define TUTTI_GPU_IMAGES(maker)                                                                                        \
@@ -25,14 +25,14 @@ struct tutti_gpu_image {
 struct tutti_gpu_launch {
     void *kernel, *stream;
     uint32_t blocks, threads, shared_bytes;
-    uint32_t args_bytes; /* of the kernel's parameter, for makers whose driver does not know it */
+    uint32_t args_bytes; /* the kernel's parameter, for makers whose driver does not know it */
     bool overlaps; /* the kernel itself waits for all before it in the stream: where the device knows how, its blocks
                       take their places before that is over */
 };
 
 struct tutti_gpu_ops {
     bool doubts_peers;     /* peers' memory is tried with data first, since some boards only seem to reach it */
-    uint32_t tile_threads; /* of a block of kernels by tiles, which are made for so many */
+    uint32_t tile_threads; /* a block's, for kernels by tiles, which are made for so many */
     /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
     void *(*kernel)(struct tutti_device *gpu, const char *name);
     /* args: the kernel's one parameter, a struct of args_bytes, by value. Between `enter` and `leave` of the device. */

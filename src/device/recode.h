@@ -24,18 +24,18 @@ struct tutti_packing {
 /* Where the elements come from and go to. One part after the other, all alike. */
 struct tutti_recode {
     struct tutti_packing packing;
-    enum tutti_dtype dtype; /* of elements: float16, bfloat16, float32, float64 */
+    enum tutti_dtype dtype; /* the elements': float16, bfloat16, float32, float64 */
     /* What is summed, in the order of the n sources: the me-th are elements, the others are packed. */
     uint32_t n, me;                          /* me n: all are packed */
     TUTTI_DEVICE_POINTER(const void) own;    /* elements of the first part; the next part's follow */
-    TUTTI_DEVICE_POINTER(const void) packed; /* of the first source and part, */
+    TUTTI_DEVICE_POINTER(const void) packed; /* the first source and part, */
     uint64_t source_bytes, part_bytes;       /* from one source to the next, from one part to the next */
-    uint32_t divisor;                        /* of the sum; 1 */
+    uint32_t divisor;                        /* the sum's; 1 */
     TUTTI_DEVICE_POINTER(void) elements;     /* the result, in one of these forms; the other one is NULL */
     TUTTI_DEVICE_POINTER(void) repacked;
     uint32_t n_parts, skip; /* part `skip` is left out; n_parts: none is */
     uint64_t part, total;   /* elements of a part, but for the last ones, and of all */
-    uint64_t begin, end;    /* of each part only these; begin is a multiple of the group */
+    uint64_t begin, end;    /* in each part only these; begin is a multiple of the group */
     /* Rounding of what is repacked: to nearest, or stochastic by seed and stream, which tells calls of one seed apart.
      */
     uint8_t stochastic; /* 0 or 1 */

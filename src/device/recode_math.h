@@ -2,9 +2,9 @@
 #ifndef TUTTI_DEVICE_RECODE_MATH_H
 #define TUTTI_DEVICE_RECODE_MATH_H
 
-/* The arithmetic of packed data (recode.h), one element at a time, for C, CUDA and OpenCL C, so that all have the same bits:
- * each operation is rounded once (products and sums are never fused), and nothing depends on numbers below 2^-126,
- * which some processes flush to zero. Written without branches, for compilers that make vectors of it. */
+/* The arithmetic of packed data (recode.h), one element at a time, for C, CUDA and OpenCL C, so that all have the same
+ * bits: each operation is rounded once (products and sums are never fused), and nothing depends on numbers below
+ * 2^-126, which some processes flush to zero. Written without branches, for compilers that make vectors of it. */
 
 #include <tutti/types.h>
 
@@ -111,7 +111,7 @@ RECODE float recode_from_int8(uint32_t code)
 /* 8-bit floats of so many bits of mantissa. Below the least normal number the steps are equal. The codes beyond `most`,
  * infinity and NaN, do not occur. */
 RECODE uint32_t recode_to_float8(float x, float inverse, uint32_t mantissa, uint32_t bias, float most, bool stochastic,
-                              uint32_t random)
+                                 uint32_t random)
 {
     const uint32_t least = (128u - bias) << 23;
     const float v = RECODE_MULTIPLY(x, inverse), magnitude = RECODE_FLOAT(RECODE_BITS(v) & 0x7fffffffu);
@@ -121,7 +121,7 @@ RECODE uint32_t recode_to_float8(float x, float inverse, uint32_t mantissa, uint
     const float steps = recode_round(RECODE_MULTIPLY(a, RECODE_FLOAT((254u << 23) - step)), stochastic, random);
     const uint32_t bits = RECODE_BITS(RECODE_MULTIPLY(steps, RECODE_FLOAT(step)));
     const uint32_t normal = (bits - ((127u - bias) << 23)) >> (23 - mantissa);
-    return (bits < least ? (uint32_t)(int32_t)steps : normal) | (RECODE_BITS(x) >> 24 & 0x80u); /* of NaN, too */
+    return (bits < least ? (uint32_t)(int32_t)steps : normal) | (RECODE_BITS(x) >> 24 & 0x80u); /* for NaN, too */
 }
 RECODE float recode_from_float8(uint32_t code, uint32_t mantissa, uint32_t bias)
 {

@@ -12,7 +12,7 @@
 struct gpu_roll_call {
     TUTTI_DEVICE_POINTER(uint64_t) here;       /* zero at first */
     TUTTI_DEVICE_POINTER(uint64_t) seen;       /* [block] */
-    TUTTI_DEVICE_POINTER(const uint32_t) stop; /* of the host, pinned */
+    TUTTI_DEVICE_POINTER(const uint32_t) stop; /* the host's, pinned */
     uint64_t looks;
 };
 

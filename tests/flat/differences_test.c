@@ -56,7 +56,7 @@ static const struct pair {
     {"kind", {TUTTI_GATHER, 0, TUTTI_INT64, TUTTI_SUM, ODD}, {TUTTI_SCAN, 0, TUTTI_INT64, TUTTI_SUM, 0}},
     {"root", {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 0}, {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 1}},
     {"root", {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, 1}, {TUTTI_SCATTER, 0, TUTTI_INT64, TUTTI_SUM, 0}},
-    /* Who takes itself for the root waits for nobody: the barrier behind tells. */
+    /* A rank that takes itself for the root waits for nobody: the barrier behind tells. */
     {"root, its own",
      {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, 0},
      {TUTTI_BROADCAST, 0, TUTTI_INT64, TUTTI_SUM, ODD}},

@@ -46,7 +46,7 @@ uint64_t peer_random(uint64_t *state);
 struct peer_slot {
     unsigned char *arenas[4]; /* private and mapped, for sending and for receiving */
     unsigned char *send, *recv, *send_arena, *recv_arena;
-    size_t send_bytes, recv_bytes; /* of the arenas, from their start to the end of the guard behind the data */
+    size_t send_bytes, recv_bytes; /* the arenas', from their start to the end of the guard behind the data */
     size_t send_displs[PEER_MAX_RANKS], recv_displs[PEER_MAX_RANKS];
     unsigned char *image[2]; /* what the arenas are to hold afterwards: of send, of recv; the first alone in place */
     struct tutti_work *work;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = FLAT_LINE_BYTES - 8, LINES = FLAT_LINE_MAX }; /* of data: in the first line, in all */
+enum { LINE = FLAT_LINE_BYTES - 8, LINES = FLAT_LINE_MAX }; /* bytes of data: in the first line, in all */
 
 uint64_t peer_random(uint64_t *state)
 {

@@ -14,7 +14,7 @@ enum root_kind {
     ROOT_SCATTER,
     ROOT_SCAN,
     ROOT_EXSCAN,
-    ROOT_ALL_REDUCE, /* of the other kinds, so that slots pass from one to the next */
+    ROOT_ALL_REDUCE, /* for the other kinds, so that slots pass from one to the next */
     ROOT_BARRIER,
     ROOT_N_KINDS
 };

@@ -105,7 +105,7 @@ static void place(const struct root_plan *p, uint32_t me, struct peer_slot *slot
 {
     size_t esize = ref_bytes(p->dtype), shift = p->seed >> (8 + me % 8) & 15;
     bool in_place = p->kind == ROOT_BROADCAST || (is_so(p, p->in_place, me, 3) && (!has_blocks(p) || me == p->root));
-    size_t mine = slot->recv_displs[me] * esize; /* of blocks */
+    size_t mine = slot->recv_displs[me] * esize; /* displacements are in blocks */
     slot->send_arena = slot->arenas[SEND + (is_so(p, p->send_mapped, me, 17) ? 2 : 0)];
     slot->recv_arena = slot->arenas[RECV + (is_so(p, p->recv_mapped, me, 31) ? 2 : 0)];
     slot->send = slot->send_arena + PEER_GUARD + shift;

@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LEAST_BYTES ((size_t)4 << 10) /* of a block: below, copies through staging never lose */
+#define LEAST_BYTES ((size_t)4 << 10) /* least block: below, copies through staging never lose */
 
 /* ---- whether they are allowed ---- */
 

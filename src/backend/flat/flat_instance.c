@@ -22,7 +22,7 @@
 
 struct flat_card {
     uint32_t version, area_bytes;
-    uint64_t where, bytes; /* of the memory: offset in the heap, or address */
+    uint64_t where, bytes; /* the memory's offset in the heap, or address */
     uint64_t address;
     uint64_t chunk;
     uint64_t tuned; /* mark of what tutti tune measured */

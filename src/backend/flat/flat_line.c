@@ -38,7 +38,7 @@ static uint32_t reader(const struct flat_op *op, uint32_t d)
     return is_whole(op->call.info.kind) ? d : flat_digit_peer(op->inst, op->level, op->stride, d);
 }
 
-/* Of an all_gather: what a rank has so far, the blocks of its group of `stride` neighbours. Blocks of different sizes
+/* In an all_gather, what a rank has so far: the blocks of its group of `stride` neighbours. Blocks of different sizes
  * have one level. */
 static size_t gathered(const struct flat_op *op, uint32_t r, unsigned char **data)
 {
@@ -163,7 +163,7 @@ static void fold_span(const struct flat_op *op, uint32_t level, struct span span
     }
 }
 
-/* Of the own group: to the output of the root or of a scan, which holds the partial result for now, and to the lines
+/* The own group's: to the output of the root or of a scan, which holds the partial result for now, and to the lines
  * that tell others of the whole group. */
 static void fold_group(struct flat_op *op)
 {

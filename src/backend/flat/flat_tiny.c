@@ -124,7 +124,7 @@ static void scatter(const struct flat_instance *inst, const struct tutti_tiny *t
         bytes_copy(t->recv, t->send + t->root * t->bytes, t->bytes);
 }
 
-/* Whose data a rank waits for, and whether others wait for its own. */
+/* The ranks whose data one waits for, and whether others wait for its own. */
 enum pattern { AMONG_ALL, FROM_ROOT, TO_ROOT, FROM_BELOW };
 static const struct {
     void (*end)(const struct flat_instance *inst, const struct tutti_tiny *t);
@@ -139,7 +139,7 @@ static const struct {
 };
 
 struct wait {
-    uint32_t from, end; /* of these ranks, but for the own one */
+    uint32_t from, end; /* these ranks, but for the own one */
 };
 static inline struct wait wait_of(const struct flat_instance *inst, const struct tutti_tiny *t)
 {

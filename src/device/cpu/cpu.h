@@ -16,7 +16,7 @@ static inline bool tutti_recode_takes(enum tutti_dtype dtype)
     return type->class == TUTTI_FLOAT || (type->class == TUTTI_SMALL_FLOAT && type->bytes > 1);
 }
 
-/* Of packed data: loops over a group. By type and wire; NULL: undefined. */
+/* Packed data: loops over a group. By type and wire; NULL: undefined. */
 struct tutti_recoders {
     void (*widen[TUTTI_N_DTYPES])(float *out, const void *elements, size_t n);
     void (*narrow[TUTTI_N_DTYPES])(void *elements, const float *in, size_t n);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct cpu_event {
-    uint64_t ns; /* of the last record */
+    uint64_t ns; /* time of the last record */
 };
 
 static const char *absence(void)

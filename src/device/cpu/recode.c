@@ -10,7 +10,7 @@
 struct group {
     const struct tutti_recode *recode;
     const struct tutti_cpu_kernels *kernels;
-    uint32_t p;         /* of which part, */
+    uint32_t p;         /* the part, */
     size_t number;      /* the how manieth, */
     size_t first, n;    /* its elements there */
     size_t at, element; /* bytes: where it is in packed parts; of an element */

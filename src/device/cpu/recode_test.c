@@ -23,7 +23,7 @@ static struct tutti_recode job_of(enum tutti_wire wire, enum tutti_dtype dtype, 
     struct tutti_recode job = {.packing = {wire, groups[seed % 4]},
                                .dtype = dtype,
                                .n = 1,
-                               .own = b->own + seed % 3, /* of no alignment */
+                               .own = b->own + seed % 3, /* no alignment */
                                .divisor = 1,
                                .n_parts = 1,
                                .skip = UINT32_MAX,

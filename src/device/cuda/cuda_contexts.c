@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Of devices, which are the process's, like the driver. */
+/* Contexts of devices, which are the process's, like the driver. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void cuda_lock(void)

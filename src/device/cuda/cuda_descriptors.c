@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECES_MAX ((uint64_t)1 << 16) /* of an offer: no table is larger */
+#define PIECES_MAX ((uint64_t)1 << 16) /* an offer's: no table is larger */
 
 /* The table, in memory that the importer reads. */
 struct row {
@@ -137,7 +137,7 @@ enum tutti_status cuda_descriptors_offer(struct tutti_device *gpu, const struct 
 
 void cuda_descriptors_withdraw(const struct cuda_descriptors *told)
 {
-    if (told->pid != getpid()) return; /* of another process, or of this one's parent, which still offers it */
+    if (told->pid != getpid()) return; /* another process's, or this one's parent's, which still offers it */
     pthread_mutex_lock(&lock);
     struct offer **at = &offers;
     while (*at && (*at)->told.nonce != told->nonce) at = &(*at)->next;

@@ -48,7 +48,7 @@ static enum tutti_status gpu_prepare(struct cuda_gpu *gpu)
     return status;
 }
 
-/* Of what was half made. */
+/* Undoes what was half made. */
 static void gpu_destroy(struct cuda_gpu *gpu)
 {
     struct cuda_aside aside;

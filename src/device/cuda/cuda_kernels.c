@@ -140,7 +140,7 @@ void cuda_kernels_unload(struct cuda_gpu *gpu)
     gpu->kernels = NULL;
 }
 
-/* Of drivers that do not list what a module holds (before 12.4). */
+/* For drivers that do not list what a module holds (before 12.4). */
 static void *kernel_ask(struct tutti_device *gpu, const char *name)
 {
     struct cuda_gpu *own = cuda_gpu_of(gpu);

@@ -12,7 +12,7 @@ int32_t tutti_cuda_of(const void *pointer)
     int ordinal = -1;
     void *values[] = {&type, &managed, &ordinal};
     if (!driver || !pointer) return -1;
-    /* Of a pointer that it does not know this call says so in the values; the one for single attributes fails. */
+    /* For a pointer that it does not know this call says so in the values; the one for single attributes fails. */
     if (driver->pointer_attributes(TUTTI_ARRAY_LEN(attributes), attributes, values, (uint64_t)(uintptr_t)pointer) !=
         CUDA_RESULT_OK)
         return -1;

@@ -201,7 +201,7 @@ enum tutti_status tutti_cuda_reach_memory(struct tutti_device *gpu, const void *
     uint64_t start = 0;
     if (tutti_cuda_of(pointer) == gpu->ordinal) return TUTTI_OK;
     if (cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer))
-        return TUTTI_OK; /* whoever reaches the device reaches it */
+        return TUTTI_OK; /* all that reach the device reach it */
     TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
     if (pieces.n == 0) return reach_other(gpu, pointer);
     enum tutti_status status = cuda_aside_enter(gpu, &aside);

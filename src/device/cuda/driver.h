@@ -40,7 +40,7 @@ enum cuda_device_attribute {
     CUDA_DEVICE_CAPABILITY_MINOR = 76,
     CUDA_DEVICE_HAS_VIRTUAL_MEMORY = 102,
     CUDA_DEVICE_HAS_DESCRIPTORS = 103,
-    CUDA_LINK_HAS_ATOMICS = 3, /* of device_link */
+    CUDA_LINK_HAS_ATOMICS = 3, /* device_link's */
 };
 enum cuda_pointer_attribute {
     CUDA_POINTER_MEMORY_TYPE = 2,
@@ -255,7 +255,7 @@ struct cuda_gpu {
     size_t n_modules;
     struct cuda_kernel *kernels; /* ordered by name */
     size_t n_kernels;
-    bool overlaps;               /* launches may: kernels wait by themselves for what is ahead of them */
+    bool overlaps;                 /* launches may: kernels wait by themselves for what is ahead of them */
     struct cuda_virtual *virtuals; /* under the lock: what cuda_virtual.c gave out */
     _Atomic bool no_handles;       /* the driver makes no legacy handles of this device's memory */
     uint64_t cell;                 /* some bytes of it, of no meaning */
@@ -270,11 +270,11 @@ static inline const struct cuda_driver *cuda_calls(const struct tutti_device *gp
 {
     return ((const struct cuda_gpu *)gpu)->driver;
 }
-#define CUDA_GPUS_MAX 64 /* of a host */
+#define CUDA_GPUS_MAX 64 /* on a host */
 /* cuda_contexts.c: the driver, if it has the device; and the device's facts. */
 enum tutti_status cuda_driver_for(int32_t ordinal, const struct cuda_driver **out);
 enum tutti_status cuda_facts_read(const struct cuda_driver *driver, int device, struct tutti_device_facts *out);
-void cuda_lock(void); /* of the process's gpus */
+void cuda_lock(void); /* the process's gpus */
 void cuda_unlock(void);
 /* Ends what tutti_cuda_enter began, and says what became of the call. */
 static inline enum tutti_status cuda_done(const struct tutti_device *gpu, const struct tutti_device_scope *scope,

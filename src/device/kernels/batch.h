@@ -27,7 +27,7 @@ GPU_DEVICE uint32_t gpu_segment_of(const struct gpu_batch &batch, uint32_t unit)
     return found;
 }
 
-/* Of this thread's unit u. */
+/* For this thread's unit u. */
 GPU_DEVICE struct gpu_batch_unit gpu_find_unit(const struct gpu_batch &batch, uint32_t u)
 {
     const uint32_t unit = (gpu_block() * batch.units + u) * gpu_threads() + gpu_thread();
@@ -57,7 +57,7 @@ struct gpu_segment_parts {
     __device__ __forceinline__ uint64_t result_bytes() const { return bytes; }
 };
 
-/* Of a unit, by itself: `slot` alone is counted over the whole batch. */
+/* For one unit by itself: `slot` alone is counted over the whole batch. */
 template <typename Wire, typename R, uint32_t MOST>
 GPU_DEVICE struct gpu_ways<struct gpu_segment_parts, MOST> gpu_batch_ways(const struct gpu_batch &batch, uint32_t u) {
     const struct gpu_batch_unit unit = gpu_find_unit(batch, u);

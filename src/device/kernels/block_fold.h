@@ -11,7 +11,7 @@
 
 /* What threads know of a fold. */
 struct fold {
-    __local const uint64_t *from; /* of rank q */
+    __local const uint64_t *from; /* rank q's */
     uint32_t n, me, ranks;        /* ranks: who contributes, a bit each: one at least */
     uint32_t op, divisor, scales;
     gpu_words factor;

@@ -23,8 +23,8 @@ enum { TEAM = 32, TEAMS = GPU_LINE_THREADS / TEAM };
 
 struct oneshot_board {
     struct votes votes;
-    uint32_t count, heard;     /* of the call, and who has begun the one before, as is known without asking */
-    uint32_t masks[2 * TEAMS]; /* of 32 threads each: whose first, whose second word is an exception */
+    uint32_t count, heard;     /* the call's, and those that has begun the one before, as is known without asking */
+    uint32_t masks[2 * TEAMS]; /* 32 threads each: those whose first, whose second word is an exception */
 };
 
 struct oneshot {

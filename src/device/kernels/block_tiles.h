@@ -39,9 +39,9 @@ struct tiles_board {
     struct votes votes;
     uint32_t ready[3];                        /* streams that may go on, as votes.bits */
     uint32_t next[STREAMS], total[STREAMS];   /* the next tile, and how many there are, of this block */
-    uint32_t slot[STREAMS];                   /* of the next tile */
-    uint32_t blocks[STREAMS], bytes[STREAMS]; /* of the tiling */
-    uint32_t ranks;                           /* who contributes to a reduction, a bit each */
+    uint32_t slot[STREAMS];                   /* the next tile's */
+    uint32_t blocks[STREAMS], bytes[STREAMS]; /* the tiling's */
+    uint32_t ranks;                           /* those that contribute to a reduction, a bit each */
     struct clerk clerks[STREAMS];
     uint64_t from[GPU_MAX_RANKS]; /* the contributions to the tile that is folded */
 };

@@ -10,7 +10,7 @@
 /* Whether all of this is 16 bytes at multiples of 16. */
 GPU_IS(bool, is_whole, (uint64_t at_or_bytes), (at_or_bytes & 15) == 0)
 
-/* Of a unit that is not whole. Words of 4 bytes that hold some of it are read, as they lie; its bytes are moved down.
+/* For a unit that is not whole. Words of 4 bytes that hold some of it are read, as they lie; its bytes are moved down.
  */
 GPU_DEVICE gpu_words unit_gather(uint64_t at, uint32_t bytes)
 {

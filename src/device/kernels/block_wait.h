@@ -27,9 +27,9 @@ enum { WAIT_MISSING = 1, WAIT_LEAVE = 2 };
 
 /* In the block's own memory; zeros at first (wait_clear). */
 struct votes {
-    uint32_t bits[3]; /* of this turn, the next one, the last one */
+    uint32_t bits[3]; /* for this turn, the next one, the last one */
     uint32_t peer;    /* the first of those who were missed since the last look */
-    uint64_t since;   /* of the first look at the clock; 0: not yet */
+    uint64_t since;   /* when it first looked at the clock; 0: not yet */
 };
 
 /* A thread's own, alike in all. */

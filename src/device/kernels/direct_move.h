@@ -10,7 +10,7 @@
 #include "device/kernels/direct.h"
 #include "device/kernels/units.h"
 
-constexpr uint32_t gpu_piece_units = GPU_PIECE / 16 / GPU_WARP; /* of a thread */
+constexpr uint32_t gpu_piece_units = GPU_PIECE / 16 / GPU_WARP; /* a thread's */
 
 /* What a thread has of a piece, where units are whole. */
 struct gpu_piece {
@@ -80,7 +80,7 @@ GPU_DEVICE bool gpu_relay_wait(const struct gpu_call &call, uint64_t pieces, uin
     return on;
 }
 
-/* Who relays what this warp has stored hears of it. */
+/* The block that relays what this warp has stored hears of it. */
 GPU_DEVICE void gpu_relay_tell(const struct gpu_direct &x, uint64_t pieces)
 {
     const uint32_t q = gpu_lane();

@@ -10,7 +10,7 @@
 
 struct gpu_chunk_sources {
     const struct gpu_fold *x;
-    uint64_t at, left; /* of the unit */
+    uint64_t at, left; /* the unit's */
 
     GPU_DEVICE gpu_words unit(const gpu_chunk_sources &s, uint32_t q, bool wanted)
     {

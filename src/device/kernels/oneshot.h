@@ -68,7 +68,7 @@ template <typename T> GPU_DEVICE T *gpu_further(T *p, uint64_t by)
     return reinterpret_cast<T *>(reinterpret_cast<uintptr_t>(p) + by);
 }
 
-/* Of `part`, from `at` on: what travels by lines and sentinels is not long. */
+/* Bytes of `part` from `at` on: what travels by lines and sentinels is not long. */
 GPU_DEVICE uint32_t gpu_left(struct gpu_part part, uint64_t at)
 {
     return at < part.bytes ? (uint32_t)(part.bytes - at) : 0;
@@ -84,7 +84,7 @@ struct gpu_way_to { /* another rank: */
     uint32_t left;  /* and how many bytes there are from it on */
 };
 struct gpu_way_from { /* the rank of a row, likewise */
-    char *out;        /* of moves */
+    char *out;        /* for moves */
     uint32_t left;
 };
 
@@ -107,7 +107,7 @@ GPU_DEVICE struct gpu_way_from gpu_find_from(const Parts &x, const struct gpu_st
     return gpu_way_from{gpu_further(x.out, part.at + start.at), r + 1 < x.call.n ? gpu_left(part, start.at) : 0};
 }
 
-/* Of few ranks the ways to all are found at once, and lie in registers. */
+/* With few ranks the ways to all are found at once, and lie in registers. */
 template <typename Parts, uint32_t MOST, bool FEW = (MOST <= 8)> struct gpu_peers {
     struct gpu_way_to ways_to[MOST];
     struct gpu_way_from ways_from[MOST];
@@ -134,7 +134,7 @@ template <typename Parts, uint32_t MOST, bool FEW = (MOST <= 8)> struct gpu_peer
     }
 };
 
-/* Of many they are found when they are asked for. They would lie in local memory, and for a kernel that takes more of
+/* With many they are found when they are asked for. They would lie in local memory, and for a kernel that takes more of
  * that than a context has from the start the driver may wait for all others on the device, of which one may wait for
  * this rank: no kernel does (tests/cuda/device/gpu_test.c). */
 template <typename Parts, uint32_t MOST> struct gpu_peers<Parts, MOST, false> {
@@ -147,7 +147,7 @@ template <typename Parts, uint32_t MOST> struct gpu_peers<Parts, MOST, false> {
     template <typename R> __device__ __forceinline__ void settle() {}
 };
 
-/* Of few ranks there are ways beyond the last one, too, of no bytes. */
+/* With few ranks there are ways beyond the last one, too, of no bytes. */
 template <uint32_t MOST> GPU_DEVICE bool gpu_is_way(const struct gpu_call &call, uint32_t i)
 {
     return MOST <= 8 || i < call.n;

@@ -69,7 +69,7 @@ GPU_IS(uint64_t, gpu_add_u64, (uint64_t at, uint64_t v), __spirv_AtomicIAdd(GPU_
 GPU_IS(uint64_t, gpu_exchange_if_u64, (uint64_t at, uint64_t expected, uint64_t v),
        __spirv_AtomicCompareExchange(GPU_U64(at), 0, GPU_ACQ_REL, GPU_ACQUIRE, v, expected))
 
-/* Of pinned memory of the host. Atomics would be transactions that not every link has, so these are plain accesses
+/* For pinned memory of the host. Atomics would be transactions that not every link has, so these are plain accesses
  * between fences, which empty what caches loads. */
 GPU_DEVICE uint32_t gpu_host_load_u32(uint64_t at)
 {

@@ -18,7 +18,7 @@ struct recode_group {
 
 /* ---- the team ---- */
 #ifdef GPU_WARPS
-constexpr uint32_t recode_quads = TUTTI_RECODE_GROUP_MOST / 4 / GPU_WARP; /* of a thread, at most */
+constexpr uint32_t recode_quads = TUTTI_RECODE_GROUP_MOST / 4 / GPU_WARP; /* a thread's, at most */
 constexpr uint32_t recode_stride = 4 * GPU_WARP;
 typedef int recode_votes;
 constexpr bool recode_alone = true; /* a team may leave out what the others of its block do */
@@ -74,7 +74,7 @@ GPU_DEVICE uint64_t recode_to_float64(float v)
     if (size >= RECODE_INFINITY) return sign | UINT64_C(0x7ff0000000000000);
     if (size == 0) return sign;
     if (size >= 1u << 23) return sign | (((uint64_t)size << 29) + ((uint64_t)(1023 - 127) << 52));
-    uint32_t shift = 0; /* of a subnormal, to a leading one at bit 23 */
+    uint32_t shift = 0; /* for a subnormal, to a leading one at bit 23 */
     while ((size << shift & 1u << 23) == 0) shift++;
     return sign | (((uint64_t)(size << shift) << 29) + ((uint64_t)(1023 - 127 - shift) << 52));
 }

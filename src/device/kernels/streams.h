@@ -19,14 +19,14 @@ struct gpu_board {
     uint32_t done[gpu_movers][GPU_WARP]; /* tiles that the mover is through with */
     uint32_t allowed[GPU_WARP];          /* tiles that have room, or have come */
     uint32_t halted;                     /* the exchange has failed: leave */
-    struct gpu_waiter waiter;            /* of the one lane that asks whether it has; no register can be spared */
+    struct gpu_waiter waiter;            /* the one lane's that asks whether it has; no register can be spared */
 };
 
 /* What a lane knows of its stream. Tiles are counted from the call's first, of this block. */
 struct gpu_stream {
     uint32_t next, total; /* the warp's next tile, and how many there are */
-    uint32_t slot;        /* of the next tile */
-    uint32_t shape;       /* of the tiling: tile_bytes / GPU_LEAST_TILE and, in the lower half, blocks */
+    uint32_t slot;        /* the next tile's */
+    uint32_t shape;       /* the tiling's: tile_bytes / GPU_LEAST_TILE and, in the lower half, blocks */
     bool tied;            /* receives where the same peer's part is sent from */
 };
 
@@ -116,7 +116,7 @@ GPU_DEVICE uint32_t gpu_streams_ready(const struct gpu_board &board, const gpu_s
     return ready;
 }
 
-/* Of these streams those that may go on now. The own part is copied behind what leaves for others, who wait for that,
+/* Those of these streams that may go on now. The own part is copied behind what leaves for others, who wait for that,
  * but not so late that it is left over. What is relayed leaves, and is read, when this warp has stored it. */
 GPU_DEVICE uint32_t gpu_streams_due(const gpu_stream &s, uint32_t streams, uint32_t me, uint32_t relays)
 {
@@ -129,7 +129,7 @@ GPU_DEVICE uint32_t gpu_streams_due(const gpu_stream &s, uint32_t streams, uint3
     return early ? streams & ~(1u << me) : streams;
 }
 
-/* Of a lane's stream, of which it knows the shape and the number of the tile among those that are this block's. */
+/* For a lane's stream, of which it knows the shape and the number of the tile among those that are this block's. */
 GPU_DEVICE gpu_tile gpu_tile_of(uint32_t shapes, uint32_t numbers, uint32_t stream, uint64_t part_bytes)
 {
     const uint32_t shape = gpu_shuffle(shapes, stream), bytes = (shape >> 16) * GPU_LEAST_TILE;

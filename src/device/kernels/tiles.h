@@ -84,7 +84,7 @@ GPU_DEVICE void gpu_units_store(const gpu_words *units, char *to, uint32_t begin
 }
 
 /* ---- what leaves ---- */
-/* Of the tile that leaves next the first units, which are on their way if it is whole. */
+/* The first units of the tile that leaves next, which are on their way if it is whole. */
 struct gpu_leaving {
     gpu_words units[gpu_held];
 };
@@ -158,9 +158,9 @@ template <class R> GPU_DEVICE void gpu_take_tile(const struct gpu_call &call, co
 /* Where the contributions to a unit are. */
 template <bool WHOLE> struct gpu_tile_sources {
     const struct gpu_exchange *x;
-    uint32_t slots;        /* of the lane's stream */
+    uint32_t slots;        /* the lane's stream's */
     uint32_t within, left; /* where the unit is in its tile, and how much is left of that */
-    uint64_t at;           /* of the tile: in the part */
+    uint64_t at;           /* the tile's: in the part */
 
     GPU_DEVICE gpu_words unit(const gpu_tile_sources &s, uint32_t q, bool wanted)
     {
@@ -226,7 +226,7 @@ GPU_DEVICE void gpu_fold_tile(const struct gpu_exchange &x, const gpu_stream &s,
     gpu_fold_ragged<R, N>(x, s.slot, tile.at, tile.bytes, ranks);
 }
 
-/* Of the ready streams those that may be served: what came is folded when it came from all and was sent to all. */
+/* Those of the ready streams that may be served: what came is folded when it came from all and was sent to all. */
 GPU_DEVICE uint32_t gpu_foldable(const gpu_stream &s, uint32_t ready, uint32_t result, uint32_t ranks)
 {
     const uint32_t next = gpu_shuffle(s.next, result), sources = (ranks << gpu_from) | (1u << result);
@@ -274,7 +274,7 @@ GPU_DEVICE bool gpu_idle(const struct gpu_call &call, uint32_t waiting, struct g
     return gpu_all(on);
 }
 
-/* Of the streams that are due those that can go on: one at least, or none after a failure. */
+/* Those of the due streams that can go on: one at least, or none after a failure. */
 template <class R, class X, class S>
 GPU_DEVICE uint32_t gpu_streams_wait(const X &x, const S &s, uint32_t due, uint32_t ranks, struct gpu_board *board)
 {

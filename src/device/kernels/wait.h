@@ -17,7 +17,7 @@
 
 struct gpu_waiter {
     uint32_t spins;
-    uint64_t since; /* of its first look at the clock; 0: not yet */
+    uint64_t since; /* when it first looked at the clock; 0: not yet */
 };
 
 /* The report before the stop word. Of several at the same time one is read, whole. */

@@ -26,7 +26,7 @@
 struct gpu_inbox {
     char *slot;
     uint64_t stride;
-    const char *exceptions; /* of wires that have them; a 32nd as far apart */
+    const char *exceptions; /* for wires that have them; a 32nd as far apart */
 
     __device__ __forceinline__ char *row(uint32_t r) const { return slot + r * stride; }
 };

@@ -53,7 +53,7 @@ enum xpu_structure {
     XPU_STRUCTURE_KERNEL = 0x1d,
     XPU_STRUCTURE_FREE = 0x1000a,
     XPU_STRUCTURE_LIMITS = 0x20001,
-    XPU_STRUCTURE_DEVICE = 0x20006, /* of 1.2: timer_resolution is a frequency */
+    XPU_STRUCTURE_DEVICE = 0x20006, /* since 1.2: timer_resolution is a frequency */
 };
 enum {
     XPU_INIT_GPU_ONLY = 1,
@@ -97,7 +97,7 @@ struct xpu_queue_desc XPU_STRUCT(uint32_t group, index, flags; int mode, priorit
 struct xpu_list_desc XPU_STRUCT(uint32_t group, flags;);
 struct xpu_pool_desc XPU_STRUCT(uint32_t flags, n;);
 struct xpu_event_desc XPU_STRUCT(uint32_t index, signal_scope, wait_scope;);
-struct xpu_flags_desc XPU_STRUCT(uint32_t flags;); /* of contexts, host memory, limits, ways to free */
+struct xpu_flags_desc XPU_STRUCT(uint32_t flags;); /* for contexts, host memory, limits, ways to free */
 struct xpu_device_memory_desc XPU_STRUCT(uint32_t flags, memory;);
 struct xpu_module_desc XPU_STRUCT(int format; size_t bytes; const void *image; const char *flags; const void *constants;);
 struct xpu_kernel_desc XPU_STRUCT(uint32_t flags; const char *name;);
@@ -109,8 +109,8 @@ struct xpu_grid {
     uint32_t groups[3];
 };
 struct xpu_timestamps {
-    uint64_t start, end;                 /* of the device's clock */
-    uint64_t context_start, context_end; /* of one that stands still while others run */
+    uint64_t start, end;                 /* by the device's clock */
+    uint64_t context_start, context_end; /* by one that stands still while others run */
 };
 
 /* X(member, symbol, parameters). NEEDED: of every loader since 1.3; LATER: came after it, or stands for an extension,
@@ -177,7 +177,7 @@ struct xpu_driver {
     XPU_DRIVER_CALLS(XPU_DRIVER_MEMBER, XPU_DRIVER_MEMBER)
 #undef XPU_DRIVER_MEMBER
     void *driver, *context;
-    int version;            /* of the interface: 1004 is 1.4 */
+    int version;            /* the interface's: 1004 is 1.4 */
     uint32_t maker_version; /* the maker counts */
     uint32_t n_devices;
     void *devices[XPU_DEVICES_MAX];
@@ -203,7 +203,7 @@ struct xpu {
     struct tutti_device seen;
     const struct xpu_driver *driver;
     void *device;
-    uint32_t group; /* of queues: the first that computes */
+    uint32_t group; /* the queues': the first that computes */
     bool doubles;   /* has float64 */
     uint64_t max_alloc, timer_hz;
     uint32_t timer_bits;

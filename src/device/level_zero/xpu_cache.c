@@ -23,7 +23,7 @@ struct head {
 };
 static const char magic[8] = "tuttiXP1";
 
-/* Of all that the binary depends on: devices of one model share it. A driver refuses a binary that is not for its
+/* Names all that the binary depends on: devices of one model share it. A driver refuses a binary that is not for its
  * device. */
 static uint64_t key_of(const struct xpu *xpu, const struct tutti_gpu_image *image)
 {

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GROUPS_MOST 16 /* of queues */
+#define GROUPS_MOST 16 /* groups of queues */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct xpu *opened[XPU_DEVICES_MAX]; /* by ordinal; under the lock */

@@ -5,13 +5,13 @@
 #include "device/level_zero/driver.h"
 
 struct event {
-    struct xpu_mark *mark; /* of its last record; NULL: never recorded. Under the lock */
+    struct xpu_mark *mark; /* its last record's; NULL: never recorded. Under the lock */
     bool timed;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of the last record, held; NULL: there is none. */
+/* The last record's, held; NULL: there is none. */
 static struct xpu_mark *last_of(const struct event *event)
 {
     pthread_mutex_lock(&lock);

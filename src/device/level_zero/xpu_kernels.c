@@ -178,7 +178,7 @@ struct xpu_argument { /* one that is too large for a kernel's parameter */
     struct xpu_argument *next;
     void *at;
     size_t bytes;
-    struct xpu_mark *over; /* of the kernel that reads it */
+    struct xpu_mark *over; /* the mark of the kernel that reads it */
 };
 
 /* Under the lock: room that no kernel reads any more; NULL, with the error record: there is none. */

@@ -16,7 +16,7 @@ static int32_t ordinal_of(const struct xpu_driver *driver, void *device)
     for (uint32_t i = 0; i < driver->n_devices; i++)
         if (driver->devices[i] == device) return (int32_t)i;
     if (!device || !driver->device_root || driver->device_root(device, &root) != XPU_RESULT_OK || !root) return -1;
-    return root == device ? -1 : ordinal_of(driver, root); /* of a part of a device */
+    return root == device ? -1 : ordinal_of(driver, root); /* for a part of a device */
 }
 
 int32_t tutti_xpu_of(const void *pointer)
@@ -76,7 +76,7 @@ enum tutti_status tutti_xpu_alloc_shared(struct tutti_device *device, enum tutti
     return tutti_xpu_alloc(device, bytes, out);
 }
 
-static _Atomic bool never_over; /* of something that is enqueued */
+static _Atomic bool never_over; /* something that is enqueued */
 
 void tutti_xpu_leave(struct tutti_device *device)
 {
@@ -125,7 +125,7 @@ struct copy {
     void *dst;
     const void *src;
     size_t bytes;
-    unsigned char value; /* of a set */
+    unsigned char value; /* a set's */
 };
 
 static int append_copy(const struct xpu_driver *driver, void *list, const void *job)

@@ -21,14 +21,14 @@ struct xpu_stream {
     enum tutti_native kind;
     void *native;
     bool own;
-    struct xpu_mark *last; /* of one that is to be destroyed */
+    struct xpu_mark *last; /* for one that is to be destroyed */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for what follows */
 static struct xpu_stream *table[BUCKETS], *leaving;
 static pthread_mutex_t batch_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct batch *batches[XPU_DEVICES_MAX]; /* by device; that may run. Under that lock */
-static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER}; /* of lists, by their handles */
+static pthread_mutex_t locks[LOCKS] = {[0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER}; /* for lists, by their handles */
 
 static uint64_t place_of(const void *handle)
 {
@@ -345,7 +345,7 @@ void tutti_xpu_stream_destroy(struct tutti_device *device, void *handle)
         xpu_enqueue(device, stream, &(struct xpu_work){.signal = stream->last->event, .call = "destroying a stream"}) <
             0) {
         xpu_mark_return(stream->last);
-        stream->own = false; /* of a device that has failed */
+        stream->own = false; /* for a device that has failed */
         stream->last = NULL;
     }
     pthread_mutex_lock(&lock);

@@ -38,7 +38,7 @@ void mark_print(const struct mark_plan *plan, char *out, size_t capacity);
 struct mark_mix {
     uint32_t n;
     size_t chunk;      /* bytes of a slot of staging, around which sizes are interesting */
-    size_t words_most; /* of the larger side */
+    size_t words_most; /* the larger side's */
     bool small;        /* blocks of some lines at most */
     bool rooted;       /* only kinds with a root */
     bool ahead;        /* only broadcasts of rank 0, which never waits but for room */

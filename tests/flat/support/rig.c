@@ -39,7 +39,7 @@ struct rig_rank {
     size_t begun, done;
     bool busy, asleep;
     _Atomic uint32_t *word; /* that it sleeps on; NULL: it was woken */
-    uint64_t ticket;        /* who sleeps longer is woken first */
+    uint64_t ticket;        /* the one that sleeps longest is woken first */
     uint32_t me;
     uint64_t seq;
     const struct flat_method *last_method; /* NULL: a tiny call */
@@ -54,11 +54,11 @@ struct rig {
     uint64_t random, n_moves; /* steps that brought somebody on */
     uint64_t tickets;
     uint32_t nested;
-    bool ends_sleep; /* of somebody */
+    bool ends_sleep; /* somebody's */
     char why[WHY];
 };
 
-static struct rig *running; /* whose steps are hooked */
+static struct rig *running; /* the rig whose steps are hooked */
 static void between(void);
 
 static uint64_t draw(struct rig *rig, uint64_t end)

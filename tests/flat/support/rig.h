@@ -15,7 +15,7 @@ struct rig_config {
     bool
         addresses; /* one address space, as threads; else only memory of the heap can be mapped, as between processes */
     bool crowded, reproducible;
-    bool sleepy;        /* who waits always goes to sleep */
+    bool sleepy;        /* those that wait always go to sleep */
     size_t chunk;       /* bytes of a slot of staging */
     const char *method; /* option flat */
     uint64_t seed;

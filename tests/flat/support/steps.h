@@ -15,8 +15,8 @@ enum steps_flaw {
     FLAW_STAGED,     /* the same of rounds that are staged */
     FLAW_LEFT,       /* a root leaves before its readers */
     FLAW_MEET,       /* nobody waits at the barriers inside operations */
-    FLAW_ASLEEP,     /* who sleeps does not count itself (rig.c) */
-    FLAW_TREE,       /* who is woken does not wake the next (rig.c) */
+    FLAW_ASLEEP,     /* a sleeper does not count itself (rig.c) */
+    FLAW_TREE,       /* one that is woken does not wake the next (rig.c) */
     N_FLAWS
 };
 extern enum steps_flaw steps_flaw;
