@@ -30,7 +30,7 @@ struct word {
 struct label {
     struct word name;
     uint32_t op;
-    uint32_t rank; /* whose it is, plus one; 0: the slot is free */
+    uint32_t rank; /* its owner, plus one; 0: the slot is free */
 };
 
 struct goal {

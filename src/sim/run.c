@@ -13,7 +13,7 @@ enum kind { BEGIN, ARRIVE, FINISH };
 
 struct event {
     uint64_t time;
-    uint64_t order; /* of events of one time */
+    uint64_t order; /* among events of one time */
     uint32_t op;
     uint32_t kind; /* enum kind */
 };

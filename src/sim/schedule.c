@@ -13,7 +13,7 @@ struct making {
     const struct tutti_schedule *schedule;
     struct tutti_sim_program *program;
     uint32_t blocks, n_slices;
-    uint64_t elements; /* of a block */
+    uint64_t elements; /* a block's */
     uint32_t *begin;   /* by step: the operation that waits for what the step waits for, */
     uint32_t *end;     /* and the one whose end is the step's */
     uint64_t *reached; /* bit j: step i - 1 - j is over before step i begins, as edges say */

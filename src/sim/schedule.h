@@ -9,7 +9,7 @@
 
 struct tutti_sim_work {
     uint64_t
-        block_bytes; /* of a block, as a call's count is: all_reduce of S has one block of S, all_gather n of S / n */
+        block_bytes; /* a block's, as a call's count is: all_reduce of S has one block of S, all_gather n of S / n */
     uint32_t element_bytes;    /* blocks are cut between elements */
     uint64_t slice_bytes;      /* a chunk is cut into slices of at most this; 0: into none */
     uint32_t active;           /* slices of a rank that are under way at once; 0: all */

@@ -51,7 +51,7 @@ struct tutti_sim_program {
     uint32_t *first;
     struct tutti_sim_op *ops;   /* one more than there are: its `after` is the end of the last list */
     uint32_t *edges;            /* by operation */
-    uint32_t *lines;            /* of the text that it comes from, by operation; NULL: from none */
+    uint32_t *lines;            /* lines of the text that it comes from, by operation; NULL: from none */
     struct tutti_sim_edge *raw; /* edges as they were added, until it is sealed */
     uint64_t op_capacity, edge_capacity;
     uint32_t rank; /* the rank that is being filled */

@@ -30,7 +30,7 @@ struct scene {
 };
 struct shared {
     _Atomic uint64_t death_ns;
-    _Atomic int pid;      /* of the stopped one */
+    _Atomic int pid;      /* the stopped one's */
     _Atomic int n_failed; /* ranks whose call has failed, and whose buffers were filled since */
     _Atomic bool went_on; /* the paused one's call has ended, too */
 };

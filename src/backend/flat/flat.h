@@ -125,7 +125,7 @@ size_t flat_block_published(const struct flat_op *op, size_t *at);
 /* all_to_all_v: a rank knows its own row and column alone. It writes places and sizes of its blocks into round 0 of its
  * staging memory, and peers read their entries. */
 void flat_table_put(struct flat_op *op);
-size_t flat_table_place(const struct flat_op *op, uint32_t peer); /* of the own block in the peer's send buffer */
+size_t flat_table_place(const struct flat_op *op, uint32_t peer); /* where the own block is in the peer's send buffer */
 /* False, with a record: the peers differ in the bytes that one has for the other. */
 bool flat_table_agrees(const struct flat_op *op, uint32_t peer);
 bool flat_disagree(uint32_t from, size_t sends, uint32_t to, size_t expects);
@@ -314,8 +314,8 @@ double flat_cost_direct(const struct flat_instance *inst, const struct tutti_bac
 double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_backend_call *call);
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call);
-/* Of a method, if all posts have these facts, corrected by what `tutti tune` measured. Of all facts only FLAT_HUGE, and
- * whether both buffers are mapped, change it. */
+/* For a method, if all posts have these facts, corrected by what `tutti tune` measured. Of all facts only FLAT_HUGE,
+ * and whether both buffers are mapped, change it. */
 double flat_cost_of(const struct flat_instance *inst, const struct flat_method *method,
                     const struct tutti_backend_call *call, uint64_t facts);
 /* Reads what `tutti tune` measured on this host. Members compare *mark: whether they have read the same; 0: nothing. */

@@ -88,7 +88,7 @@ static bool all_may(struct flat_instance *inst)
 #define PLACES 4
 #define USES 64
 
-/* Of <linux/fs.h>, which many systems have from before. */
+/* From <linux/fs.h>, which many systems have from before. */
 struct region {
     uint64_t start, end, categories;
 };

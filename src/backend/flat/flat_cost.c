@@ -11,7 +11,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#define CALL_NS 20.0   /* of a call itself */
+#define CALL_NS 20.0   /* the call itself */
 #define STEPS_NS 220.0 /* of a call of several steps */
 /* In transfers of a line: */
 #define LINE_READ 0.25       /* a line that is awaited when the one before it was */
@@ -27,7 +27,7 @@
 #define ATTACH_TURNS 4   /* posts, and all meet at the end */
 #define LEAF_TURNS 0.6   /* leaves wait for the root's post, and it for them */
 /* Copies: */
-#define ATTACHED_NS 500.0                /* of an operation whose bytes the kernel copies, apart from its calls */
+#define ATTACHED_NS 500.0                /* an operation whose bytes the kernel copies, apart from its calls */
 #define ATTACH_QUEUE_NS 1500.0           /* one more rank copies to or from the root's memory at the same time */
 #define PAST 0.6                         /* of bytes that leave the cache: written past it, they are not read before */
 #define OVERLAP 0.8                      /* of the time of writers and readers of slots: calls overlap */
@@ -183,7 +183,7 @@ double flat_cost_line(const struct flat_instance *inst, const struct tutti_backe
 /* ---- bytes ---- */
 
 struct bytes {
-    double in, fold, out; /* of the busiest rank */
+    double in, fold, out; /* the busiest rank's */
     double far;           /* time of a byte from outside the own cache or to there; 0: all stays in it */
 };
 
@@ -226,7 +226,7 @@ static bool is_of_leaves(enum tutti_kind kind)
     return kind == TUTTI_GATHER || kind == TUTTI_SCATTER;
 }
 
-/* Of bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
+/* Bytes that lie with all ranks alike: the own part is near, the rest is pulled. */
 static double spread_ns(const struct flat_instance *inst, double bytes, double near_gbs)
 {
     double near = bytes / inst->n, pull = tutti_machine_pull(&inst->machine, inst->n);
@@ -383,7 +383,7 @@ struct flat_tuned {
     float times[FLAT_METHODS_MOST][TUTTI_WAY_MEMORIES][TUTTI_WAY_SIZES];
 };
 
-/* Of the numbers of ranks in the file, the nearest at which ranks have CPUs of their own if they have here. */
+/* The nearest of the file's numbers of ranks at which ranks have CPUs of their own if they have here. */
 struct reading {
     struct flat_instance *inst;
     uint32_t ranks; /* 0: there is none yet */

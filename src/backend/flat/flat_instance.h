@@ -71,7 +71,7 @@ struct flat_attach {
 };
 
 /* A copy that a rank asks of a peer whose memory the kernel does not let it reach any more; see flat_attach.c. */
-#define FLAT_ASK_BYTES ((size_t)8 << 10) /* of one */
+#define FLAT_ASK_BYTES ((size_t)8 << 10) /* a line's */
 #define FLAT_ASK_PEER 65536              /* its word: so many times its number, and the peer */
 #define FLAT_ASK_REFUSED (UINT64_C(1) << 63)
 struct flat_ask {
@@ -90,7 +90,7 @@ struct flat_area {
     _Atomic uint32_t sleepers;
     struct flat_flag flags[FLAT_N_FLAGS];
     struct flat_post posts[FLAT_DEPTH];
-    _Atomic uint64_t signatures[FLAT_DEPTH]; /* of the calls posted: whole, for comparisons of boards */
+    _Atomic uint64_t signatures[FLAT_DEPTH]; /* the posted calls', whole, for comparisons of boards */
     struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
     struct flat_attach attach;
     struct flat_ask ask;
@@ -146,20 +146,20 @@ struct flat_instance {
     bool addresses;               /* one address space */
     bool survives;                /* this process goes on after failures: no rank writes to a peer's buffer */
     bool asks;                    /* an ask is open, */
-    size_t asked;                 /* of a copy of which so many bytes are done */
+    size_t asked;                 /* bytes of its copy that are done */
     uint32_t served;              /* 1 + the rank whose ask was answered last */
     char forced[16];              /* name of a method, "": chosen */
     struct tutti_machine machine; /* pull_gbs: of peers as far away as they are on average */
     struct flat_tuned *tuned;     /* NULL: nothing */
     int32_t *pids;                /* by slot, for cross-memory copies */
-    int pagemap;                  /* of this process; below 0: none */
+    int pagemap;                  /* this process's; below 0: none */
     struct flat_pages pages[FLAT_PAGES];
     size_t n_pages; /* entries that were filled: the oldest one goes first */
 
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
 
-    uint32_t spins, turns;                                  /* of a wait on the caller's thread, as far as they pay */
+    uint32_t spins, turns;                                  /* in a wait on the caller's thread, as far as they pay */
     size_t line_below[TUTTI_N_KINDS];                       /* plain calls with smaller blocks go by lines */
     struct flat_choice chosen[TUTTI_N_KINDS][FLAT_CHOICES]; /* the last ones of plain calls */
     uint32_t n_chosen[TUTTI_N_KINDS];
@@ -167,7 +167,7 @@ struct flat_instance {
     uint64_t number;      /* operations begun */
     uint64_t history;     /* hash of those in which not every rank waits for all: see flat_word */
     uint64_t synced;      /* all ranks have completed the operations up to this one */
-    uint64_t parts;       /* of staging, that all operations before the running one have taken */
+    uint64_t parts;       /* staging's, that all operations before the running one have taken */
     uint64_t read_by_all; /* parts that all ranks are known to have read */
     uint64_t barriers;
 };
@@ -196,7 +196,7 @@ struct flat_method {
     enum tutti_kind kind;
     /* Facts that all posts read must have; 0: none, else it replaces the method that needs nothing if it costs less. */
     uint32_t needs;
-    enum flat_posts reads; /* of the methods that need nothing; FLAT_NONE: no other one ever replaces it */
+    enum flat_posts reads; /* for the methods that need nothing; FLAT_NONE: no other one ever replaces it */
     bool writes;           /* to buffers of peers */
     const struct flat_walk *walk;
 };
@@ -226,11 +226,11 @@ struct flat_op {
     const unsigned char *send;
     unsigned char *recv;
     uint64_t send_at, recv_at; /* for the post: offset in the heap, or address */
-    size_t bytes;              /* of a block; v forms: of the largest one */
-    size_t element;            /* of the type */
+    size_t bytes;              /* a block's; v forms: the largest one's */
+    size_t element;            /* the type's */
     size_t piece;              /* methods': bytes of a round, */
     uint32_t n_pieces;         /* which is cut into slices for so many ranks (attach) */
-    uint64_t n_rounds;         /* of staging, */
+    uint64_t n_rounds;         /* staging's, */
     uint32_t width;            /* each of so many parts, */
     uint64_t base;             /* from this part of the instance on */
     uint64_t staged;           /* rounds that the post says are staged */

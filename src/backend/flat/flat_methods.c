@@ -81,7 +81,7 @@ const struct flat_method flat_methods[] = {
 const size_t flat_n_methods = TUTTI_ARRAY_LEN(flat_methods);
 _Static_assert(TUTTI_ARRAY_LEN(flat_methods) <= FLAT_METHODS_MOST, "each has a place in what was tuned");
 
-/* Of all kinds: an instance of one rank. */
+/* For all kinds: an instance of one rank. */
 static const struct flat_method method_alone = {"alone", TUTTI_ALL_REDUCE, 0, FLAT_NONE, false, &alone};
 
 static bool is_first_of_name(size_t i)

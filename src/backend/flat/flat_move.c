@@ -203,7 +203,7 @@ enum tutti_advance flat_move(struct flat_op *op)
 /* ---- broadcast of a mapped buffer among many: each fetches a part, and all take the parts from one another, so that
  * not all read the same memory ---- */
 
-/* Of part i of a round, where it is in the buffer, and its bytes. Round u has a part for each rank but the root. */
+/* Where part i of a round is in the buffer, and its bytes. Round u has a part for each rank but the root. */
 static size_t spread_part(const struct flat_op *op, uint64_t u, uint32_t i, size_t *at)
 {
     size_t begin = (u * (op->inst->n - 1) + i) * SPREAD_PART;

@@ -115,7 +115,7 @@ static void take_method(struct flat_op *op)
     if (op->facts != op->chosen_by) method = flat_choose(op->inst, &op->call, op->bytes, op->facts).method;
     if (op->reads == FLAT_NONE || op->forced || method == op->method) return;
     op->method = method;
-    op->n_rounds = 0; /* of the method that was not taken */
+    op->n_rounds = 0; /* those of the method that was not taken */
     if (method->walk->start) method->walk->start(op);
 }
 

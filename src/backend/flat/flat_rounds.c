@@ -272,7 +272,7 @@ static void cut_slices(struct flat_op *op)
     flat_rounds_place(op, op->bytes < piece ? op->bytes : piece);
 }
 
-/* Of a v form a leaf knows its own block alone: the root's post says how many rounds there are. */
+/* In a v form a leaf knows its own block alone: the root's post says how many rounds there are. */
 static void cut_gathered(struct flat_op *op)
 {
     bool root = flat_is_root(op), v = op->call.bind.v;
