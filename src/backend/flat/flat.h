@@ -295,15 +295,15 @@ FLAT_WALK(flat_line_groups) /* reduce, scan, exscan */
 FLAT_WALK(flat_line_broadcast)
 FLAT_WALK(flat_line_gather)
 FLAT_WALK(flat_line_scatter)
-FLAT_WALK(flat_rounds)      /* staging: all but broadcast, scatter and scans */
-FLAT_WALK(flat_rounds_read) /* the same, but peers' inputs are read by cross-memory copies */
-FLAT_WALK(flat_relay)       /* staging: broadcast, scatter; scans as a chain */
-FLAT_WALK(flat_move)        /* straight between buffers: the kinds that move blocks; mapped ones or attached ones */
+FLAT_WALK(flat_rounds) /* staging: all but broadcast, scatter and scans */
+FLAT_WALK(flat_relay)  /* staging: broadcast, scatter; scans as a chain */
+FLAT_WALK(flat_move)   /* straight between buffers: the kinds that move blocks; mapped ones or attached ones */
 FLAT_WALK(flat_move_broadcast)
-FLAT_WALK(flat_push)        /* flat_move, all_gather to mapped outputs */
-FLAT_WALK(flat_attach)      /* flat_move by cross-memory copies */
-FLAT_WALK(flat_swap)        /* all_to_all in place */
-FLAT_WALK(flat_fold_mapped) /* reductions straight from and to mapped buffers */
+FLAT_WALK(flat_push)          /* flat_move, all_gather to mapped outputs */
+FLAT_WALK(flat_attach)        /* flat_move by cross-memory copies */
+FLAT_WALK(flat_swap)          /* all_to_all in place */
+FLAT_WALK(flat_fold_mapped)   /* reductions straight from and to mapped buffers */
+FLAT_WALK(flat_fold_attached) /* reductions of inputs that the kernel copies */
 #undef FLAT_WALK
 
 /* ---- predicted times (flat_cost.c) ---- */
@@ -390,9 +390,10 @@ uint64_t flat_attach_facts(struct flat_op *op, uint64_t mapped);
 void flat_attach_touch(const struct flat_op *op); /* before a post after which others may write into the output */
 #define FLAT_PAGE_BYTES ((size_t)4096)
 #define FLAT_WINDOW_BYTES ((size_t)256 << 10) /* copied by one call: many pages, but still in the cache */
-/* Copies between a buffer here and bytes from `at` on of the peer's send or receive buffer. DONE, FAILED, or BLOCKED:
- * then again from the start. Nothing is written to a peer that has given up. */
+/* Copies between a buffer here and bytes from `at` on of the peer's send buffer (read) or receive buffer (result,
+ * write). DONE, FAILED, or BLOCKED: then again from the start. Nothing is written to a peer that has given up. */
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);
+enum tutti_advance flat_attach_result(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes);
 enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes);
 /* Answers what peers ask of this rank in this operation. False: one of them has not read an answer yet. */
 bool flat_serve(struct flat_op *op);

@@ -149,7 +149,7 @@ bool flat_pages_huge(struct flat_instance *inst, const void *buffer, size_t byte
 static const struct {
     bool send, recv;
 } touched[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {true, false}, [TUTTI_REDUCE] = {true, false},         [TUTTI_BROADCAST] = {true, true},
+    [TUTTI_ALL_REDUCE] = {true, true},  [TUTTI_REDUCE] = {true, true},          [TUTTI_BROADCAST] = {true, true},
     [TUTTI_ALL_GATHER] = {true, false}, [TUTTI_GATHER] = {false, true},         [TUTTI_SCATTER] = {true, false},
     [TUTTI_ALL_TO_ALL] = {true, false}, [TUTTI_REDUCE_SCATTER] = {true, false},
 };
@@ -185,6 +185,7 @@ void flat_attach_touch(const struct flat_op *op)
     size_t at, half = op->bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
     bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
     if (op->facts & (FLAT_RECV_MAPPED | FLAT_HUGE)) return;
+    if (kind == TUTTI_REDUCE && root) touch(op->recv, op->bytes);
     if (kind == TUTTI_BROADCAST && !root && inst->n == 2 && !inst->survives) touch(op->recv + half, op->bytes - half);
     for (uint32_t r = 0; kind == TUTTI_GATHER && root && r < inst->n; r++) {
         size_t bytes = flat_block(op, r, &at);
@@ -241,14 +242,14 @@ static void answer(struct flat_op *op, uint32_t rank, uint64_t word)
     const struct flat_ask *ask = &inst->areas[rank]->ask;
     const uint64_t at = atomic_load_explicit(&ask->at, memory_order_relaxed);
     const uint64_t bytes = atomic_load_explicit(&ask->bytes, memory_order_relaxed);
-    const bool writes = atomic_load_explicit(&ask->writes, memory_order_relaxed);
-    const size_t whole = writes ? flat_recv_bytes(op) : flat_send_bytes(op);
+    const enum flat_copied what = (enum flat_copied)atomic_load_explicit(&ask->copy, memory_order_relaxed);
+    const size_t whole = what == FLAT_READ_INPUT ? flat_send_bytes(op) : flat_recv_bytes(op);
     if (bytes > FLAT_ASK_BYTES || bytes > whole || at > whole - bytes)
         word |= FLAT_ASK_REFUSED;
-    else if (writes)
+    else if (what == FLAT_WRITE_RESULT)
         memcpy(op->recv + at, ask_bytes_of(inst, rank), bytes);
     else
-        memcpy(answer_bytes_of(inst, inst->me), op->send + at, bytes);
+        memcpy(answer_bytes_of(inst, inst->me), (what == FLAT_READ_INPUT ? op->send : op->recv) + at, bytes);
     inst->attach = inst->attach_all = false;
     inst->served = rank + 1;
     flat_publish(op, &inst->areas[inst->me]->answered[rank], word);
@@ -270,14 +271,14 @@ bool flat_serve(struct flat_op *op)
 /* ---- asking ---- */
 
 /* The peer may sleep until somebody else has come. */
-static void ask(struct flat_op *op, uint32_t peer, size_t at, size_t bytes, bool write)
+static void ask(struct flat_op *op, uint32_t peer, size_t at, size_t bytes, enum flat_copied what)
 {
     struct flat_instance *inst = op->inst;
     struct flat_ask *own = &inst->areas[inst->me]->ask;
     atomic_store_explicit(&own->operation, op->number, memory_order_relaxed);
     atomic_store_explicit(&own->at, at, memory_order_relaxed);
     atomic_store_explicit(&own->bytes, bytes, memory_order_relaxed);
-    atomic_store_explicit(&own->writes, write, memory_order_relaxed);
+    atomic_store_explicit(&own->copy, what, memory_order_relaxed);
     const uint64_t number = atomic_load_explicit(&own->word, memory_order_relaxed) / FLAT_ASK_PEER + 1;
     flat_publish(op, &own->word, number * FLAT_ASK_PEER + peer);
     for (uint32_t r = 0; r < inst->n; r++) flat_wake(inst->areas[r]);
@@ -290,7 +291,7 @@ static enum tutti_advance refused(uint32_t peer)
 }
 
 static enum tutti_advance ask_for(struct flat_op *op, uint32_t peer, unsigned char *here, size_t at, size_t bytes,
-                                  bool write)
+                                  enum flat_copied what)
 {
     struct flat_instance *inst = op->inst;
     struct flat_ask *own = &inst->areas[inst->me]->ask;
@@ -298,8 +299,8 @@ static enum tutti_advance ask_for(struct flat_op *op, uint32_t peer, unsigned ch
     while (inst->asked < bytes) {
         const size_t left = bytes - inst->asked, some = left < FLAT_ASK_BYTES ? left : FLAT_ASK_BYTES;
         if (!inst->asks) {
-            if (write) memcpy(ask_bytes_of(inst, inst->me), here + inst->asked, some);
-            ask(op, peer, at + inst->asked, some, write);
+            if (what == FLAT_WRITE_RESULT) memcpy(ask_bytes_of(inst, inst->me), here + inst->asked, some);
+            ask(op, peer, at + inst->asked, some, what);
             inst->asks = true;
         }
         flat_serve(op);
@@ -307,7 +308,7 @@ static enum tutti_advance ask_for(struct flat_op *op, uint32_t peer, unsigned ch
         const uint64_t word = atomic_load_explicit(&own->word, memory_order_relaxed);
         if (!flat_reached(op, peer, answered, word)) return TUTTI_RUN_BLOCKED;
         if (atomic_load_explicit(answered, memory_order_relaxed) & FLAT_ASK_REFUSED) return refused(peer);
-        if (!write) memcpy(here + inst->asked, answer_bytes_of(inst, peer), some);
+        if (what != FLAT_WRITE_RESULT) memcpy(here + inst->asked, answer_bytes_of(inst, peer), some);
         flat_publish(op, &own->taken, word);
         inst->asks = false;
         inst->asked += some;
@@ -334,8 +335,9 @@ static enum tutti_advance gone(struct flat_op *op, uint32_t peer)
 
 /* From `at` on in a buffer of the peer, which is at `address` over there. */
 static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned char *here, uint64_t address, size_t at,
-                                   size_t bytes, bool write)
+                                   size_t bytes, enum flat_copied what)
 {
+    const bool write = what == FLAT_WRITE_RESULT;
     size_t done = 0;
     bool asking = op->inst->asks || op->inst->asked > 0;
     while (done < bytes) {
@@ -344,7 +346,7 @@ static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned c
         if (n > 0) {
             done += (size_t)n;
         } else if (asking || (n < 0 && is_refused(errno))) {
-            return ask_for(op, peer, here, at, bytes, write); /* from the start, as it begins again where it waits */
+            return ask_for(op, peer, here, at, bytes, what); /* from the start, as it begins again where it waits */
         } else if (n < 0 && errno == ESRCH && !flat_reached(op, peer, &op->inst->areas[peer]->done, op->number)) {
             return TUTTI_RUN_BLOCKED; /* it is dead, which the engine will learn */
         } else if (n == 0 || errno != EINTR) {
@@ -358,30 +360,36 @@ static enum tutti_advance copy_all(struct flat_op *op, uint32_t peer, unsigned c
 
 /* A buffer that is mapped is not copied by the kernel: the post has an offset in place of an address. */
 static enum tutti_advance copy_mapped(const struct flat_op *op, uint32_t peer, unsigned char *here, size_t at,
-                                      size_t bytes, bool write)
+                                      size_t bytes, enum flat_copied what)
 {
-    unsigned char *there = flat_peer_part(op, peer, !write, at, bytes);
+    unsigned char *there = flat_peer_part(op, peer, what == FLAT_READ_INPUT, at, bytes);
     if (!there) return flat_lost();
-    memcpy(write ? there : here, write ? here : there, bytes);
+    memcpy(what == FLAT_WRITE_RESULT ? there : here, what == FLAT_WRITE_RESULT ? here : there, bytes);
     return TUTTI_RUN_DONE;
 }
 
 static enum tutti_advance copy_part(struct flat_op *op, uint32_t peer, unsigned char *here, size_t at, size_t bytes,
-                                    bool write)
+                                    enum flat_copied what)
 {
     const struct flat_post *post = flat_post_of(op, peer);
     uint64_t facts = atomic_load_explicit(&post->facts, memory_order_relaxed);
-    uint64_t address = atomic_load_explicit(write ? &post->recv : &post->send, memory_order_relaxed);
-    if (facts & (write ? FLAT_RECV_MAPPED : FLAT_SEND_MAPPED)) return copy_mapped(op, peer, here, at, bytes, write);
-    return copy_all(op, peer, here, address, at, bytes, write);
+    const bool input = what == FLAT_READ_INPUT;
+    uint64_t address = atomic_load_explicit(input ? &post->send : &post->recv, memory_order_relaxed);
+    if (facts & (input ? FLAT_SEND_MAPPED : FLAT_RECV_MAPPED)) return copy_mapped(op, peer, here, at, bytes, what);
+    return copy_all(op, peer, here, address, at, bytes, what);
 }
 
 enum tutti_advance flat_attach_read(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes)
 {
-    return copy_part(op, peer, here, at, bytes, false);
+    return copy_part(op, peer, here, at, bytes, FLAT_READ_INPUT);
+}
+
+enum tutti_advance flat_attach_result(struct flat_op *op, uint32_t peer, void *here, size_t at, size_t bytes)
+{
+    return copy_part(op, peer, here, at, bytes, FLAT_READ_RESULT);
 }
 
 enum tutti_advance flat_attach_write(struct flat_op *op, uint32_t peer, const void *here, size_t at, size_t bytes)
 {
-    return copy_part(op, peer, (unsigned char *)(uintptr_t)here, at, bytes, true);
+    return copy_part(op, peer, (unsigned char *)(uintptr_t)here, at, bytes, FLAT_WRITE_RESULT);
 }

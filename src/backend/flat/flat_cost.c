@@ -285,13 +285,13 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
 /* ---- cross-memory copies ---- */
 
 /* Blocks that the kernel copies for the busiest rank: at all events, one for each of the others, and, where each rank
- * has a share of the block, one share from each of the others. */
+ * has a share of the block, shares: its own, and so many times that of each of the others. */
 static const struct {
-    double once, each, shares;
+    double once, each, share, shares;
 } carried[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = {0, 0, 1}, [TUTTI_REDUCE] = {0, 0, 1},         [TUTTI_BROADCAST] = {1, 0, 0},
-    [TUTTI_ALL_GATHER] = {0, 1, 0}, [TUTTI_GATHER] = {1, 0, 0},         [TUTTI_SCATTER] = {1, 0, 0},
-    [TUTTI_ALL_TO_ALL] = {0, 1, 0}, [TUTTI_REDUCE_SCATTER] = {0, 1, 0},
+    [TUTTI_ALL_REDUCE] = {0, 0, 0, 2}, [TUTTI_REDUCE] = {0, 0, 1, 1},         [TUTTI_BROADCAST] = {1, 0, 0, 0},
+    [TUTTI_ALL_GATHER] = {0, 1, 0, 0}, [TUTTI_GATHER] = {1, 0, 0, 0},         [TUTTI_SCATTER] = {1, 0, 0, 0},
+    [TUTTI_ALL_TO_ALL] = {0, 1, 0, 0}, [TUTTI_REDUCE_SCATTER] = {0, 1, 0, 0},
 };
 
 static double carried_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
@@ -299,7 +299,8 @@ static double carried_bytes(const struct flat_instance *inst, const struct tutti
     enum tutti_kind kind = call->info.kind;
     double n = inst->n, block = block_bytes(inst, call), others = n - 1;
     if (kind == TUTTI_BROADCAST && inst->n == 2 && !inst->survives) return block / 2;
-    return block * (carried[kind].once + carried[kind].each * others + carried[kind].shares * others / n);
+    return block * (carried[kind].once + carried[kind].each * others +
+                    (carried[kind].share + carried[kind].shares * others) / n);
 }
 
 /* Bytes from or to so many of the others, by calls of a window each. */
@@ -319,7 +320,7 @@ static double waits_ns(const struct flat_instance *inst, const struct tutti_back
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
- * before it is overwritten. Results of shares are staged, and others take them. */
+ * before it is overwritten. Results of shares lie in the caches of the ranks that folded them. */
 double flat_cost_attach(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct tutti_machine *m = &inst->machine;
@@ -328,9 +329,8 @@ double flat_cost_attach(const struct flat_instance *inst, const struct tutti_bac
     bool folds = flows[kind].fold.once + flows[kind].fold.each > 0, all = carried[kind].each > 0;
     double peers = all || folds ? inst->n - 1.0 : 1, moved = carried_bytes(inst, call);
     double own = all && !folds ? bytes.out / inst->n : 0, touched = 2 * (moved + own);
-    double taken = carried[kind].shares > 0 ? moved : 0;
-    double ns = carried_ns(inst, moved, peers, (double)m->attach_gbs) + own / (double)m->copy_gbs +
-                touched * far_of(inst, touched) + taken / tutti_machine_pull(m, inst->n);
+    double gbs = carried[kind].shares > 0 && m->pull_gbs < m->attach_gbs ? (double)m->pull_gbs : (double)m->attach_gbs;
+    double ns = carried_ns(inst, moved, peers, gbs) + own / (double)m->copy_gbs + touched * far_of(inst, touched);
     if (folds) ns += bytes.fold / (double)m->fold_gbs;
     return waits_ns(inst, call) + share_of_cpu(inst) * ns;
 }

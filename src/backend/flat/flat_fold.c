@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reductions of mapped buffers: each rank folds its share of all inputs where they lie, in the first cache, and stores
- * the result to all outputs that want it, for pushing beats pulling. In place is no different: of other ranks' buffers
- * a rank touches its share alone, which nobody else does. */
+/* Reductions without staging of inputs. Where buffers are mapped each rank folds its share of all inputs where they
+ * lie, in the first cache, and stores the result to all outputs that want it, for pushing beats pulling. Where they are
+ * private, the kernel copies the share of all inputs here, and the others read the result where this rank has it, or
+ * get it written. In place is no different: of other ranks' buffers a rank touches its share alone, which nobody else
+ * does. */
 #include "backend/flat/flat.h"
 
 #define PAUSE_BYTES ((size_t)256 << 10)        /* folded at one go */
 #define PREFIX_PAUSE_BYTES ((size_t)128 << 10) /* of all ranks' prefixes */
+#define READERS_MOST 3                         /* of an all_reduce by the kernel: more read too little at once */
 #define MAPPED_LEAST ((size_t)4 << 10)         /* less is gone from the leaves sooner when it is copied */
 
 /* This rank's share: where it is in the inputs. */
@@ -109,6 +112,135 @@ enum tutti_advance flat_fold_mapped(struct flat_op *op)
     }
     flat_fence();
     return flat_meet(op);
+}
+
+/* ---- private buffers: inputs are copied into the staging memory, in which nobody looks for anything then ---- */
+
+void flat_fold_attached_start(struct flat_op *op)
+{
+    size_t copies = 2 * FLAT_SLOTS * op->inst->chunk / (op->inst->n - 1), at, share = share_of(op, &at);
+    op->piece = (copies < FLAT_WINDOW_BYTES ? copies : FLAT_WINDOW_BYTES) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
+    flat_rounds_place(op, 0);
+    if (op->call.info.kind == TUTTI_ALL_REDUCE) share = flat_part(op, op->bytes, op->inst->n, 0, &at); /* the largest */
+    op->n_rounds = op->call.info.kind == TUTTI_ALL_REDUCE ? flat_rounds_of(op, share) : 0;
+}
+
+/* Window u of the share of rank r: where it is in the inputs, and its bytes. */
+static size_t window_of(const struct flat_op *op, uint32_t r, uint64_t u, size_t *at)
+{
+    const bool scatter = op->call.info.kind == TUTTI_REDUCE_SCATTER;
+    const size_t share = scatter ? flat_block(op, r, at) : flat_part(op, op->bytes, op->inst->n, r, at);
+    const size_t bytes = flat_piece(op, share, u);
+    if (bytes > 0) *at += u * op->piece;
+    return bytes;
+}
+
+static unsigned char *copy_of(const struct flat_op *op, uint32_t peer)
+{
+    const struct flat_instance *inst = op->inst;
+    return inst->staging[inst->me] + (peer - (peer > inst->me)) * op->piece;
+}
+
+/* Whether the result is this rank's own. */
+static bool keeps(const struct flat_op *op)
+{
+    return op->call.info.kind != TUTTI_REDUCE || flat_is_root(op);
+}
+
+/* The result of a window: in the output, or, for the root of a reduce, over the copy of an input. */
+static unsigned char *sum_of(const struct flat_op *op, size_t at)
+{
+    const enum tutti_kind kind = op->call.info.kind;
+    if (kind == TUTTI_REDUCE_SCATTER) return op->recv + op->round * op->piece;
+    return keeps(op) ? op->recv + at : copy_of(op, flat_after(op->inst, 1));
+}
+
+/* The result is written past the caches, except where others read it soon. */
+static bool is_far(const struct flat_op *op)
+{
+    return op->bytes >= TUTTI_PAST_CACHE_BYTES / (op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->inst->n : 1);
+}
+
+static void fold_window(struct flat_op *op)
+{
+    const struct flat_instance *inst = op->inst;
+    const unsigned char *sources[FLAT_MAX_RANKS];
+    size_t at, bytes = window_of(op, inst->me, op->round, &at);
+    unsigned char *sum = sum_of(op, at);
+    const bool past = is_far(op) && op->call.info.kind != TUTTI_ALL_REDUCE && keeps(op);
+    for (uint32_t r = 0; r < inst->n; r++) sources[r] = r == inst->me ? op->send + at : copy_of(op, r);
+    if (bytes > 0) flat_fold_all(op, &(struct flat_folding){&sum, 1, past, sources, inst->n, 0}, bytes);
+    if (op->n_rounds > 0) flat_raise(op, FLAT_FOLDED, flat_number(op, op->round + 1));
+}
+
+/* The own window of all inputs is copied here and folded. */
+static enum tutti_advance read_inputs(struct flat_op *op)
+{
+    size_t at, bytes = window_of(op, op->inst->me, op->round, &at);
+    for (; bytes > 0 && op->peer < op->inst->n; op->peer++) {
+        const uint32_t peer = flat_after(op->inst, op->peer);
+        const enum tutti_advance run = flat_attach_read(op, peer, copy_of(op, peer), at, bytes);
+        if (run != TUTTI_RUN_DONE) return run;
+    }
+    fold_window(op);
+    return TUTTI_RUN_DONE;
+}
+
+static enum tutti_advance write_to_root(struct flat_op *op)
+{
+    size_t at, bytes = window_of(op, op->inst->me, op->round, &at);
+    if (keeps(op) || bytes == 0) return TUTTI_RUN_DONE;
+    return flat_attach_write(op, flat_root(op), sum_of(op, at), at, bytes);
+}
+
+/* Of an all_reduce: what the others have folded in this window. */
+static enum tutti_advance read_results(struct flat_op *op)
+{
+    for (; op->n_rounds > 0 && op->peer < op->inst->n; op->peer++) {
+        const uint32_t peer = flat_after(op->inst, op->peer);
+        size_t at, bytes = window_of(op, peer, op->round, &at);
+        if (bytes == 0) continue;
+        if (!flat_reached(op, peer, flat_flag(op, peer, FLAT_FOLDED), flat_number(op, op->round + 1)))
+            return TUTTI_RUN_BLOCKED;
+        const enum tutti_advance run = flat_attach_result(op, peer, op->recv + at, at, bytes);
+        if (run != TUTTI_RUN_DONE) return run;
+    }
+    return TUTTI_RUN_DONE;
+}
+
+static uint64_t n_windows(const struct flat_op *op)
+{
+    size_t at, share = share_of(op, &at);
+    return op->n_rounds > 0 ? op->n_rounds : flat_rounds_of(op, share);
+}
+
+enum attached_state { ATTACHED_READ, ATTACHED_WRITE, ATTACHED_RESULTS, ATTACHED_N_STATES };
+
+enum tutti_advance flat_fold_attached(struct flat_op *op)
+{
+    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op *op) = {
+        [ATTACHED_READ] = read_inputs, [ATTACHED_WRITE] = write_to_root, [ATTACHED_RESULTS] = read_results};
+    while (op->round < n_windows(op)) {
+        if (op->peer == 0) op->peer = 1;
+        const enum tutti_advance run = steps[op->at](op);
+        if (run != TUTTI_RUN_DONE) return run;
+        op->peer = 1;
+        if (++op->at < ATTACHED_N_STATES) continue;
+        op->at = ATTACHED_READ;
+        op->round++;
+        return TUTTI_RUN_MOVED; /* bytes were moved for a while: others get their turn */
+    }
+    if (op->n_rounds > 0) flat_has_read(op, op->n_rounds);
+    flat_fence();
+    return flat_meet(op);
+}
+
+/* ---- where they fit ---- */
+
+bool flat_fold_attached_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
+{
+    bool few = call->info.kind != TUTTI_ALL_REDUCE || inst->n <= READERS_MOST;
+    return inst->chunk > 0 && !inst->addresses && !call->bind.scale && few;
 }
 
 bool flat_fold_mapped_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)

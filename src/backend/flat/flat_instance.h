@@ -71,14 +71,15 @@ struct flat_attach {
 };
 
 /* A copy that a rank asks of a peer whose memory the kernel does not let it reach any more; see flat_attach.c. */
-#define FLAT_ASK_BYTES ((size_t)8 << 10) /* a line's */
+#define FLAT_ASK_BYTES ((size_t)8 << 10) /* a copy is asked for in pieces of at most so many */
 #define FLAT_ASK_PEER 65536              /* its word: so many times its number, and the peer */
 #define FLAT_ASK_REFUSED (UINT64_C(1) << 63)
+enum flat_copied { FLAT_READ_INPUT, FLAT_READ_RESULT, FLAT_WRITE_RESULT };
 struct flat_ask {
     _Atomic uint64_t operation, at, bytes;
-    _Atomic uint32_t writes; /* bytes are in this rank's staging memory, for the peer; else it wants some */
-    _Atomic uint64_t taken;  /* the word of the last ask whose answer this rank has read */
-    _Atomic uint64_t word;   /* written last */
+    _Atomic uint32_t copy;  /* enum flat_copied. Bytes to write are in this rank's staging memory */
+    _Atomic uint64_t taken; /* the word of the last ask whose answer this rank has read */
+    _Atomic uint64_t word;  /* written last */
 };
 
 struct flat_area {
@@ -228,8 +229,7 @@ struct flat_op {
     uint64_t send_at, recv_at; /* for the post: offset in the heap, or address */
     size_t bytes;              /* a block's; v forms: the largest one's */
     size_t element;            /* the type's */
-    size_t piece;              /* methods': bytes of a round, */
-    uint32_t n_pieces;         /* which is cut into slices for so many ranks (attach) */
+    size_t piece;              /* methods': bytes of a round */
     uint64_t n_rounds;         /* staging's, */
     uint32_t width;            /* each of so many parts, */
     uint64_t base;             /* from this part of the instance on */

@@ -19,12 +19,12 @@ static const struct flat_walk rounds = {flat_rounds_fits, flat_cost_stage, flat_
 static const struct flat_walk rounds_gather = {flat_rounds_fits, flat_cost_stage, flat_rounds, flat_rounds_start, NULL};
 static const struct flat_walk rounds_direct = {flat_rounds_fits, flat_cost_direct, flat_rounds, flat_rounds_start,
                                                flat_rounds_first};
-static const struct flat_walk rounds_read = {flat_rounds_read_fits, flat_cost_attach, flat_rounds, flat_rounds_start,
-                                             NULL};
 static const struct flat_walk relay = {flat_relay_fits, flat_cost_stage, flat_relay, flat_relay_start,
                                        flat_relay_first};
 static const struct flat_walk chain = {flat_relay_fits, flat_cost_chain, flat_relay, flat_relay_start, NULL};
 static const struct flat_walk fold = {flat_fold_mapped_fits, flat_cost_mapped, flat_fold_mapped, NULL, NULL};
+static const struct flat_walk fold_attached = {flat_fold_attached_fits, flat_cost_attach, flat_fold_attached,
+                                               flat_fold_attached_start, NULL};
 static const struct flat_walk move = {flat_move_fits, flat_cost_mapped, flat_move, flat_move_start, NULL};
 static const struct flat_walk push = {flat_push_fits, flat_cost_mapped, flat_move, NULL, NULL};
 static const struct flat_walk swap = {flat_push_fits, flat_cost_mapped, flat_swap, NULL, NULL};
@@ -69,9 +69,9 @@ const struct flat_method flat_methods[] = {
     {"pull", TUTTI_ALL_GATHER, FLAT_SEND_MAPPED, FLAT_NONE, false, &move},
     {"pull", TUTTI_ALL_TO_ALL, FLAT_SEND_MAPPED | FLAT_APART, FLAT_NONE, false, &move},
     {"swap", TUTTI_ALL_TO_ALL, FLAT_RECV_MAPPED | FLAT_SAME, FLAT_NONE, true, &swap},
-    {"attach", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NONE, false, &rounds_read},
-    {"attach", TUTTI_REDUCE, FLAT_ATTACHABLE, FLAT_NONE, false, &rounds_read},
-    {"attach", TUTTI_REDUCE_SCATTER, FLAT_ATTACHABLE, FLAT_NONE, false, &rounds_read},
+    {"attach", TUTTI_ALL_REDUCE, FLAT_ATTACHABLE, FLAT_NONE, false, &fold_attached},
+    {"attach", TUTTI_REDUCE, FLAT_ATTACHABLE, FLAT_NONE, true, &fold_attached},
+    {"attach", TUTTI_REDUCE_SCATTER, FLAT_ATTACHABLE, FLAT_NONE, false, &fold_attached},
     {"attach", TUTTI_ALL_GATHER, FLAT_ATTACHABLE, FLAT_NONE, false, &attach},
     {"attach", TUTTI_ALL_TO_ALL, FLAT_ATTACHABLE | FLAT_APART, FLAT_NONE, false, &attach},
     {"attach", TUTTI_BROADCAST, FLAT_ATTACHABLE, FLAT_NONE, false, &attach},

@@ -5,17 +5,12 @@
  * beginning. The leaves of a gather, and of a reduce whose root alone folds (`direct`), put their block and go on.
  *
  * A rank that has put round u has taken all rounds before u - 1, and what is folded of all before u - 2. So where all
- * ranks take from all, slots need no acknowledgements.
- *
- * By `attach` nothing is put: each rank reads its slice of the others' inputs by cross-memory copies into its own
- * slots, in which nobody looks for anything then. Results go through staging as always, so no rank writes to a peer's
- * buffer. */
+ * ranks take from all, slots need no acknowledgements. */
 #include "backend/flat/flat.h"
 
 #define AHEAD 2                        /* more gained nothing, not even where ranks share CPUs */
 #define SLICE_LEAST ((size_t)1024)     /* of one rank in a round of an all_reduce */
 #define WHOLE_MOST ((size_t)12 << 10)  /* of what a rank folds of the others in an all_reduce without slices */
-#define READERS_MOST 3                 /* of an all_reduce: each further one reads shorter slices */
 #define MAPPED_LEAST ((size_t)4 << 10) /* a gathered block of less is gone from the leaf sooner when it is copied */
 
 /* What a kind does in a round. */
@@ -25,18 +20,6 @@ struct rounds {
     void (*fold)(struct flat_op *op, uint64_t u);                /* when all have put */
     void (*out)(struct flat_op *op, uint64_t u, uint32_t peer);  /* takes what the peer has folded */
 };
-
-static bool is_attached(const struct flat_op *op)
-{
-    return op->method->needs & FLAT_ATTACHABLE;
-}
-
-/* Where the peer's input of the own slice was copied to: slots of this rank, in which others look for nothing. */
-static unsigned char *copy_of(const struct flat_op *op, uint32_t peer)
-{
-    const struct flat_instance *inst = op->inst;
-    return inst->staging[inst->me] + (peer - (peer > inst->me)) * (op->piece / op->n_pieces);
-}
 
 /* ---- blocks: a slot holds a piece for each rank; all_to_all_v begins with a round of tables ---- */
 
@@ -91,8 +74,7 @@ static void fold_block(struct flat_op *op, uint64_t u)
     size_t at = 0, block = whole ? op->bytes : flat_block(op, inst->me, &at), bytes = flat_piece(op, block, u);
     size_t place = whole ? 0 : place_of(op, inst->me, u);
     unsigned char *out = op->recv + u * op->piece;
-    for (uint32_t r = 0; r < inst->n; r++)
-        sources[r] = is_attached(op) ? copy_of(op, r) : flat_slot_in(op, r, u) + place;
+    for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u) + place;
     if (!op->call.bind.scale) sources[inst->me] = op->send + at + u * op->piece;
     const struct flat_folding what = {&out, 1, op->past, sources, inst->n, 0};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
@@ -143,18 +125,18 @@ static bool is_direct(const struct flat_op *op)
     return op->call.info.kind == TUTTI_REDUCE && op->method->reads == FLAT_ALL_IF_OPEN;
 }
 
-/* Whether a rank folds: all do. Of a staged reduce the root alone does, or the leaves, so that the root does not do
- * more than they. */
+/* Whether a rank folds: all do, but of a reduce the root alone, or the leaves, so that the root does not do more than
+ * they. */
 static bool folds(const struct flat_op *op, uint32_t r)
 {
-    return op->call.info.kind != TUTTI_REDUCE || is_attached(op) || (r == flat_root(op)) == is_direct(op);
+    return op->call.info.kind != TUTTI_REDUCE || (r == flat_root(op)) == is_direct(op);
 }
 
 /* The slice of round u that rank r folds. */
 static size_t slice_of(const struct flat_op *op, uint64_t u, uint32_t r, size_t *at)
 {
     uint32_t n = op->inst->n, i = r, n_folders = n;
-    if (op->call.info.kind == TUTTI_REDUCE && !is_attached(op)) {
+    if (op->call.info.kind == TUTTI_REDUCE) {
         n_folders = is_direct(op) ? 1 : n - 1;
         i = is_direct(op) ? 0 : r - (r > flat_root(op));
     }
@@ -172,28 +154,20 @@ static void put_slices(struct flat_op *op, uint64_t u)
     if (behind > 0) flat_take(op, slot + at + some, own + at + some, behind);
 }
 
-/* The own slice of all inputs: sources[r] + *at. Returns its bytes. */
-static size_t sources_of(const struct flat_op *op, uint64_t u, const unsigned char **sources, size_t *at)
-{
-    const struct flat_instance *inst = op->inst;
-    const size_t bytes = slice_of(op, u, inst->me, at);
-    for (uint32_t r = 0; r < inst->n; r++) sources[r] = is_attached(op) ? copy_of(op, r) : flat_slot_in(op, r, u) + *at;
-    if (!op->call.bind.scale) sources[inst->me] = op->send + u * op->piece + *at;
-    return bytes;
-}
-
 /* Into the slot of results, from which others take it, and to the own output. */
 static void fold_slice(struct flat_op *op, uint64_t u)
 {
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
     unsigned char *dst[2];
-    size_t at, bytes = sources_of(op, u, sources, &at);
+    size_t at, bytes = slice_of(op, u, inst->me, &at);
     bool all = op->call.info.kind == TUTTI_ALL_REDUCE, root = !all && flat_is_root(op);
     uint32_t n_dst = 0;
+    for (uint32_t r = 0; r < inst->n; r++) sources[r] = flat_slot_in(op, r, u);
+    if (!op->call.bind.scale) sources[inst->me] = op->send + u * op->piece;
     if (!root) dst[n_dst++] = flat_slot_out(op, inst->me, u);
     if (all || root) dst[n_dst++] = op->recv + u * op->piece + at;
-    const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, 0};
+    const struct flat_folding what = {dst, n_dst, (all || root) && op->past, sources, inst->n, at};
     if (bytes > 0) flat_fold_all(op, &what, bytes);
     if (!root) flat_raise(op, FLAT_FOLDED, flat_number(op, u + 1));
 }
@@ -203,42 +177,6 @@ static void take_slice(struct flat_op *op, uint64_t u, uint32_t peer)
     size_t at, bytes = slice_of(op, u, peer, &at);
     if (peer == op->inst->me || bytes == 0) return; /* it kept its own when it folded it */
     flat_copy(op->recv + u * op->piece + at, flat_slot_out(op, peer, u), bytes, op->past);
-}
-
-/* ---- inputs that the kernel copies ---- */
-
-/* The part of the peer's input that this rank folds in round u, and how many bytes. */
-static size_t wanted(const struct flat_op *op, uint64_t u, size_t *at)
-{
-    if (op->call.info.kind != TUTTI_REDUCE_SCATTER) {
-        const size_t bytes = slice_of(op, u, op->inst->me, at);
-        *at += u * op->piece;
-        return bytes;
-    }
-    const size_t block = flat_block(op, op->inst->me, at);
-    *at += u * op->piece;
-    return flat_piece(op, block, u);
-}
-
-static enum tutti_advance read_input(struct flat_op *op, uint64_t u, uint32_t peer)
-{
-    size_t at, bytes = wanted(op, u, &at);
-    if (peer == op->inst->me || bytes == 0) return TUTTI_RUN_DONE;
-    return flat_attach_read(op, peer, copy_of(op, peer), at, bytes);
-}
-
-/* A slice fits into a slot of results, and so many of them as there are peers into all slots. */
-static void cut_attached(struct flat_op *op)
-{
-    const struct flat_instance *inst = op->inst;
-    const bool scatter = op->call.info.kind == TUTTI_REDUCE_SCATTER;
-    const size_t copies = (scatter ? 2 : 1) * FLAT_SLOTS * inst->chunk / (inst->n - 1);
-    size_t slice = copies < FLAT_WINDOW_BYTES ? copies : FLAT_WINDOW_BYTES;
-    if (!scatter && slice > inst->chunk) slice = inst->chunk;
-    op->n_pieces = scatter ? 1 : inst->n;
-    op->piece = slice / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE * op->n_pieces;
-    op->n_rounds = flat_rounds_of(op, op->bytes);
-    flat_rounds_place(op, inst->chunk);
 }
 
 /* ---- the walk ---- */
@@ -257,7 +195,7 @@ static const struct rounds whole = {put_own, NULL, fold_block, NULL};
 
 static const struct rounds *rounds_of(const struct flat_op *op)
 {
-    bool small = !is_attached(op) && (op->inst->n - 1) * op->bytes <= WHOLE_MOST;
+    bool small = (op->inst->n - 1) * op->bytes <= WHOLE_MOST;
     return op->call.info.kind == TUTTI_ALL_REDUCE && small ? &whole : &kinds[op->call.info.kind];
 }
 
@@ -285,10 +223,6 @@ static void cut_gathered(struct flat_op *op)
 void flat_rounds_start(struct flat_op *op)
 {
     uint32_t n = op->inst->n;
-    if (is_attached(op)) {
-        cut_attached(op);
-        return;
-    }
     switch (op->call.info.kind) {
     case TUTTI_ALL_REDUCE:
         cut_slices(op);
@@ -321,13 +255,12 @@ static struct role role_of(const struct flat_op *op)
     bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
     if (kind == TUTTI_REDUCE) {
         role.takes = folds(op, op->inst->me);
-        role.outs = root && (!role.takes || is_attached(op));
+        role.outs = root && !role.takes;
         if (is_direct(op) && root && !op->call.bind.scale) role.n_puts = 0;
     } else if (kind == TUTTI_GATHER) {
         role.takes = root;
         role.n_puts = root || in_place(op, op->inst->me) ? 0 : flat_rounds_of(op, op->bytes);
     }
-    if (is_attached(op)) role.n_puts = 0;
     return role;
 }
 
@@ -340,7 +273,7 @@ void flat_rounds_first(struct flat_op *op)
 static bool is_there(struct flat_op *op, uint32_t peer)
 {
     size_t at;
-    if (peer == op->inst->me || is_attached(op)) return true;
+    if (peer == op->inst->me) return true;
     if (op->call.info.kind != TUTTI_GATHER) return flat_posted(op, peer) && flat_staged(op, peer, op->round + 1);
     if (flat_piece(op, flat_block(op, peer, &at), op->round) == 0) return true;
     return flat_posted(op, peer) && (in_place(op, peer) || flat_staged(op, peer, op->round + 1));
@@ -364,7 +297,7 @@ static bool put_ahead(struct flat_op *op, const struct rounds *kind, const struc
         kind->put(op, op->staged);
         flat_stage(op);
     }
-    return !is_attached(op) || !kind->out || op->round >= op->n_rounds || flat_round_room(op, op->round);
+    return true;
 }
 
 static enum tutti_advance take_round(struct flat_op *op, const struct rounds *kind, const struct role *role)
@@ -377,8 +310,6 @@ static enum tutti_advance take_round(struct flat_op *op, const struct rounds *ki
         const uint32_t peer = flat_after(inst, op->peer);
         if (!is_there(op, peer)) return TUTTI_RUN_BLOCKED;
         if (kind->take && !kind->take(op, op->round, peer)) return TUTTI_RUN_FAILED;
-        const enum tutti_advance run = is_attached(op) ? read_input(op, op->round, peer) : TUTTI_RUN_DONE;
-        if (run != TUTTI_RUN_DONE) return run;
     }
     if (asks && op->round >= AHEAD - 1 + late) flat_read_by_all(inst, flat_number(op, op->round - (AHEAD - 1) - late));
     if (kind->fold) kind->fold(op, op->round);
@@ -438,8 +369,6 @@ static enum tutti_advance walk(struct flat_op *op)
     }
     if (!late && asks) flat_has_read(op, op->n_rounds);
     if (op->past) flat_fence();
-    /* Others may still read this rank's input. Of an all_reduce they have: it has taken what they folded. */
-    if (is_attached(op) && op->call.info.kind != TUTTI_ALL_REDUCE) return flat_meet(op);
     return TUTTI_RUN_DONE;
 }
 
@@ -465,10 +394,4 @@ bool flat_rounds_fits(const struct flat_instance *inst, const struct tutti_backe
 {
     (void)call;
     return inst->chunk > 0;
-}
-
-bool flat_rounds_read_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
-{
-    bool few = call->info.kind != TUTTI_ALL_REDUCE || inst->n <= READERS_MOST;
-    return inst->chunk > 0 && !inst->addresses && !call->bind.scale && few;
 }
