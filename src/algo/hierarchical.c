@@ -134,12 +134,21 @@ struct run {
     uint32_t head; /* a lead: the group's if it is in the run */
 };
 
+/* Whether all groups below this level are equally large, as most are: then no unit has to be looked at. */
+static bool units_are_alike(const struct tutti_shape *shape, uint32_t level)
+{
+    for (uint32_t l = 0; l < level; l++)
+        if (shape->levels[l].n_runs != 1) return false;
+    return true;
+}
+
 /* The run that starts at `unit`. */
 static struct run run_at(const struct stage *stage, uint32_t unit)
 {
     struct member first = member_of(stage->shape, stage->root, stage->level, unit);
     uint32_t end = stage->first + stage->n, n = 1;
 
+    if (units_are_alike(stage->shape, stage->level)) n = end - unit;
     for (; unit + n < end; n++) {
         struct member member = member_of(stage->shape, stage->root, stage->level, unit + n);
         if (member.n != first.n || member.lead != first.lead + n * first.n) break;

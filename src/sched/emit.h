@@ -28,6 +28,17 @@ enum tutti_status tutti_extents_add(struct tutti_extents *extents, struct tutti_
 void tutti_extents_resolve(struct tutti_extents *extents, struct tutti_schedule *schedule);
 void tutti_extents_fini(struct tutti_extents *extents);
 
+/* ---- peers (seal.c) ---- */
+/* Messages so far to and from each peer that there is one with: a hash table, for of many ranks a schedule has few. */
+struct tutti_peer {
+    uint32_t key; /* the peer, plus one; 0: the place is free */
+    uint32_t sent, received;
+};
+struct tutti_peers {
+    struct tutti_peer *table;
+    uint32_t n, capacity; /* a power of two */
+};
+
 /* ---- the sealer ---- */
 /* Where the (sub-)collective that is being emitted lives in the whole: affine in slots, DATA and SCRATCH. */
 struct tutti_frame {
@@ -50,9 +61,9 @@ struct tutti_emit {
     bool rounds_over; /* the sealer adds steps now: the author has no such round */
     struct tutti_frame frame;
     uint32_t step_capacity, call_capacity;
-    uint32_t *sent, *received; /* messages so far, by peer */
-    uint8_t *touched;          /* DATA chunks this slot wrote */
-    uint8_t *written;          /* SCRATCH chunks this slot wrote */
+    struct tutti_peers peers;
+    uint8_t *touched; /* DATA chunks this slot wrote */
+    uint8_t *written; /* SCRATCH chunks this slot wrote */
     uint32_t scratch_capacity;
     struct tutti_extents extents;
 };

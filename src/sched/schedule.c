@@ -75,9 +75,7 @@ static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *op
                                        .width = 1,
                                        .n_scratch = ops->scratch ? ops->scratch(shape) : 0};
     emit->touched = tutti_alloc(schedule->n_chunks);
-    emit->sent = tutti_alloc_array(shape->size, sizeof(*emit->sent));
-    emit->received = tutti_alloc_array(shape->size, sizeof(*emit->received));
-    if (!emit->touched || !emit->sent || !emit->received)
+    if (!emit->touched)
         emit->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", schedule->algorithm->name,
                                   tutti_kind_name(schedule->kind), shape->size);
     tutti_sealer_grow_scratch(emit, emit->frame.n_scratch);
@@ -110,8 +108,7 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     tutti_extents_fini(&emit.extents);
     tutti_free(emit.touched);
     tutti_free(emit.written);
-    tutti_free(emit.sent);
-    tutti_free(emit.received);
+    tutti_free(emit.peers.table);
     if (emit.status < 0) {
         tutti_schedule_destroy(schedule);
         return emit.status;

@@ -85,6 +85,39 @@ void tutti_sealer_grow_scratch(struct tutti_emit *emit, uint64_t n)
     schedule->n_scratch = (uint32_t)n;
 }
 
+/* ---- peers ---- */
+
+static struct tutti_peer *peer_place(const struct tutti_peers *peers, uint32_t peer)
+{
+    uint32_t at = (uint32_t)tutti_mix64(peer + UINT64_C(1)) & (peers->capacity - 1);
+    while (peers->table[at].key && peers->table[at].key != peer + 1) at = (at + 1) & (peers->capacity - 1);
+    return &peers->table[at];
+}
+
+/* The row of a peer, at most half of all being taken; NULL: out of memory. */
+static struct tutti_peer *peer_row(struct tutti_emit *emit, uint32_t peer)
+{
+    struct tutti_peers *peers = &emit->peers, old = *peers;
+
+    if (2 * (peers->n + 1) > peers->capacity) {
+        peers->capacity = old.capacity ? 2 * old.capacity : 32;
+        peers->table = tutti_alloc_array(peers->capacity, sizeof(*peers->table));
+        if (!peers->table) {
+            *peers = old;
+            emit->status =
+                tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", emit->schedule->algorithm->name,
+                           tutti_kind_name(emit->schedule->kind), emit->shape.size);
+            return NULL;
+        }
+        for (uint32_t i = 0; i < old.capacity; i++)
+            if (old.table[i].key) *peer_place(peers, old.table[i].key - 1) = old.table[i];
+        tutti_free(old.table);
+    }
+    struct tutti_peer *row = peer_place(peers, peer);
+    if (!row->key) row->key = peer + 1, peers->n++;
+    return row;
+}
+
 /* ---- hazards ---- */
 
 struct span {
@@ -147,8 +180,11 @@ static void push(struct tutti_emit *emit, struct tutti_step *step)
         return;
     schedule->steps = steps;
     step->round = emit->round;
-    if (tutti_step_sends(step)) step->fifo = emit->sent[step->peer]++;
-    if (tutti_step_receives(step)) step->fifo = emit->received[step->peer]++;
+    if (tutti_step_is_message(step)) {
+        struct tutti_peer *peer = peer_row(emit, step->peer);
+        if (!peer) return;
+        step->fifo = tutti_step_sends(step) ? peer->sent++ : peer->received++;
+    }
     step->wait = hazards(schedule->steps, schedule->n_steps, step);
     if (step->op == TUTTI_STEP_CALL)
         step->extent = step->dst;
