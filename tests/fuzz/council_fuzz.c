@@ -3,7 +3,7 @@
 /* What members of a council of lighthouses say, in any order and of any content: what one keeps never goes back, it
  * answers within bounds, and it goes on. */
 
-#include "ft/council/council.h"
+#include "ft/rules/council.h"
 #include "fuzz.h"
 
 enum { MEMBERS = 3, ME = 0, STEP = 24 };

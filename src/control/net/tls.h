@@ -15,8 +15,8 @@ struct tutti_tls;
 bool tutti_tls_available(void);
 /* fd: non-blocking, stays the caller's. UNSUPPORTED, MEMORY. */
 enum tutti_status tutti_tls_open(int fd, bool client, const uint8_t key[TUTTI_HMAC_BYTES], struct tutti_tls **out);
-/* OK: both ends have the same keys, and not a byte was read that follows. PENDING. PROTOCOL. Reading and writing agree
- * by themselves, too. */
+/* OK: both ends have the same keys, and not a byte was read that follows. PENDING. AUTH: the other end says that it
+ * has another key, or none. PROTOCOL. Reading and writing agree by themselves, too. */
 enum tutti_status tutti_tls_agree(struct tutti_tls *tls);
 /* Once they agree: secrets that both ends know, for what comes in here, and for what goes out. MEMORY. */
 enum tutti_status tutti_tls_secrets(struct tutti_tls *tls, uint8_t in[TUTTI_HMAC_BYTES], uint8_t out[TUTTI_HMAC_BYTES]);

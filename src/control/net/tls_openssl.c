@@ -115,6 +115,8 @@ enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
     ERR_clear_error();
     tls->wants_room = false;
     const int result = SSL_do_handshake(tls->ssl);
+    if (result != 1 && ERR_GET_REASON(ERR_peek_error()) >= SSL_AD_REASON_OFFSET)
+        return tutti_fail(TUTTI_ERR_AUTH, "the other end has another key, or none");
     return result == 1 ? TUTTI_OK : meaning(tls, result);
 }
 

@@ -1,11 +1,106 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One call at a server: its request, the handler, the answer or the deadline. */
+/* One call at a server: its request, the handler, the answer or answers, the deadline. */
 #include "ft/rpc/server.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- calls with many answers: what was pushed waits in a list until HTTP/2 may send it; the trailers follow the last
+ * ---- */
+static void take_first(struct rpc_stream *stream)
+{
+    struct rpc_pushed *first = stream->first;
+
+    stream->first = first->next;
+    if (!stream->first) stream->last = NULL;
+    stream->n--;
+    tutti_rpc_body_give(first->body);
+    tutti_free(first);
+}
+
+static ssize_t read_pushed(nghttp2_session *session, int32_t id, uint8_t *out, size_t room, uint32_t *flags,
+                           nghttp2_data_source *source, void *arg)
+{
+    struct rpc_stream *stream = ((struct tutti_rpc_call *)source->ptr)->pushed;
+    struct rpc_pushed *first = stream->first;
+    size_t n = 0;
+
+    (void)arg;
+    if (first) {
+        n = rpc_message_give(first->body->bytes, first->body->n, &first->sent, out, room);
+        if (first->sent == RPC_PREFIX + first->body->n) take_first(stream);
+        return (ssize_t)n;
+    }
+    if (!stream->over) return NGHTTP2_ERR_DEFERRED;
+    const nghttp2_nv trailers[] = {rpc_header("grpc-status", stream->status),
+                                   rpc_header("grpc-message", stream->message)};
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    return nghttp2_submit_trailer(session, id, trailers, TUTTI_ARRAY_LEN(trailers)) == 0
+               ? 0
+               : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+}
+
+/* The headers go with the first answer. */
+static bool begin(struct tutti_rpc_call *call)
+{
+    const nghttp2_nv headers[] = {rpc_header(":status", "200"), rpc_header("content-type", "application/grpc")};
+    const nghttp2_data_provider provider = {.source.ptr = call, .read_callback = read_pushed};
+
+    call->pushed = tutti_alloc(sizeof(*call->pushed));
+    if (!call->pushed) return false;
+    if (nghttp2_submit_response(call->conn->link.session, call->stream, headers, TUTTI_ARRAY_LEN(headers), &provider) ==
+        0)
+        return true;
+    tutti_free(call->pushed); /* the response has not begun: an end is to be told in another way */
+    call->pushed = NULL;
+    return false;
+}
+
+static void go_on(struct tutti_rpc_call *call)
+{
+    nghttp2_session_resume_data(call->conn->link.session, call->stream); /* nothing to resume is no error */
+    rpc_link_flush(&call->conn->link);
+}
+
+bool tutti_rpc_push(struct tutti_rpc_call *call, struct tutti_rpc_body *body)
+{
+    struct rpc_pushed *pushed = body ? tutti_alloc(sizeof(*pushed)) : NULL;
+
+    if (!body) {
+        const bool begun = call->pushed || begin(call);
+        rpc_link_flush(&call->conn->link);
+        return begun;
+    }
+    if (!pushed || (!call->pushed && !begin(call)) || call->pushed->n >= RPC_PUSHED) {
+        tutti_free(pushed);
+        tutti_rpc_body_give(body);
+        return false;
+    }
+    pushed->body = body;
+    *(call->pushed->last ? &call->pushed->last->next : &call->pushed->first) = pushed;
+    call->pushed->last = pushed;
+    call->pushed->n++;
+    go_on(call);
+    return true;
+}
+
+static void push_end(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message)
+{
+    struct rpc_stream *stream = call->pushed;
+
+    stream->over = true;
+    snprintf(stream->status, sizeof stream->status, "%d", (int)status);
+    rpc_percent_encode(message, stream->message, sizeof stream->message);
+    go_on(call);
+}
+
+static void push_free(struct rpc_stream *stream)
+{
+    while (stream && stream->first) take_first(stream);
+    tutti_free(stream);
+}
 
 #define REQUEST_NS (10 * TUTTI_NS_PER_S) /* within which a request is whole */
 
@@ -64,7 +159,7 @@ void rpc_call_free(struct tutti_rpc_call *call)
     *link = call->next;
     call->conn->n_calls--;
     tutti_rpc_body_give(call->body);
-    rpc_push_free(call->pushed);
+    push_free(call->pushed);
     rpc_bytes_free(&call->request);
     tutti_free(call);
 }
@@ -140,9 +235,13 @@ void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
 static void too_late(struct tutti_loop_timer *timer)
 {
     struct tutti_rpc_call *call = of_timer(timer);
+    const struct tutti_rpc_server_config *config = &call->conn->server->config;
+    char why[RPC_SENTENCE / 2] = "", text[RPC_SENTENCE];
 
+    if (config->expired && call->called) config->expired(config->arg, call, why, sizeof why);
+    snprintf(text, sizeof text, "Timeout expired%s%s", why[0] ? ": " : "", why);
     cancelled(call);
-    tutti_rpc_fail(call, TUTTI_RPC_CANCELLED, "Timeout expired");
+    tutti_rpc_fail(call, TUTTI_RPC_CANCELLED, text);
 }
 
 void rpc_call_run(struct tutti_rpc_call *call)
@@ -153,7 +252,7 @@ void rpc_call_run(struct tutti_rpc_call *call)
     if (!call->conn->link.tls) rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
     if (call->conn->stranger) {
         tutti_rpc_fail(call, TUTTI_RPC_UNAUTHENTICATED,
-                       "this server believes who knows its job's secret (TUTTI_SECRET), over TLS");
+                       "this server takes calls over TLS with the job's secret (TUTTI_SECRET) only");
     } else if (!call->method) {
         tutti_rpc_fail(call, TUTTI_RPC_UNIMPLEMENTED, "there is no such method");
     } else if (call->malformed) {
@@ -217,7 +316,7 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
 
     end(call);
     if (call->pushed) {
-        rpc_push_end(call, status, message);
+        push_end(call, status, message);
         return;
     }
     snprintf(number, sizeof number, "%d", (int)status);

@@ -2,69 +2,80 @@
 #ifndef TUTTI_FT_RPC_CLIENT_H
 #define TUTTI_FT_RPC_CLIENT_H
 
-/* A client's connection and requests; of this room alone. */
+/* The connection and the requests of a channel; of this room alone. client.c dials, request.c asks. */
 
 #include "ft/rpc/link.h"
 #include "ft/rpc/lookup.h"
 #include "ft/rpc/rpc.h"
 #include "ft/rpc/wire.h"
 
-#define RPC_SENTENCE 512
-
 struct tutti_rpc_request {
     struct tutti_rpc_request *next;
     struct tutti_rpc_channel *channel;
+    struct tutti_rpc_ask ask;
     int32_t stream; /* 0: it waits for a connection */
-    const char *path;
-    struct tutti_rpc_body *body;
-    size_t sent; /* bytes of prefix and body */
-    uint64_t deadline_ns;
+    size_t sent;    /* of prefix and body */
     struct tutti_loop_timer timer;
-    tutti_rpc_done done;
-    void (*each)(void *arg, const uint8_t *bytes, size_t n); /* NULL: there is one answer */
-    void *arg;
+    uint64_t sent_ns; /* when it was sent last; 0: never */
+    uint64_t lost_ns; /* since when no server can be reached; 0: one could, as far as is known */
     /* what came */
     struct rpc_bytes answer; /* n counts also what is discarded */
-    bool discards;
-    const char *wrong; /* NULL, or why it can not be an answer ... */
+    const char *wrong;       /* NULL, or why it can not be an answer ... */
     enum tutti_rpc_status as;
     int status; /* -1: no grpc-status yet */
     char message[RPC_SENTENCE];
 };
 
-enum rpc_channel_state { RPC_IDLE, RPC_LOOKS, RPC_DIALS, RPC_PAUSES, RPC_OPEN };
+/* A server of the list. */
+struct rpc_target {
+    struct tutti_rpc_channel *channel;
+    char host[RPC_HOST], port[RPC_PORT], authority[RPC_JOB + RPC_HOST + 9];
+    struct rpc_lookup *lookup;   /* NULL: none is under way */
+    struct addrinfo *addresses;  /* of the host; NULL: they are looked up before the next dial */
+    const struct addrinfo *next; /* the one that is dialled, or the next that is */
+};
+
+enum rpc_channel_state {
+    RPC_IDLE,
+    RPC_LOOKS,  /* the host's addresses are looked up */
+    RPC_DIALS,  /* until both ends speak */
+    RPC_FAILS,  /* it could not be dialled: the loop sees it in its next turn, as a request may be on the stack */
+    RPC_PAUSES, /* until the next dial */
+    RPC_OPEN,
+    RPC_ENDS /* the socket is shut down: the loop sees it in its next turn */
+};
 struct tutti_rpc_channel {
     struct rpc_link link; /* first */
     struct tutti_rpc_channel_config config;
-    char host[RPC_HOST], port[RPC_PORT], authority[RPC_JOB + RPC_HOST + 9];
+    struct rpc_target *targets;
+    uint32_t n, now;   /* now: which one is asked */
+    uint32_t n_failed; /* servers that were given up since one answered ... */
+    uint32_t n_denied; /* ... of this round those that have another secret */
     enum rpc_channel_state state;
-    struct tutti_loop_timer timer; /* until it dials again, or has dialled for too long */
+    bool greeted;                  /* the server has spoken HTTP/2 */
+    struct tutti_loop_timer timer; /* the end of a pause, or of a dial */
     uint64_t pause_ns;             /* the last one */
-    struct rpc_lookup *lookup;     /* NULL: none is under way */
-    struct addrinfo *addresses;    /* the host's; NULL: they are looked for before the next dial */
-    uint32_t n_dialed;             /* which of them is next ... */
-    uint32_t n_addresses, n_tried; /* ... of how many, and how many were tried since they were looked for */
     bool has_key;
     uint8_t key[TUTTI_HMAC_BYTES];
-    char why[RPC_SENTENCE]; /* why there is no connection */
+    char cause[RPC_SENTENCE]; /* of RPC_FAILS and RPC_ENDS */
+    char why[RPC_SENTENCE];   /* why there is no connection: "host:port: Connection refused" */
     nghttp2_session_callbacks *callbacks;
     struct tutti_rpc_request *requests;
 };
 
 /* ---- request.c ---- */
-/* On the connection that there is. False: it takes no more, and is lost soon. */
+/* Sends it on the connection that there is. False: it takes no more, and is lost soon. */
 bool rpc_request_submit(struct tutti_rpc_request *request);
-/* Ends it; done is told, if it still wants to hear. */
+/* Takes it off the channel and tells done, if there is one. */
 void rpc_request_end(struct tutti_rpc_request *request, enum tutti_rpc_status status, const char *message);
+/* Whether it may go to the next server; then it waits for it. */
+bool rpc_request_retry(struct tutti_rpc_request *request, uint64_t now);
 enum tutti_status rpc_client_callbacks(nghttp2_session_callbacks **out);
 
-/* ---- dial.c ---- */
+/* ---- client.c ---- */
 /* Dials, unless there is a connection, or one is being made. */
 void rpc_dial(struct tutti_rpc_channel *channel);
-void rpc_hang_up(struct tutti_rpc_channel *channel);
-void rpc_forget_addresses(struct tutti_rpc_channel *channel); /* they are looked for anew */
-void rpc_on_time(struct tutti_loop_timer *timer);             /* the channel's */
-/* What was sent is lost; what was not waits for the next connection. */
-void rpc_lost(struct tutti_rpc_channel *channel, const char *why);
+/* Shuts the socket down: the server is given up in the loop's next turn. */
+void rpc_give_up(struct tutti_rpc_channel *channel, const char *why);
 
 #endif

@@ -70,6 +70,9 @@ struct tutti_rpc_server_config {
     void *arg; /* for the methods and `http` */
     /* The peer has not answered the call and never will: nobody may use it any more. Not after reply and fail. */
     void (*cancelled)(void *arg, struct tutti_rpc_call *call);
+    /* The call's time is over: writes why nothing was answered, which is told with "Timeout expired". NULL: nothing is.
+     */
+    void (*expired)(void *arg, const struct tutti_rpc_call *call, char *why, size_t n);
     /* A connection on which something was kept (tutti_rpc_kept) has ended, by whatever. NULL: nothing is kept. */
     void (*gone)(void *arg, void *kept);
     /* A connection whose first bytes, which are still unread, are not HTTP/2: it belongs to who is called. NULL: it is
@@ -113,44 +116,58 @@ void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, c
 bool tutti_rpc_push(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 
 /* ---- clients ---- */
-/* One connection to a server, made when it is first needed and made anew when it is lost. A host's name is looked up
- * on a thread of its own. */
+/* A channel has a list of servers of which each can answer, and a connection to one of them: made when it is first
+ * needed, and made anew, to the next of the list, when it is lost or can not be made. After a round of all of them
+ * without an answer there is a pause, which grows from 50 ms to 1 s. A host's name is looked up on a thread of its own.
+ */
 struct tutti_rpc_channel_config {
     struct tutti_loop *loop;
-    const char *address; /* "http://host:port", "host:port", "http://JOB@host:port"; copied */
+    const char *addresses; /* "http://host:port", "host:port", "http://JOB@host:port"; several with commas between */
+    const char *what;      /* what a sentence about a wrong address calls them; NULL: "the server" */
     size_t max_message;
     const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
-    uint64_t dial_ns;   /* so long one address of the host may take, or its name; 0: as long as the system tries */
+    uint64_t dial_ns;   /* so long one address of a host may take, or its name; 0: as long as the system tries */
     uint32_t window;    /* what a server may send before it hears that it was read; 0: 256 KiB */
-    /* A request does not wait for a connection that could not be made: it ends with UNAVAILABLE, and the next one tries
-     * the host's next address. */
-    bool gives_up;
 };
 struct tutti_rpc_channel;
+/* ARGUMENT: there is no address, or one that can not be. */
 enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *config, struct tutti_rpc_channel **out);
-/* "host:port" */
+/* "host:port" of the server that is asked now. */
 const char *tutti_rpc_channel_authority(const struct tutti_rpc_channel *channel);
-/* The server is held for lost: requests that were sent end with UNAVAILABLE, in the loop's next turn. */
+uint32_t tutti_rpc_channel_n(const struct tutti_rpc_channel *channel); /* how many servers it has */
+/* Gives the server up as one that is lost, in the loop's next turn. */
 void tutti_rpc_channel_drop(struct tutti_rpc_channel *channel);
 /* Its requests are withdrawn. */
 void tutti_rpc_channel_close(struct tutti_rpc_channel *channel);
 
-struct tutti_rpc_request;
 /* The answer: message is "" or the server's sentence; the bytes are borrowed. */
 typedef void (*tutti_rpc_done)(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes,
                                size_t n);
-/* Takes the caller's count of the body over; path is static. done is called once, later, at the deadline at the latest
- * (CLOCK_MONOTONIC): while there is no connection the request waits for one; one that was sent on a connection that is
- * lost ends with UNAVAILABLE. done does not send on the same channel. NULL: out of memory. */
-struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const char *path,
-                                         struct tutti_rpc_body *body, uint64_t deadline_ns, tutti_rpc_done done,
-                                         void *arg);
-/* Right after it was sent: of many answers each is told when it comes, done only of the end. `each` does not withdraw.
- */
-void tutti_rpc_set_each(struct tutti_rpc_request *request, void (*each)(void *arg, const uint8_t *bytes, size_t n));
-/* Right after it was sent: the answer is counted, but not kept: done gets NULL and its length, not looked at. */
-void tutti_rpc_discard(struct tutti_rpc_request *request);
+struct tutti_rpc_ask {
+    const char *path;            /* static */
+    struct tutti_rpc_body *body; /* the caller's count is taken over */
+    uint64_t deadline_ns; /* of CLOCK_MONOTONIC. The server is told a little less, so that its reason comes in time */
+    /* So long it goes on while no server can be reached, and is sent to the next one when its own is lost or says that
+     * it is unavailable. 0: it waits for one round of the list, and ends with the connection on which it was sent. */
+    uint64_t reach_ns;
+    bool probe;          /* it is answered at once: a server that does not answer in time is lost */
+    bool discard;        /* the answer is counted, but not kept: done gets NULL and its length */
+    tutti_rpc_done done; /* NULL: nobody is told */
+    void (*each)(void *arg, const uint8_t *bytes,
+                 size_t n); /* of many answers; does not withdraw. NULL: there is one */
+    void *arg;
+};
+struct tutti_rpc_request;
+/* The message of a request that was on a connection which is lost: the server may have done it. */
+extern const char tutti_rpc_connection_lost[];
+/* done is called once, later, at the deadline at the latest: UNAVAILABLE when no server can be reached or its own was
+ * lost, UNAUTHENTICATED when all of them have another secret. done does not send on the same channel. NULL: out of
+ * memory. */
+struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const struct tutti_rpc_ask *ask);
 /* done is not called any more. */
 void tutti_rpc_withdraw(struct tutti_rpc_request *request);
+/* The deadline of a part of something that has this one: a tenth of what is left earlier, 500 ms at most. So a reason
+ * is known before whoever waits gives up. */
+uint64_t tutti_rpc_sooner(uint64_t deadline_ns);
 
 #endif

@@ -10,7 +10,6 @@
 #include "ft/rpc/wire.h"
 
 #define RPC_ADDRESS_TEXT 64
-#define RPC_SENTENCE 512
 
 /* Answers of a call that has many. */
 #define RPC_PUSHED 1024
@@ -79,7 +78,7 @@ struct tutti_rpc_server {
     struct rpc_limit limit;
 };
 
-/* ---- conn.c ---- */
+/* ---- server.c ---- */
 enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out);
 /* Takes the descriptor over. */
 void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer, const uint8_t address[16]);
@@ -93,9 +92,5 @@ void rpc_call_free(struct tutti_rpc_call *call);
 void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n);
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n);
 void rpc_call_run(struct tutti_rpc_call *call); /* the request is here */
-
-/* ---- push.c ---- */
-void rpc_push_end(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
-void rpc_push_free(struct rpc_stream *stream); /* NULL is allowed */
 
 #endif

@@ -152,3 +152,17 @@ void rpc_percent_encode(const char *text, char *out, size_t capacity)
     }
     out[n < capacity ? n : capacity - 1] = '\0';
 }
+
+/* ---- bytes that several calls may send ---- */
+struct tutti_rpc_body *tutti_rpc_body_new(size_t n)
+{
+    struct tutti_rpc_body *body = tutti_alloc(sizeof(*body) + n);
+
+    if (body) body->refs = 1, body->n = n;
+    return body;
+}
+
+void tutti_rpc_body_give(struct tutti_rpc_body *body)
+{
+    if (body && --body->refs == 0) tutti_free(body);
+}

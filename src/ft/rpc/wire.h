@@ -6,6 +6,8 @@
 
 #include "base/base.h"
 
+#define RPC_SENTENCE 512
+
 /* A message: one byte, 0 (not compressed), four of length, big endian. */
 #define RPC_PREFIX 5
 void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n);

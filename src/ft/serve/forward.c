@@ -3,7 +3,7 @@
  * of them. While nobody leads they wait; what was under way to one that is lost goes to the next. */
 #include "ft/serve/jobs.h"
 
-#include "ft/message/message.h"
+#include "ft/rpc/message.h"
 
 #include <tutti.pb-c.h>
 
@@ -62,7 +62,7 @@ static void on_answer(void *arg, enum tutti_rpc_status status, const char *messa
         return;
     }
     struct tutti_rpc_call *call = forward->call;
-    forward->serve->present_there(call, tutti_now_ns());
+    serve_present_there(call, tutti_now_ns());
     forget(forward);
     tutti_rpc_set_note(call, 0);
     if (n > 0) memcpy(body->bytes, bytes, n);
@@ -96,12 +96,14 @@ static void pass_on(struct serve_forward *forward)
         return;
     }
     forward->body->refs++;
-    forward->request =
-        tutti_rpc_send(channel, FORWARD, forward->body, tutti_rpc_deadline(forward->call), on_answer, forward);
-    if (!forward->request)
-        try_again_later(forward->serve);
-    else if (forward->streams)
-        tutti_rpc_set_each(forward->request, on_each);
+    const struct tutti_rpc_ask ask = {.path = FORWARD,
+                                      .body = forward->body,
+                                      .deadline_ns = tutti_rpc_deadline(forward->call),
+                                      .done = on_answer,
+                                      .each = forward->streams ? on_each : NULL,
+                                      .arg = forward};
+    forward->request = tutti_rpc_send(channel, &ask);
+    if (!forward->request) try_again_later(forward->serve);
 }
 
 /* By now it leads itself: as if the call had just come. */
@@ -110,7 +112,7 @@ static void take_back(struct serve_forward *forward)
     struct tutti_serve *serve = forward->serve;
     struct tutti_rpc_call *call = forward->call;
     Tutti__ForwardRequest *request = tutti__forward_request__unpack(NULL, forward->body->n, forward->body->bytes);
-    const struct tutti_rpc_method *method = request ? serve->forwarded(request->path) : NULL;
+    const struct tutti_rpc_method *method = request ? serve_forwarded(request->path) : NULL;
 
     forget(forward);
     tutti_rpc_set_note(call, 0);
@@ -186,7 +188,8 @@ void serve_forward_leave(struct tutti_serve *serve, const char *job, const char 
     request.unless_heard_ms = unless_heard_ms;
     struct tutti_rpc_body *leave = channel ? tutti_message_body(&request.base) : NULL;
     struct tutti_rpc_body *body = leave ? encode("/tutti.LighthouseService/Leave", job, leave->bytes, leave->n) : NULL;
-    if (body) tutti_rpc_send(channel, FORWARD, body, tutti_now_ns() + TUTTI_NS_PER_S, NULL, NULL);
+    const struct tutti_rpc_ask ask = {.path = FORWARD, .body = body, .deadline_ns = tutti_now_ns() + TUTTI_NS_PER_S};
+    if (body) tutti_rpc_send(channel, &ask);
     tutti_rpc_body_give(leave);
 }
 
@@ -235,7 +238,7 @@ void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *byt
 {
     struct tutti_serve *serve = arg;
     Tutti__ForwardRequest *request = tutti__forward_request__unpack(NULL, n, bytes);
-    const struct tutti_rpc_method *method = request ? serve->forwarded(request->path) : NULL;
+    const struct tutti_rpc_method *method = request ? serve_forwarded(request->path) : NULL;
 
     if (!serve->council || !method || strlen(request->job) > JOB_NAME) {
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "this can not be passed on");

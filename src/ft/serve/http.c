@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The page and its texts over HTTP/1.1, by libmicrohttpd, on connections that the server of calls hands on. The daemon
- * has no socket and no thread of its own: the loop runs it.
+/* The page, its texts and kills over HTTP/1.1, by libmicrohttpd, on connections that the server of calls hands on. The
+ * daemon has no socket and no thread of its own: the loop runs it.
  *
  * With a token, reading takes it from all but this host, and a kill takes it from everybody, in a header that no page
  * of another site can make a browser send. Without one, all read and nobody kills. */
+#include "ft/rpc/message.h"
 #include "ft/serve/jobs.h"
 
-#include <arpa/inet.h>
+#include <lighthouse_page.h> /* page.html, style.css, script.js: made by folder.cmake */
 #include <microhttpd.h>
+
+#include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MOST 64         /* connections; beyond that the oldest goes */
-#define MOST_OF_ONE 16u /* ... of one address */
+#define KILL_NS (10 * TUTTI_NS_PER_S) /* within which a manager takes a kill */
+#define MOST 64                       /* connections; beyond that the oldest goes */
+#define MOST_OF_ONE 16u               /* ... of one address */
 #define MEMORY ((size_t)32 << 10)
 #define PATIENCE_S 10u
 
@@ -30,8 +35,10 @@ struct serve_http {
     struct visitor *visitors; /* the oldest first */
     uint32_t n;
     struct {
-        struct MHD_Connection *waits; /* NULL: nobody does, or not any more */
-        bool under_way, done;         /* done: `waits` is to be told */
+        struct MHD_Connection *waits;      /* for its answer; NULL: nobody does, or not any more */
+        struct tutti_rpc_channel *channel; /* to the group's manager; NULL: no kill is under way */
+        struct tutti_loop_timer timer;     /* the channel is closed when nobody is inside it any more */
+        bool done;                         /* `waits` is to be told */
         char why[512];
     } kill;
 };
@@ -45,7 +52,7 @@ static const char *const always[][2] = {
     {"Cache-Control", "no-store"},
 };
 
-static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type, const char *text, size_t n)
+static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const char *type, const void *text, size_t n)
 {
     struct MHD_Response *response = MHD_create_response_from_buffer(n, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
 
@@ -142,17 +149,18 @@ static enum MHD_Result text_of(struct serve_http *http, struct MHD_Connection *c
     return answer(c, MHD_HTTP_OK, type, shown->text, shown->n);
 }
 
-#define HTML "text/html; charset=utf-8"
+#define FILE_OF(stem) serve_##stem, serve_end_##stem
 static const struct {
-    const char *path, *type, *text; /* text NULL: kind */
+    const char *path, *type;
+    const unsigned char *text, *end; /* NULL: kind */
     enum serve_kind kind;
 } pages[] = {
-    {"/", HTML, serve_page_html, 0},
-    {"/page.css", "text/css; charset=utf-8", serve_page_css, 0},
-    {"/page.js", "text/javascript; charset=utf-8", serve_page_js, 0},
-    {"/status", HTML, NULL, SHOW_PAGE},
-    {"/status.json", "application/json", NULL, SHOW_JSON},
-    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, SHOW_METRICS},
+    {"/", "text/html; charset=utf-8", FILE_OF(page), 0},
+    {"/status", "text/html; charset=utf-8", FILE_OF(page), 0},
+    {"/page.css", "text/css; charset=utf-8", FILE_OF(style), 0},
+    {"/page.js", "text/javascript; charset=utf-8", FILE_OF(script), 0},
+    {"/status.json", "application/json", NULL, NULL, SHOW_JSON},
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", NULL, NULL, SHOW_METRICS},
 };
 
 static enum MHD_Result get(struct serve_http *http, struct MHD_Connection *c, const char *path)
@@ -164,7 +172,7 @@ static enum MHD_Result get(struct serve_http *http, struct MHD_Connection *c, co
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(pages); i++) {
         if (strcmp(path, pages[i].path) != 0) continue;
         if (!pages[i].text) return text_of(http, c, pages[i].kind, pages[i].type);
-        return answer(c, MHD_HTTP_OK, pages[i].type, pages[i].text, strlen(pages[i].text));
+        return answer(c, MHD_HTTP_OK, pages[i].type, pages[i].text, (size_t)(pages[i].end - pages[i].text));
     }
     return say(c, MHD_HTTP_NOT_FOUND, "There is no such page.\n");
 }
@@ -172,14 +180,57 @@ static enum MHD_Result get(struct serve_http *http, struct MHD_Connection *c, co
 /* ---- kill ---- */
 static void run(struct serve_http *http);
 
-static void on_killed(void *arg, const char *why)
+static void close_kill(struct tutti_loop_timer *timer)
+{
+    struct serve_http *http = (struct serve_http *)((char *)timer - offsetof(struct serve_http, kill.timer));
+
+    tutti_loop_stop(http->serve->loop, timer);
+    tutti_rpc_channel_close(http->kill.channel);
+    http->kill.channel = NULL;
+}
+
+/* A manager that exits at once does not answer: a connection that is lost is a kill, too. */
+static void on_killed(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
 {
     struct serve_http *http = arg;
+    const bool killed = status == TUTTI_RPC_OK || strcmp(message, tutti_rpc_connection_lost) == 0;
 
-    http->kill.under_way = false, http->kill.done = true;
-    snprintf(http->kill.why, sizeof http->kill.why, "%s%.480s\n", why[0] ? "Something went wrong: " : "Killed.", why);
+    (void)bytes, (void)n;
+    http->kill.done = true;
+    snprintf(http->kill.why, sizeof http->kill.why, "%s%.480s\n",
+             killed ? "Killed." : "Something went wrong: ", killed ? "" : message);
+    http->kill.timer.due = close_kill;
+    tutti_loop_at(http->serve->loop, &http->kill.timer, tutti_now_ns());
     if (http->kill.waits) MHD_resume_connection(http->kill.waits);
     run(http);
+}
+
+/* Tells the manager, at the address that the group gave, to end its process. False: there is no such member, or it can
+ * not be told. */
+static bool kill_group(struct serve_http *http, struct serve_job *job, const char *replica_id)
+{
+    const struct tutti_quorum *last = tutti_lighthouse_last(job->machine);
+    const struct tutti_replica *member = last ? tutti_quorum_find(last, replica_id) : NULL;
+    const struct tutti_rpc_channel_config config = {.loop = http->serve->loop,
+                                                    .addresses = member ? member->address : "",
+                                                    .max_message = 4096,
+                                                    .secret = http->serve->config.secret};
+    Torchft__KillRequest request = TORCHFT__KILL_REQUEST__INIT;
+    static char text[] = "killed from the lighthouse's page";
+
+    if (!member || tutti_rpc_channel_open(&config, &http->kill.channel) < 0) return false;
+    request.msg = text;
+    const struct tutti_rpc_ask ask = {.path = "/torchft.ManagerService/Kill",
+                                      .body = tutti_message_body(&request.base),
+                                      .deadline_ns = tutti_now_ns() + KILL_NS,
+                                      .done = on_killed,
+                                      .arg = http};
+    if (!tutti_rpc_send(http->kill.channel, &ask)) {
+        close_kill(&http->kill.timer);
+        return false;
+    }
+    serve_note(job, "%.64s is told to end by a visitor with the token", replica_id);
+    return true;
 }
 
 /* "/replica/NAME/kill" */
@@ -209,11 +260,11 @@ static enum MHD_Result kill_it(struct serve_http *http, struct MHD_Connection *c
         return say(c, MHD_HTTP_FORBIDDEN, "Nobody kills by an unauthenticated lighthouse: start it with a secret.\n");
     if (!has_bearer(http, c)) return say(c, MHD_HTTP_FORBIDDEN, "The token is wrong: `tutti ft token` says it.\n");
     if (!read_name(path, name, sizeof name)) return say(c, MHD_HTTP_NOT_FOUND, "There is no such page.\n");
-    if (http->kill.waits || http->kill.under_way)
+    if (http->kill.waits || http->kill.channel)
         return say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "Another kill is under way.\n");
-    if (!job || !serve_kill(job, name, on_killed, http))
+    if (!job || !kill_group(http, job, name))
         return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "Something went wrong: there is no such member.\n");
-    http->kill.waits = c, http->kill.under_way = true, http->kill.done = false;
+    http->kill.waits = c, http->kill.done = false;
     MHD_suspend_connection(c);
     return MHD_YES;
 }
@@ -339,5 +390,6 @@ void serve_http_close(struct serve_http *http)
         MHD_run(http->daemon);
     }
     MHD_stop_daemon(http->daemon);
+    close_kill(&http->kill.timer);
     tutti_free(http);
 }

@@ -5,8 +5,8 @@
 /* What the files of this room share: the server, and its jobs, each with a machine of its own. Of this room alone, on
  * the loop's thread. */
 
-#include "ft/council/ledger.h"
 #include "ft/rpc/rpc.h"
+#include "ft/rules/ledger.h"
 #include "ft/serve/serve.h"
 #include "ft/serve/view.h"
 
@@ -24,11 +24,10 @@ struct serve_event {
     int64_t wall_ns;
     char text[EVENT_TEXT];
 };
-/* A text for people, which is not made anew before so many times what making it took: who asks for it again and again
- * costs a copy. */
+/* A cached text: it is made anew every 20 ms or 20 times what making it took, at most, so polling costs a copy. */
 #define SHOWN_NS (20 * TUTTI_NS_PER_MS)
 #define SHOWN_TIMES 20
-enum serve_kind { SHOW_PAGE, SHOW_JSON, SHOW_METRICS, N_SHOWS };
+enum serve_kind { SHOW_JSON, SHOW_METRICS, N_SHOWS };
 struct serve_shown {
     char *text;
     size_t n;
@@ -62,7 +61,6 @@ struct serve_job {
 };
 
 struct serve_http;
-struct serve_kill;
 struct serve_present;
 struct serve_council;
 struct serve_forward;
@@ -71,17 +69,8 @@ struct tutti_serve {
     char token[TUTTI_SERVE_TOKEN];    /* "": no secret */
     struct tutti_loop *loop;
     struct tutti_rpc_server *rpc;
-    /* What a job's machine tells of a request that is over; the job is the argument. */
-    void (*answer)(void *arg, uint64_t request, struct tutti_quorum *quorum);
-    void (*tell_lost)(struct serve_job *job);                      /* subscribers hear of them, and they are freed */
-    const struct tutti_rpc_method *(*forwarded)(const char *path); /* NULL: it is not passed on */
-    bool (*leads)(const struct tutti_serve *serve);
-    void (*present_there)(struct tutti_rpc_call *call, uint64_t now);
-    bool (*commit)(void *arg, const struct tutti_quorum *quorum);
-    enum tutti_status (*begin_ledger)(struct serve_job *job);
     struct serve_http *http; /* NULL: this build has no page */
     struct serve_job *jobs;
-    struct serve_kill *kills;
     struct serve_present *absent, *last_absent; /* groups whose connections ended, until they are gone */
     struct tutti_loop_timer absence;
     struct serve_council *council; /* NULL: it is alone, and keeps nothing */
@@ -107,6 +96,13 @@ void serve_job_tick(struct serve_job *job);
 void serve_settle(struct serve_job *job);
 void serve_note(struct serve_job *job, const char *format, ...) TUTTI_PRINTF(2, 3);
 
+/* The group was heard by the connection of this call. */
+void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
+/* The leader has heard what came by this call's connection, by now at the latest. */
+void serve_present_there(struct tutti_rpc_call *call, uint64_t now);
+void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
+void serve_absent_end(struct tutti_serve *serve);
+
 /* ---- peers.c ---- */
 #define SERVE_PEER_BYTES ((size_t)64 << 20)
 enum tutti_status serve_council_open(struct tutti_serve *serve);
@@ -127,43 +123,25 @@ void serve_forwards_end(struct tutti_serve *serve);        /* for calls that are
 void serve_forward_leave(struct tutti_serve *serve, const char *job, const char *replica_id, uint64_t unless_heard_ms);
 void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 
-/* ---- presence.c ---- */
-/* The group was heard by this call's connection. */
-void serve_present(const char *job, struct tutti_rpc_call *call, const char *replica_id, uint64_t now);
-/* The leader has heard what came by this call's connection, by now at the latest. */
-void serve_present_there(struct tutti_rpc_call *call, uint64_t now);
-void serve_gone(void *arg, void *kept); /* the server's: a connection has ended */
-void serve_absent_end(struct tutti_serve *serve);
-
-/* ---- beats.c ---- */
+/* ---- calls.c ---- */
 bool serve_is_long(const char *text);
 void serve_refuse(struct tutti_rpc_call *call); /* as the record says */
 /* The job that the call is of; NULL: it is refused, or passed on to who leads. */
 struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message,
                                size_t n);
-void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
-void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
-
-/* ---- calls.c ---- */
 extern const struct tutti_rpc_method serve_methods[];
 extern const size_t serve_n_methods;
-void serve_tell_lost(struct serve_job *job);
+void serve_tell_lost(struct serve_job *job); /* subscribers hear of them, and they are freed */
+/* As tutti_lighthouse_out.answer: a request is over; the job is the argument. */
 void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum);
 void serve_cancelled(void *arg, struct tutti_rpc_call *call);
+void serve_expired(void *arg, const struct tutti_rpc_call *call, char *why, size_t n); /* why there is no quorum */
+/* The method of a call that may be passed on; NULL: it may not. */
 const struct tutti_rpc_method *serve_forwarded(const char *path);
 
 /* ---- show.c ---- */
 /* NULL: out of memory. Borrowed until the next call for the same. */
 const struct serve_shown *serve_show(struct serve_job *job, enum serve_kind kind);
-
-/* ---- page.c: what does not change ---- */
-extern const char serve_page_html[], serve_page_css[], serve_page_js[];
-
-/* ---- kill.c ---- */
-/* `done` is called once, later: why is "" when the manager has taken it. False: there is no such member, or it can not
- * be told; done is not called. */
-bool serve_kill(struct serve_job *job, const char *replica_id, void (*done)(void *arg, const char *why), void *arg);
-void serve_kills_end(struct tutti_serve *serve); /* done is not called any more */
 
 /* ---- http.c or http_none.c ---- */
 enum tutti_status serve_http_open(struct tutti_serve *serve, struct serve_http **out);

@@ -3,7 +3,7 @@
  * the jobs; who does not has none, and passes calls on (forward.c). */
 #include "ft/serve/jobs.h"
 
-#include "ft/message/message.h"
+#include "ft/rpc/message.h"
 #include "ft/serve/store.h"
 
 #include <tutti.pb-c.h>
@@ -28,11 +28,6 @@ struct serve_council {
 };
 
 /* ---- messages ---- */
-static void on_told(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
-{
-    (void)arg, (void)status, (void)message, (void)bytes, (void)n; /* what is lost is said again */
-}
-
 static struct tutti_rpc_body *encode(const struct tutti_council_message *m)
 {
     Tutti__CouncilMessage message = TUTTI__COUNCIL_MESSAGE__INIT;
@@ -59,9 +54,10 @@ static struct tutti_rpc_body *encode(const struct tutti_council_message *m)
 static void on_send(void *arg, uint32_t to, const struct tutti_council_message *message)
 {
     struct serve_council *council = arg;
-    struct tutti_rpc_body *body = encode(message);
+    const struct tutti_rpc_ask ask = {
+        .path = TELL, .body = encode(message), .deadline_ns = tutti_now_ns() + TUTTI_LEASE_NS};
 
-    if (body) tutti_rpc_send(council->channels[to], TELL, body, tutti_now_ns() + TUTTI_LEASE_NS, on_told, NULL);
+    tutti_rpc_send(council->channels[to], &ask); /* what is lost is said again */
 }
 
 /* What was passed on to who does not lead any more, and may be gone without a word, goes to the next one. */
@@ -216,11 +212,11 @@ static enum tutti_status dial_peers(struct serve_council *council)
 {
     for (uint32_t i = 0; i < council->n; i++) {
         const struct tutti_rpc_channel_config config = {.loop = council->serve->loop,
-                                                        .address = council->address[i],
+                                                        .addresses = council->address[i],
+                                                        .what = "peers",
                                                         .max_message = SERVE_PEER_BYTES,
                                                         .secret = council->serve->config.secret,
-                                                        .dial_ns = TUTTI_LEASE_NS / 2,
-                                                        .gives_up = true};
+                                                        .dial_ns = TUTTI_LEASE_NS / 2};
         if (i == council->me) continue;
         TUTTI_TRY(tutti_rpc_channel_open(&config, &council->channels[i]));
         TUTTI_TRY(tutti_rpc_channel_open(&config, &council->calls[i]));

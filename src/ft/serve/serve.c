@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The server's life. */
+/* The life of the server. */
 #include "ft/serve/jobs.h"
+
+#include "ft/rpc/message.h"
+#include "ft/serve/serve.h"
+
+#include <tutti/ft.h>
 
 #include <string.h>
 #include <unistd.h>
@@ -81,6 +86,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .n_methods = serve_n_methods,
                                                 .arg = serve,
                                                 .cancelled = serve_cancelled,
+                                                .expired = serve_expired,
                                                 .gone = serve_gone,
                                                 .http = serve_http_take,
                                                 .max_connections = MAX_CONNECTIONS,
@@ -101,13 +107,6 @@ enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, stru
     if (!serve) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
     serve->config = *config;
     serve->config.bind = NULL;
-    serve->answer = serve_answer;
-    serve->tell_lost = serve_tell_lost;
-    serve->forwarded = serve_forwarded;
-    serve->leads = serve_leads;
-    serve->present_there = serve_present_there;
-    serve->commit = serve_commit;
-    serve->begin_ledger = serve_ledger_begin;
     enum tutti_status status = check(config, bind);
     if (status >= 0) status = open_parts(serve, bind);
     if (status >= 0)
@@ -127,7 +126,6 @@ static void end_people(void *arg)
     struct tutti_serve *serve = arg;
 
     serve_council_stop(serve);
-    serve_kills_end(serve);
     serve_http_close(serve->http);
     serve->http = NULL;
 }
@@ -152,4 +150,57 @@ void tutti_serve_close(struct tutti_serve *serve)
     if (serve->loop) tutti_loop_close(serve->loop);
     tutti_free(serve);
     if (why.status < 0) tutti_fail_record(&why);
+}
+
+/* ---- public calls: a lighthouse in this process ---- */
+struct tutti_ft_lighthouse {
+    struct tutti_serve *serve;
+    char secret[TUTTI_MESSAGE_SECRET];
+};
+
+static void forget(struct tutti_ft_lighthouse *lighthouse)
+{
+    explicit_bzero(lighthouse->secret, sizeof lighthouse->secret);
+    tutti_free(lighthouse);
+}
+
+enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_config *config,
+                                           struct tutti_ft_lighthouse **out)
+{
+    if (!config || !out)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_lighthouse_open: %s is NULL", config ? "out" : "config");
+    if (config->size != sizeof(*config))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_lighthouse_open: config.size is wrong: begin with "
+                                              "TUTTI_FT_LIGHTHOUSE_CONFIG_INIT");
+    struct tutti_ft_lighthouse *lighthouse = tutti_alloc(sizeof(*lighthouse));
+    if (!lighthouse) return tutti_fail(TUTTI_ERR_MEMORY, "ft_lighthouse_open: out of memory");
+    enum tutti_status status = tutti_message_secret(config->secret, lighthouse->secret);
+    const struct tutti_serve_config serve = {
+        .bind = config->bind,
+        .secret = lighthouse->secret[0] ? lighthouse->secret : NULL,
+        .rate = TUTTI_SERVE_RATE,
+        .options = {.min_replicas = config->min_replicas,
+                    .join_timeout_ns = config->join_timeout_ns,
+                    .heartbeat_timeout_ns = config->heartbeat_timeout_ns,
+                    .tick_ns = config->tick_ns,
+                    .forget_ns = config->heartbeat_timeout_ns + TUTTI_SERVE_FORGET_NS,
+                    .max_groups = TUTTI_SERVE_GROUPS}};
+    if (status >= 0) status = tutti_serve_open(&serve, &lighthouse->serve);
+    if (status >= 0)
+        *out = lighthouse;
+    else
+        forget(lighthouse);
+    return status;
+}
+
+const char *tutti_ft_lighthouse_address(const struct tutti_ft_lighthouse *lighthouse)
+{
+    return tutti_serve_address(lighthouse->serve);
+}
+
+void tutti_ft_lighthouse_close(struct tutti_ft_lighthouse *lighthouse)
+{
+    if (!lighthouse) return;
+    tutti_serve_close(lighthouse->serve);
+    forget(lighthouse);
 }

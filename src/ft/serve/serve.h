@@ -5,11 +5,11 @@
 /* The lighthouse as a server: machines of ft/lighthouse behind torchft's protocol (torchft.proto), and a page for
  * people on the same port. It runs on a thread of its own until it is closed. Begin with serve.c, its life; calls.c has
  * the protocol, jobs.c what is remembered, show.c and http.c what people see. Where this build has no nghttp2 or
- * protobuf-c, serve_none.c stands for the room; without libmicrohttpd http_none.c for the page.
+ * protobuf-c, none.c stands for the room; without libmicrohttpd http_none.c for the page.
  *
  * Thread: any, all calls. */
 
-#include "ft/lighthouse/lighthouse.h"
+#include "ft/rules/lighthouse.h"
 
 struct tutti_serve;
 struct tutti_serve_word {

@@ -3,28 +3,17 @@
 /* A lighthouse with a secret, its groups and their managers, and strangers: who may what, and that a flood of them
  * stops nothing. */
 
-#include "test.h"
+#include "ft/rpc/ask_test.h"
 
 #include "control/net/tls.h"
-#include "ft/rpc/rpc.h"
+#include "ft/rpc/message.h"
 #include "ft/serve/serve.h"
 
-#include <torchft.pb-c.h>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#define MS TUTTI_NS_PER_MS
-#define S TUTTI_NS_PER_S
 #define SECRET "sesame"
+#define QUORUM "/torchft.LighthouseService/Quorum"
 
-static struct tutti_loop *loop;
 static _Atomic int n_killed;
 
 static struct tutti_serve *serve(const char *secret, uint64_t min_replicas)
@@ -43,74 +32,40 @@ static uint16_t port_of(const struct tutti_serve *served)
 }
 
 /* ---- a group ---- */
-struct asked {
-    struct tutti_rpc_channel *channel;
-    const char *name, *address;
-    int64_t step;
-    _Atomic bool done;
-    enum tutti_rpc_status status;
-    int64_t id;
-    size_t n;
-};
-
-static void on_done(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
+static void read_quorum(struct asked *asked, const uint8_t *bytes, size_t n)
 {
-    struct asked *asked = arg;
+    Torchft__LighthouseQuorumResponse *response = torchft__lighthouse_quorum_response__unpack(NULL, n, bytes);
 
-    (void)message;
-    asked->status = status;
-    if (status == TUTTI_RPC_OK) {
-        Torchft__LighthouseQuorumResponse *response = torchft__lighthouse_quorum_response__unpack(NULL, n, bytes);
-        assert_non_null(response);
-        asked->id = response->quorum->quorum_id;
-        asked->n = response->quorum->n_participants;
-        torchft__lighthouse_quorum_response__free_unpacked(response, NULL);
-    }
-    atomic_store(&asked->done, true);
+    assert_non_null(response);
+    asked->id = response->quorum->quorum_id;
+    asked->n_members = response->quorum->n_participants;
+    torchft__lighthouse_quorum_response__free_unpacked(response, NULL);
 }
 
-static void ask_now(void *arg)
+static struct asked group_of(struct tutti_rpc_channel *channel, const char *name, const char *address, int64_t step)
 {
-    struct asked *asked = arg;
     Torchft__QuorumMember member = TORCHFT__QUORUM_MEMBER__INIT;
     Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
 
-    member.replica_id = (char *)(uintptr_t)asked->name;
-    member.address = (char *)(uintptr_t)asked->address;
-    member.step = asked->step;
+    member.replica_id = (char *)(uintptr_t)name;
+    member.address = (char *)(uintptr_t)address;
+    member.step = step;
     request.requester = &member;
-    struct tutti_rpc_body *body = tutti_rpc_body_new(torchft__lighthouse_quorum_request__get_packed_size(&request));
-    torchft__lighthouse_quorum_request__pack(&request, body->bytes);
-    tutti_rpc_send(asked->channel, "/torchft.LighthouseService/Quorum", body, tutti_now_ns() + 60 * S, on_done, asked);
+    return (struct asked){.channel = channel,
+                          .path = QUORUM,
+                          .body = tutti_message_body(&request.base),
+                          .within_ns = 60 * S,
+                          .reach_ns = 60 * S,
+                          .read = read_quorum};
 }
 
-static void await(_Atomic bool *done)
+static struct asked join(struct tutti_rpc_channel *channel, const char *name, const char *address)
 {
-    for (int i = 0; !atomic_load(done); i++) {
-        if (i > 300000) fail_msg("no end within a minute");
-        usleep(200);
-    }
-}
+    struct asked asked = group_of(channel, name, address, 0);
 
-static struct asked ask(struct tutti_rpc_channel *channel, const char *name, const char *address)
-{
-    struct asked asked = {.channel = channel, .name = name, .address = address};
-
-    tutti_loop_run(loop, ask_now, &asked);
+    begin(&asked);
     await(&asked.done);
     return asked;
-}
-
-static struct tutti_rpc_channel *dial(uint16_t port, const char *secret)
-{
-    char address[40];
-    struct tutti_rpc_channel *channel;
-
-    snprintf(address, sizeof address, "http://127.0.0.1:%u", port);
-    const struct tutti_rpc_channel_config config = {
-        .loop = loop, .address = address, .max_message = 1 << 20, .secret = secret};
-    assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_OK);
-    return channel;
 }
 
 /* ---- its manager ---- */
@@ -126,36 +81,9 @@ static void on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
     tutti_rpc_reply(call, tutti_rpc_body_new(0));
 }
 
-static struct tutti_rpc_server *manage(const char *secret)
-{
-    static const struct tutti_rpc_method methods[] = {{"/torchft.ManagerService/Kill", on_kill}};
-    const struct tutti_rpc_server_config config = {.loop = loop,
-                                                   .bind = "127.0.0.1:0",
-                                                   .methods = methods,
-                                                   .n_methods = 1,
-                                                   .max_connections = 10,
-                                                   .max_calls = 10,
-                                                   .max_message = 4096,
-                                                   .secret = secret};
-    struct tutti_rpc_server *server;
-
-    assert_int_equal(tutti_rpc_server_open(&config, &server), TUTTI_OK);
-    return server;
-}
+static const struct tutti_rpc_method kill_method = {"/torchft.ManagerService/Kill", on_kill};
 
 /* ---- people ---- */
-static int connect_to(uint16_t port)
-{
-    const struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval most = {20, 0};
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
-    return fd;
-}
-
 /* HTTP's status of POST /replica/NAME/kill. */
 static int kill_it(uint16_t port, const char *name, const char *token)
 {
@@ -185,11 +113,11 @@ static void test_kill_takes_the_token(void **state)
     (void)state;
     if (!tutti_tls_available() || tutti_serve_page_missing()[0]) skip();
     struct tutti_serve *served = serve(SECRET, 1);
-    struct tutti_rpc_server *manager = manage(SECRET);
+    struct tutti_rpc_server *manager = serve_one(&kill_method, 0, SECRET);
     struct tutti_rpc_channel *channel = dial(port_of(served), SECRET), *stranger = dial(port_of(served), NULL);
     snprintf(address, sizeof address, "http://127.0.0.1:%u", tutti_rpc_server_port(manager));
-    assert_int_equal(ask(stranger, "stranger", "").status, TUTTI_RPC_UNAUTHENTICATED);
-    assert_int_equal(ask(channel, "a", address).id, 1);
+    assert_int_equal(join(stranger, "stranger", "").status, TUTTI_RPC_UNAUTHENTICATED);
+    assert_int_equal(join(channel, "a", address).id, 1);
     assert_int_equal(tutti_serve_token(SECRET, token), TUTTI_OK);
     assert_int_equal(tutti_serve_token("other", other), TUTTI_OK);
     assert_int_equal(strlen(token), 32);
@@ -199,10 +127,11 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(atomic_load(&n_killed), 0);
     assert_int_equal(kill_it(port_of(served), "a", token), 200);
     assert_int_equal(atomic_load(&n_killed), 1);
-    tutti_rpc_server_close(manager); /* a manager that does not answer */
-    manager = manage("another");
-    snprintf(address, sizeof address, "http://127.0.0.1:%u", tutti_rpc_server_port(manager));
-    assert_int_equal(ask(channel, "a", address).id, 1);
+    uint16_t port;
+    const int mute = bound(&port); /* a manager that does not answer */
+    assert_int_equal(listen(mute, 16), 0);
+    snprintf(address, sizeof address, "http://127.0.0.1:%u", port);
+    assert_int_equal(join(channel, "a", address).id, 1);
     const int waits = connect_to(port_of(served)); /* a kill that is under way when the lighthouse ends */
     char text[256];
     snprintf(text, sizeof text, "POST /replica/a/kill HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", token);
@@ -211,9 +140,9 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(kill_it(port_of(served), "a", token), 503);
     tutti_serve_close(served);
     close(waits);
-    served = serve(SECRET, 1); /* a client that leaves meanwhile leaves no answer to the next */
+    served = serve(SECRET, 1); /* who leaves meanwhile leaves no answer to the next */
     struct tutti_rpc_channel *anew = dial(port_of(served), SECRET);
-    assert_int_equal(ask(anew, "a", address).id, 1);
+    assert_int_equal(join(anew, "a", address).id, 1);
     const int leaves = connect_to(port_of(served));
     assert_true(send(leaves, text, strlen(text), MSG_NOSIGNAL) > 0);
     usleep(100000);
@@ -226,6 +155,7 @@ static void test_kill_takes_the_token(void **state)
     tutti_rpc_channel_close(channel);
     tutti_rpc_channel_close(stranger);
     tutti_rpc_server_close(manager);
+    close(mute);
 }
 
 static void test_nobody_kills_without_a_secret(void **state)
@@ -234,7 +164,7 @@ static void test_nobody_kills_without_a_secret(void **state)
     if (tutti_serve_page_missing()[0]) skip();
     struct tutti_serve *served = serve(NULL, 1);
     struct tutti_rpc_channel *channel = dial(port_of(served), NULL);
-    assert_int_equal(ask(channel, "a", "http://127.0.0.1:1").id, 1);
+    assert_int_equal(join(channel, "a", "http://127.0.0.1:1").id, 1);
     assert_int_equal(kill_it(port_of(served), "a", ""), 403);
     tutti_rpc_channel_close(channel);
     tutti_serve_close(served);
@@ -256,19 +186,18 @@ static void test_flood(void **state)
     struct tutti_rpc_channel *channels[2] = {dial(port_of(served), SECRET), dial(port_of(served), SECRET)};
     memset(fds, -1, sizeof fds);
     for (int step = 0; step < 20; step++) {
-        struct asked asked[2] = {{.channel = channels[0], .name = "a", .address = "", .step = step},
-                                 {.channel = channels[1], .name = "b", .address = "", .step = step}};
+        struct asked asked[2] = {group_of(channels[0], "a", "", step), group_of(channels[1], "b", "", step)};
         for (int i = 0; i < 100; i++, n++) {
             if (fds[n % N] >= 0) close(fds[n % N]);
             fds[n % N] = connect_to(port_of(served));
             send(fds[n % N], words[n % 6], strlen(words[n % 6]), MSG_NOSIGNAL);
         }
-        for (int i = 0; i < 2; i++) tutti_loop_run(loop, ask_now, &asked[i]);
+        for (int i = 0; i < 2; i++) begin(&asked[i]);
         for (int i = 0; i < 2; i++) {
             await(&asked[i].done);
             assert_int_equal(asked[i].status, TUTTI_RPC_OK);
             assert_int_equal(asked[i].id, 1);
-            assert_int_equal(asked[i].n, 2);
+            assert_int_equal(asked[i].n_members, 2);
         }
     }
     for (int i = 0; i < N; i++) close(fds[i]);
@@ -285,18 +214,6 @@ static struct tutti_serve *serve_bounded(const char *bind, const char *secret)
 
     if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
     return served;
-}
-
-/* As JOB@. */
-static struct tutti_rpc_channel *dial_job(uint16_t port, const char *job)
-{
-    char address[80];
-    struct tutti_rpc_channel *channel;
-
-    snprintf(address, sizeof address, "http://%s@127.0.0.1:%u", job, port);
-    const struct tutti_rpc_channel_config config = {.loop = loop, .address = address, .max_message = 1 << 20};
-    assert_int_equal(tutti_rpc_channel_open(&config, &channel), TUTTI_OK);
-    return channel;
 }
 
 /* HTTP's status of the job's page. */
@@ -316,16 +233,19 @@ static int page_of(uint16_t port, const char *job)
 /* A job of which nobody is heard any more is forgotten, but not which numbers it had. */
 static void test_jobs_are_forgotten(void **state)
 {
+    char address[80];
+
     (void)state;
     if (tutti_serve_page_missing()[0]) skip();
     struct tutti_serve *served = serve_bounded("127.0.0.1:0", NULL);
-    struct tutti_rpc_channel *channel = dial_job(port_of(served), "blue");
-    assert_int_equal(ask(channel, "a", "").id, 1);
+    snprintf(address, sizeof address, "http://blue@127.0.0.1:%u", port_of(served));
+    struct tutti_rpc_channel *channel = dial_list(address, NULL, 0);
+    assert_int_equal(join(channel, "a", "").id, 1);
     assert_int_equal(page_of(port_of(served), "blue"), 200);
     for (int i = 0; i < 2000 && page_of(port_of(served), "blue") != 404; i++) usleep(10000);
     assert_int_equal(page_of(port_of(served), "blue"), 404);
     assert_int_equal(page_of(port_of(served), "default"), 200);
-    assert_int_equal(ask(channel, "a", "").id, 2);
+    assert_int_equal(join(channel, "a", "").id, 2);
     tutti_rpc_channel_close(channel);
     tutti_serve_close(served);
 }
@@ -354,14 +274,7 @@ static void choose_ports(void)
 {
     int fds[3];
 
-    for (int i = 0; i < 3; i++) { /* all at once, so that they are different ones */
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        socklen_t n = sizeof at;
-        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        assert_int_equal(bind(fds[i], (const struct sockaddr *)&at, n), 0);
-        assert_int_equal(getsockname(fds[i], (struct sockaddr *)&at, &n), 0);
-        ports[i] = ntohs(at.sin_port);
-    }
+    for (int i = 0; i < 3; i++) fds[i] = bound(&ports[i]); /* all at once, so that they are different ones */
     for (int i = 0; i < 3; i++) close(fds[i]);
     snprintf(peers, sizeof peers, "http://127.0.0.1:%u,http://127.0.0.1:%u,http://127.0.0.1:%u", ports[0], ports[1],
              ports[2]);
@@ -395,34 +308,21 @@ static void test_three(void **state)
     assert_non_null(mkdtemp(folder));
     for (uint32_t i = 0; i < 3; i++) served[i] = serve_one_of_three(i);
     struct tutti_rpc_channel *channel = dial(ports[1], tutti_tls_available() ? SECRET : NULL);
-    assert_int_equal(ask(channel, "a", "").id, 1);
+    assert_int_equal(join(channel, "a", "").id, 1);
     for (uint32_t i = 0; i < 3; i += 2) {
         tutti_serve_close(served[i]);
-        const struct asked asked = ask(channel, "a", "");
+        const struct asked asked = join(channel, "a", "");
         assert_int_equal(asked.status, TUTTI_RPC_OK);
         assert_int_equal(asked.id, 1);
         served[i] = serve_one_of_three(i);
     }
     for (uint32_t i = 0; i < 3; i++) tutti_serve_close(served[i]);
     for (uint32_t i = 0; i < 3; i++) served[i] = serve_one_of_three(i);
-    assert_int_equal(ask(channel, "a", "").id, 1); /* as they left it */
+    assert_int_equal(join(channel, "a", "").id, 1); /* as they left it */
     for (uint32_t i = 0; i < 3; i++) tutti_serve_close(served[i]);
     tutti_rpc_channel_close(channel);
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
-}
-
-static int start(void **state)
-{
-    (void)state;
-    return tutti_loop_open("test", &loop) < 0 || tutti_loop_start(loop) < 0 ? -1 : 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    tutti_loop_close(loop);
-    return 0;
 }
 
 int main(void)

@@ -6,7 +6,7 @@
  * one for each job's record. A file is written beside the old one and takes its place when it is on the disk. One
  * process at a time may have the folder. Of this room alone. */
 
-#include "ft/council/council.h"
+#include "ft/rules/council.h"
 
 struct serve_store;
 /* Makes the folder, if need be, and gives what is in it to the council. SYSTEM; PROTOCOL: a file is not what was

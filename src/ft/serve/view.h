@@ -5,8 +5,8 @@
 /* Quorums as they go to clients: whole, in torchft's protocol, or as what has changed (tutti.proto), each encoded once
  * for all who ask. Of this room alone. */
 
-#include "ft/lighthouse/lighthouse.h"
 #include "ft/rpc/rpc.h"
+#include "ft/rules/lighthouse.h"
 
 #define VIEW_DELTAS 64
 

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "ft/lighthouse/lighthouse.h"
+#include "ft/rules/lighthouse.h"
 #include "ft/serve/view.h"
 
 #include <torchft.pb-c.h>

@@ -149,11 +149,14 @@ static void send_all(void *arg)
         char texts[3][NAME];
         if (bench->step > 1 && i < bench->changes) group->life++, group->epoch = 0; /* it moved */
         describe(group, &member, texts);
-        struct tutti_rpc_body *body = bench->plain ? pack_quorum(&member) : pack_step(group, &member);
-        group->request = tutti_rpc_send(
-            group->channel, bench->plain ? "/torchft.LighthouseService/Quorum" : "/tutti.LighthouseService/Step", body,
-            tutti_now_ns() + PATIENCE_NS, on_done, group);
-        if (bench->plain && group->request) tutti_rpc_discard(group->request); /* all of them have no room */
+        const struct tutti_rpc_ask ask = {.path = bench->plain ? "/torchft.LighthouseService/Quorum"
+                                                               : "/tutti.LighthouseService/Step",
+                                          .body = bench->plain ? pack_quorum(&member) : pack_step(group, &member),
+                                          .deadline_ns = tutti_now_ns() + PATIENCE_NS,
+                                          .discard = bench->plain, /* all of them have no room */
+                                          .done = on_done,
+                                          .arg = group};
+        group->request = tutti_rpc_send(group->channel, &ask);
     }
 }
 
@@ -161,7 +164,7 @@ static void send_all(void *arg)
 static bool dial_all(struct bench *bench)
 {
     const struct tutti_rpc_channel_config config = {
-        .loop = bench->loop, .address = bench->address, .max_message = (size_t)64 << 20, .window = WINDOW};
+        .loop = bench->loop, .addresses = bench->address, .max_message = (size_t)64 << 20, .window = WINDOW};
 
     for (uint32_t i = 0; i < bench->n; i++) {
         bench->groups[i] = (struct group){.bench = bench, .number = i};
@@ -184,8 +187,13 @@ static void beat_all(void *arg)
         struct tutti_rpc_body *body =
             tutti_rpc_body_new(torchft__lighthouse_heartbeat_request__get_packed_size(&request));
         if (body) torchft__lighthouse_heartbeat_request__pack(&request, body->bytes);
-        tutti_rpc_send(bench->groups[i].channel, "/torchft.LighthouseService/Heartbeat", body,
-                       tutti_now_ns() + PATIENCE_NS, on_done, &bench->groups[i]);
+        const struct tutti_rpc_ask ask = {.path = "/torchft.LighthouseService/Heartbeat",
+                                          .body = body,
+                                          .deadline_ns = tutti_now_ns() + PATIENCE_NS,
+                                          .reach_ns = PATIENCE_NS,
+                                          .done = on_done,
+                                          .arg = &bench->groups[i]};
+        tutti_rpc_send(bench->groups[i].channel, &ask);
     }
 }
 
