@@ -3,7 +3,7 @@
 # rooms.sh ROOT: refuses an #include that the table src/rooms.txt does not allow. A file of src/ may include its own room,
 # the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
 # another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
-# tests see everything. Files of bindings/ and tools/ whose folders have rows are held to them, too;
+# tests see everything. Files of bindings/ and tools/ whose folders have rows are held to them, too. src/ has 40 rooms at most;
 # among the folders of bindings/ no circles of includes are allowed: circles.sh sees only symbols of C.
 set -eu
 root=${1:?usage: rooms.sh ROOT}
@@ -29,6 +29,7 @@ BEGIN {
                 bad[room] = names[i]
         }
     }
+    for (room in row) if (row[room] < 10 && ++n_rooms == 41) refuse_at("src/rooms.txt", 0, "more than 40 rooms in src/: put together what is used together")
     for (room in bad) refuse_at("src/rooms.txt", 0, room " may not use " bad[room] ", which is not below it")
     split("examples bindings bench", public, " ")
     for (i in public) sees_public[public[i]] = 1

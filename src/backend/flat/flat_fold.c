@@ -193,7 +193,7 @@ static enum tutti_advance write_to_root(struct flat_op *op)
     return flat_attach_write(op, flat_root(op), sum_of(op, at), at, bytes);
 }
 
-/* Of an all_reduce: what the others have folded in this window. */
+/* In an all_reduce: what the others have folded in this window. */
 static enum tutti_advance read_results(struct flat_op *op)
 {
     for (; op->n_rounds > 0 && op->peer < op->inst->n; op->peer++) {
@@ -218,7 +218,7 @@ enum attached_state { ATTACHED_READ, ATTACHED_WRITE, ATTACHED_RESULTS, ATTACHED_
 
 enum tutti_advance flat_fold_attached(struct flat_op *op)
 {
-    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op *op) = {
+    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op * op) = {
         [ATTACHED_READ] = read_inputs, [ATTACHED_WRITE] = write_to_root, [ATTACHED_RESULTS] = read_results};
     while (op->round < n_windows(op)) {
         if (op->peer == 0) op->peer = 1;

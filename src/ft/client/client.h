@@ -14,7 +14,7 @@ struct waiting;
 struct client {
     struct tutti_loop *loop;
     struct tutti_rpc_channel *channel;
-    struct waiting *waiting; /* of the loop's thread, as closes is */
+    struct waiting *waiting; /* the loop's thread's, as closes is */
     bool closes;
     pthread_mutex_t mutex;
     pthread_cond_t none;

@@ -195,8 +195,8 @@ struct failure {
 };
 struct tutti_ft_failures {
     struct tutti_ft_lighthouse_client *client;
-    struct tutti_rpc_request *request; /* of the loop's thread; NULL: it is over */
-    pthread_mutex_t mutex;             /* of what follows */
+    struct tutti_rpc_request *request; /* the loop's thread's; NULL: it is over */
+    pthread_mutex_t mutex;             /* for what follows */
     pthread_cond_t some;
     struct failure *first, **last;
     uint32_t n;

@@ -63,7 +63,7 @@ void manager_on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *mess
     if (request) torchft__kill_request__free_unpacked(request, NULL);
 }
 
-#define MAX_CALLS 4096 /* of a connection */
+#define MAX_CALLS 4096 /* a connection's */
 #define MAX_CONNECTIONS_OF_STRANGERS 1024
 #define RATE 10000u /* calls and reads a second of one address, for each rank and once more */
 #define CLOSE_NS (500 * TUTTI_NS_PER_MS)
@@ -149,8 +149,8 @@ static enum tutti_status open_ends(struct tutti_ft_manager *manager, const struc
     return tutti_rpc_server_open(&rpc, &manager->rpc);
 }
 
-/* Who listens on this host alone is reached by that name. Without a secret that is what it does, unless a name for
- * other hosts was given. */
+/* A manager that listens on this host alone is reached by that name. Without a secret that is what it does, unless a
+ * name for other hosts was given. */
 static enum tutti_status listen_at(struct tutti_ft_manager *manager, const struct tutti_ft_manager_config *config,
                                    const char *secret)
 {

@@ -15,14 +15,14 @@
 
 /* A rank's process, if it is on this host. */
 struct manager_rank {
-    struct tutti_loop_fd watch; /* of its pidfd; fd -1: it is not watched */
+    struct tutti_loop_fd watch; /* its pidfd's; fd -1: it is not watched */
     struct tutti_ft_manager *manager;
     int64_t pid; /* the last one that was looked at */
 };
 
 struct tutti_ft_manager {
     struct tutti_loop *loop;
-    struct tutti_loop_timer timer, end; /* of the machine; of this process, after a kill */
+    struct tutti_loop_timer timer, end; /* the machine's; the end of this process, after a kill */
     struct tutti_rpc_server *rpc;
     struct tutti_rpc_channel *lighthouses;
     struct tutti_manager *machine;

@@ -256,7 +256,7 @@ static void test_secret(void **state)
 static void test_why_there_is_no_quorum(void **state)
 {
     static const struct {
-        const char *secret; /* of the manager */
+        const char *secret; /* the manager's */
         uint32_t world_size;
         enum tutti_status status;
         const char *sentence;

@@ -81,7 +81,7 @@ static enum tutti_status remove_one(struct tutti_quorum *quorum, const char *nam
     return TUTTI_OK;
 }
 
-/* Of a whole view each name is behind the last one. */
+/* In a whole view each name is behind the last one. */
 static enum tutti_status put_one(struct tutti_quorum_cache *cache, Torchft__QuorumMember *packed, bool whole)
 {
     struct tutti_quorum *quorum = &cache->quorum;

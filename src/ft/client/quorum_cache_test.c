@@ -141,7 +141,7 @@ static enum tutti_status take(struct tutti_quorum_cache *known)
     return tutti_quorum_cache_update(known, bytes, tutti__step_response__pack(&answer, bytes));
 }
 
-/* Of two members, a and b. */
+/* With two members, a and b. */
 static void begin(struct tutti_quorum_cache *known)
 {
     static Tutti__Change *all[] = {&changes[0], &changes[1]};

@@ -49,7 +49,7 @@ struct asked {
     enum tutti_rpc_status status;
     char message[256];
     bool same;                                                         /* the answer is what was asked */
-    void (*read)(struct asked *asked, const uint8_t *bytes, size_t n); /* of an answer; NULL: nobody */
+    void (*read)(struct asked *asked, const uint8_t *bytes, size_t n); /* an answer's; NULL: nobody */
     int64_t id;                                                        /* what `read` found */
     size_t n_members;
 };

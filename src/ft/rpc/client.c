@@ -129,7 +129,7 @@ static void lost(struct tutti_rpc_channel *channel, const char *why)
         forget_addresses(target_of(channel));
         channel->now = (channel->now + 1) % channel->n;
         round = ++channel->n_failed % channel->n == 0;
-        channel->state = RPC_PAUSES; /* whoever is told of an end does not dial */
+        channel->state = RPC_PAUSES; /* a caller that is told of an end does not dial */
         if (was_open) lose_sent(channel);
         end_waiting(channel, round);
         channel->state = RPC_IDLE;

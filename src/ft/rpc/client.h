@@ -14,7 +14,7 @@ struct tutti_rpc_request {
     struct tutti_rpc_channel *channel;
     struct tutti_rpc_ask ask;
     int32_t stream; /* 0: it waits for a connection */
-    size_t sent;    /* of prefix and body */
+    size_t sent;    /* bytes of prefix and body */
     struct tutti_loop_timer timer;
     uint64_t sent_ns; /* when it was sent last; 0: never */
     uint64_t lost_ns; /* since when no server can be reached; 0: one could, as far as is known */
@@ -31,7 +31,7 @@ struct rpc_target {
     struct tutti_rpc_channel *channel;
     char host[RPC_HOST], port[RPC_PORT], authority[RPC_JOB + RPC_HOST + 9];
     struct rpc_lookup *lookup;   /* NULL: none is under way */
-    struct addrinfo *addresses;  /* of the host; NULL: they are looked up before the next dial */
+    struct addrinfo *addresses;  /* the host's; NULL: they are looked up before the next dial */
     const struct addrinfo *next; /* the one that is dialled, or the next that is */
 };
 
@@ -57,7 +57,7 @@ struct tutti_rpc_channel {
     uint64_t pause_ns;             /* the last one */
     bool has_key;
     uint8_t key[TUTTI_HMAC_BYTES];
-    char cause[RPC_SENTENCE]; /* of RPC_FAILS and RPC_ENDS */
+    char cause[RPC_SENTENCE]; /* for RPC_FAILS and RPC_ENDS */
     char why[RPC_SENTENCE];   /* why there is no connection: "host:port: Connection refused" */
     nghttp2_session_callbacks *callbacks;
     struct tutti_rpc_request *requests;

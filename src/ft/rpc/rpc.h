@@ -146,7 +146,7 @@ typedef void (*tutti_rpc_done)(void *arg, enum tutti_rpc_status status, const ch
 struct tutti_rpc_ask {
     const char *path;            /* static */
     struct tutti_rpc_body *body; /* the caller's count is taken over */
-    uint64_t deadline_ns; /* of CLOCK_MONOTONIC. The server is told a little less, so that its reason comes in time */
+    uint64_t deadline_ns; /* on CLOCK_MONOTONIC. The server is told a little less, so that its reason comes in time */
     /* So long it goes on while no server can be reached, and is sent to the next one when its own is lost or says that
      * it is unavailable. 0: it waits for one round of the list, and ends with the connection on which it was sent. */
     uint64_t reach_ns;
@@ -154,7 +154,7 @@ struct tutti_rpc_ask {
     bool discard;        /* the answer is counted, but not kept: done gets NULL and its length */
     tutti_rpc_done done; /* NULL: nobody is told */
     void (*each)(void *arg, const uint8_t *bytes,
-                 size_t n); /* of many answers; does not withdraw. NULL: there is one */
+                 size_t n); /* for many answers; does not withdraw. NULL: there is one */
     void *arg;
 };
 struct tutti_rpc_request;

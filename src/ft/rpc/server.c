@@ -110,7 +110,7 @@ static void on_rested(struct tutti_loop_timer *timer)
     rpc_link_pause(&((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)))->link, false);
 }
 
-/* Whose address asks for too much rests; a stranger has had his time. True: it is over for now. */
+/* An address that asks for too much rests; a stranger has had his time. True: it is over for now. */
 static bool rests(struct rpc_conn *conn, uint32_t events)
 {
     const uint64_t now = tutti_now_ns();

@@ -24,12 +24,12 @@ struct tutti_manager {
     struct tutti_manager_out out;
     char *replica_id, *address, *store_address;
     struct rank *ranks;
-    const char **handles; /* of the question */
+    const char **handles; /* the question's */
     uint32_t n_asking, n_voting, n_dead;
     enum phase phase;
     uint32_t n_failed; /* questions of this round that got no answer */
     uint64_t again_ns, beat_ns;
-    char dead[MANAGER_TEXT]; /* who died, and how */
+    char dead[MANAGER_TEXT]; /* the rank that died, and how */
 };
 
 /* ---- which request is taken, and how far each rank is ---- */

@@ -25,7 +25,7 @@ void serve_refuse(struct tutti_rpc_call *call)
                    tutti_last_error()->text);
 }
 
-/* Whose heartbeat it is: should its connection end, who leads hears of it from here. */
+/* The group whose heartbeat it is: should its connection end, who leads hears of it from here. */
 static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, size_t n)
 {
     const bool beats = strcmp(tutti_rpc_path(call), "/torchft.LighthouseService/Heartbeat") == 0;

@@ -140,7 +140,7 @@ static void test_kill_takes_the_token(void **state)
     assert_int_equal(kill_it(port_of(served), "a", token), 503);
     tutti_serve_close(served);
     close(waits);
-    served = serve(SECRET, 1); /* who leaves meanwhile leaves no answer to the next */
+    served = serve(SECRET, 1); /* one that leaves meanwhile leaves no answer to the next */
     struct tutti_rpc_channel *anew = dial(port_of(served), SECRET);
     assert_int_equal(join(anew, "a", address).id, 1);
     const int leaves = connect_to(port_of(served));
