@@ -99,6 +99,12 @@ enum tutti_status tutti_log_configure(const char *level, const char *file);
 #define TUTTI_NS_PER_S UINT64_C(1000000000)
 #define TUTTI_NS_PER_MS UINT64_C(1000000)
 #define TUTTI_NEVER UINT64_MAX
+/* n units of so many nanoseconds, TUTTI_NEVER where they do not fit: times of users become nanoseconds here. */
+static inline uint64_t tutti_ns(uint64_t n, uint64_t unit_ns)
+{
+    uint64_t ns;
+    return __builtin_mul_overflow(n, unit_ns, &ns) ? TUTTI_NEVER : ns;
+}
 uint64_t tutti_now_ns(void);
 void tutti_sleep_ns(uint64_t ns);
 /* now + timeout, TUTTI_NEVER on overflow. */
@@ -141,6 +147,9 @@ void tutti_free(void *pointer);
 /* Zeroed, page-aligned, untouched pages cost nothing (MAP_NORESERVE). */
 void *tutti_map_lazy(size_t bytes);
 void tutti_unmap(void *pointer, size_t bytes);
+/* A sealable memfd of so many bytes, closed on exec. SYSTEM: the sentence names what forbids it; a limit of the sizes
+ * of files (`ulimit -f`), which counts for memfds, too, would else end the process by SIGXFSZ. */
+enum tutti_status tutti_memfd(const char *name, uint64_t bytes, int *out);
 /* Test hook: the n-th next allocation on this thread fails (0: off). Returns allocations counted since the last call.
  */
 uint64_t tutti_alloc_fail_at(uint64_t n);
@@ -193,6 +202,7 @@ struct tutti_process {
 };
 bool tutti_process_read(int32_t pid, struct tutti_process *out); /* false when there is none, or no /proc */
 bool tutti_process_alive(int32_t pid, uint64_t start);           /* start 0: whatever its age */
+uint64_t tutti_process_namespace(void); /* in which numbers of processes mean what they mean here; 0: not known */
 
 /* ---- futex (futex.c), on words that may be shared between processes ---- */
 /* Sleeps while *word == expected, at most until deadline (absolute, monotonic). Spurious returns are allowed. */

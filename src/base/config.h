@@ -148,8 +148,8 @@ uint64_t tutti_config_hash(const struct tutti_config *config); /* over the agree
 void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity);
 /* Parsers, used by the tools too: false when text is not of the form. */
 bool tutti_parse_size(const char *text, uint64_t *out);
-bool tutti_parse_time(const char *text, uint64_t *out_ns);
-bool tutti_parse_decimal(const char *text, double *out); /* "12", "0.045": at most 15 digits, whatever the locale */
+bool tutti_parse_time(const char *text, uint64_t *out_ns); /* TUTTI_NEVER where it does not fit (584 years) */
+bool tutti_parse_decimal(const char *text, double *out);   /* "12", "0.045": at most 15 digits, whatever the locale */
 /* Nearest of the n names to text ("did you mean"), NULL if none is near. */
 const char *tutti_nearest(const char *text, const char *const *names, size_t n);
 

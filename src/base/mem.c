@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Allocation in one place, so that a test can make the n-th one fail and prove that nothing is left behind. The counter
- * is per thread: a failing rank does not disturb the others of its process. */
+/* Memory, and memory to share. Allocation is in one place, so that a test can make the n-th one fail and prove that
+ * nothing is left behind. The counter is per thread: a failing rank does not disturb the others of its process. */
 
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
 
 static _Thread_local uint64_t n_counted, fail_at;
 
@@ -52,4 +59,27 @@ uint64_t tutti_alloc_fail_at(uint64_t n)
     n_counted = 0;
     fail_at = n;
     return counted;
+}
+
+enum tutti_status tutti_memfd(const char *name, uint64_t bytes, int *out)
+{
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    if (limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+        return tutti_fail(
+            TUTTI_ERR_SYSTEM,
+            "shared memory of %llu bytes (%s) is more than the limit of the sizes of files, which is %llu "
+            "bytes: say `ulimit -f unlimited`",
+            (unsigned long long)bytes, name, (unsigned long long)limit.rlim_cur);
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); /* before Linux 6.3 */
+    if (fd < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "memfd_create of %s failed", name);
+    if (ftruncate(fd, (off_t)bytes) != 0) {
+        tutti_fail_errno(TUTTI_ERR_SYSTEM, "shared memory of %llu bytes (%s) can not be had", (unsigned long long)bytes,
+                         name);
+        close(fd);
+        return TUTTI_ERR_SYSTEM;
+    }
+    *out = fd;
+    return TUTTI_OK;
 }

@@ -10,7 +10,10 @@ struct status_row {
     const char *name, *text;
 };
 
-#define STATUS(id, scope, text) {TUTTI_##id, TUTTI_SCOPE_##scope, "TUTTI_" #id, text}
+#define STATUS(id, scope, text)                                                                                        \
+    {                                                                                                                  \
+        TUTTI_##id, TUTTI_SCOPE_##scope, "TUTTI_" #id, text                                                            \
+    }
 static const struct status_row status_table[] = {
     STATUS(OK, NONE, "success"),
     STATUS(AGAIN, NONE, "nothing there or no room now; call again"),

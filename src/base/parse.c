@@ -76,9 +76,10 @@ bool tutti_parse_time(const char *text, uint64_t *out_ns)
         for (; from < text; from++) scale *= 10;
     }
     const struct unit *unit = unit_find(units, TUTTI_ARRAY_LEN(units), text);
-    if (!unit || __builtin_mul_overflow(whole, unit->value, &value)) return false;
-    unsigned __int128 fraction = (unsigned __int128)part * unit->value / scale;
-    if (__builtin_add_overflow(value, (uint64_t)fraction, &value)) return false;
+    if (!unit) return false;
+    value = tutti_ns(whole, unit->value);
+    const unsigned __int128 fraction = (unsigned __int128)part * unit->value / scale;
+    if (__builtin_add_overflow(value, (uint64_t)fraction, &value)) value = TUTTI_NEVER;
     *out_ns = value;
     return true;
 }

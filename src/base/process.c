@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool tutti_process_read(int32_t pid, struct tutti_process *out)
@@ -49,4 +50,10 @@ bool tutti_process_alive(int32_t pid, uint64_t start)
     if (pid <= 0) return false;
     if (!tutti_process_read(pid, &process)) return kill(pid, 0) == 0 || errno != ESRCH;
     return process.running && (start == 0 || process.start == start);
+}
+
+uint64_t tutti_process_namespace(void)
+{
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
 }

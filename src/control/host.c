@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The control of one host: its life, and who lives. */
+/* The control of one host: lives of its members, opening and closing. */
 
 #include "control/host.h"
 
@@ -9,28 +9,24 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* ---- who lives ---- */
+/* ---- lives ----
+ * A member writes its process and when that began when it opens, and that it left when it closes. A peer's process is
+ * watched through a pidfd, which never speaks of another process with the same number; where there is none (old
+ * kernels, sandboxes, no descriptors left), /proc tells. The lock of the segment tells of a process that executes
+ * another program, and of one whose number means nothing here. */
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
 
-/* 0 when unknown. */
-static uint64_t own_pid_namespace(void)
-{
-    struct stat st;
-    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
-}
-
-/* by an observer */
+/* What an observer needs to know of itself, too. */
 static void life_observe(struct tutti_host_control *host)
 {
     host->pid = (int32_t)getpid();
-    host->pid_namespace = own_pid_namespace();
+    host->pid_namespace = tutti_process_namespace();
 }
 
 static enum tutti_status life_init(struct tutti_host_control *host)
@@ -41,6 +37,7 @@ static enum tutti_status life_init(struct tutti_host_control *host)
     tutti_process_read(host->pid, &process);
     if (atomic_load_explicit(&member->state, memory_order_acquire) != TUTTI_MEMBER_ABSENT)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u is open already, or has left", host->base.me);
+    atomic_store_explicit(&member->held, tutti_segment_hold(host->segment, host->base.me), memory_order_relaxed);
     atomic_store_explicit(&member->pid, host->pid, memory_order_relaxed);
     atomic_store_explicit(&member->start, process.start, memory_order_relaxed);
     atomic_store_explicit(&member->pid_namespace, host->pid_namespace, memory_order_relaxed);
@@ -98,12 +95,13 @@ static enum tutti_life host_life(struct tutti_control *c, uint32_t peer)
     if (state == TUTTI_MEMBER_LEFT) return TUTTI_LIFE_LEFT;
     if (atomic_load_explicit(&p->dead, memory_order_relaxed)) return TUTTI_LIFE_DEAD;
     if (state == TUTTI_MEMBER_ABSENT) return TUTTI_LIFE_ALIVE; /* not there yet: whoever waits has a deadline */
-    int32_t pid = atomic_load_explicit(&member->pid, memory_order_relaxed);
-    if (pid == host->pid) return TUTTI_LIFE_ALIVE;
+    const int32_t pid = atomic_load_explicit(&member->pid, memory_order_relaxed);
     /* A number from another namespace means nothing here. */
-    if (atomic_load_explicit(&member->pid_namespace, memory_order_relaxed) != host->pid_namespace)
-        return TUTTI_LIFE_ALIVE;
-    if (pid > 0 && process_alive(host, p, pid, atomic_load_explicit(&member->start, memory_order_relaxed)))
+    const bool numbered =
+        atomic_load_explicit(&member->pid_namespace, memory_order_relaxed) == host->pid_namespace && pid > 0;
+    if (numbered && pid == host->pid) return TUTTI_LIFE_ALIVE;
+    if ((!numbered || process_alive(host, p, pid, atomic_load_explicit(&member->start, memory_order_relaxed))) &&
+        (!atomic_load_explicit(&member->held, memory_order_relaxed) || tutti_segment_held(host->segment, peer)))
         return TUTTI_LIFE_ALIVE;
     /* It may have left between our two looks: a clean goodbye counts. */
     if (atomic_load_explicit(&member->state, memory_order_acquire) == TUTTI_MEMBER_LEFT) return TUTTI_LIFE_LEFT;
@@ -111,8 +109,7 @@ static enum tutti_life host_life(struct tutti_control *c, uint32_t peer)
     return TUTTI_LIFE_DEAD;
 }
 
-/* ---- the control, and observers ---- */
-/* Opening and closing the control of one host. */
+/* ---- opening and closing ---- */
 
 static uint64_t lives_bytes(uint32_t n)
 {

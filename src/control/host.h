@@ -20,6 +20,7 @@ struct tutti_host_life {
     _Atomic uint64_t world; /* asks.h: struct tutti_who */
     _Atomic uint32_t member, n_members;
     _Atomic uint64_t host[13];
+    _Atomic uint32_t held; /* it has its lock of the segment (tutti_segment_hold) */
 };
 
 /* Two copies. The writer fills the copy that `sequence` does not point to, then moves `sequence` on. So a writer that

@@ -3,7 +3,9 @@
 
 #include "control/host_world.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -100,6 +102,66 @@ static void death_is_seen(void **state)
     }
 }
 
+/* Forks member 1 into a process that does not end: it executes another program, or is in a namespace of
+ * processes of its own, in which its number says nothing here, until it is killed. */
+static pid_t other_fork(struct control_world *world, bool executes)
+{
+    int ready[2];
+    char byte;
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (!executes && unshare(CLONE_NEWPID) != 0) _exit(1); /* the pipe ends */
+        if (!executes && fork() > 0) pause();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        control_member_open(world, 1);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        if (executes) execlp("sleep", "sleep", "100", (char *)NULL);
+        pause();
+    }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1) {
+        waitpid(child, NULL, 0);
+        child = -1;
+    }
+    close(ready[0]);
+    return child;
+}
+
+static void another_program_is_a_death(void **state)
+{
+    (void)state;
+    struct control_world world = control_world_make(&shm, 2, true);
+    control_member_open(&world, 0);
+    struct tutti_control *c = world.controls[0];
+    const pid_t child = other_fork(&world, true);
+    const uint64_t end = tutti_deadline_ns(TEST_DEADLINE_NS);
+    while (c->ops->life(c, 1) != TUTTI_LIFE_DEAD) assert_true(tutti_now_ns() < end);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), 0); /* it runs on */
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    control_world_free(&world);
+}
+
+static void a_death_in_another_namespace_is_seen(void **state)
+{
+    (void)state;
+    struct control_world world = control_world_make(&shm, 2, true);
+    control_member_open(&world, 0);
+    struct tutti_control *c = world.controls[0];
+    const pid_t child = other_fork(&world, false);
+    if (child > 0) {
+        assert_int_equal(c->ops->life(c, 1), TUTTI_LIFE_ALIVE);
+        kill(child, SIGKILL); /* and its child with it */
+        waitpid(child, NULL, 0);
+        const uint64_t end = tutti_deadline_ns(TEST_DEADLINE_NS);
+        while (c->ops->life(c, 1) != TUTTI_LIFE_DEAD) assert_true(tutti_now_ns() < end);
+    }
+    control_world_free(&world);
+    if (child < 0) skip(); /* no namespaces for this user */
+}
+
 struct watcher {
     struct tutti_control *c;
     enum tutti_life life;
@@ -166,6 +228,8 @@ int main(void)
         cmocka_unit_test(another_build_is_refused),
         cmocka_unit_test(death_is_seen),
         cmocka_unit_test(death_is_seen_by_any_thread),
+        cmocka_unit_test(another_program_is_a_death),
+        cmocka_unit_test(a_death_in_another_namespace_is_seen),
         cmocka_unit_test(a_reused_pid_is_not_the_member),
     };
     return cmocka_run_group_tests_name("control.life", tests, NULL, NULL);

@@ -140,8 +140,8 @@ static void connection_close(struct connection *c)
     tutti_free(c);
 }
 
-/* Tries each address of the host once. AGAIN when nobody listens yet. */
-static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t deadline_ns, int *out)
+/* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try. */
+static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t deadline_ns, int *out, int *why)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
@@ -155,11 +155,17 @@ static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t 
         int on = 1, error = 0;
         socklen_t n = sizeof error;
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        *why = errno;
         if (fd < 0) continue;
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
             status = TUTTI_OK;
-        else if (errno == EINPROGRESS && fd_wait(fd, POLLOUT, deadline_ns) == TUTTI_OK &&
-                 getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0)
+        else if (errno != EINPROGRESS)
+            *why = errno;
+        else if (fd_wait(fd, POLLOUT, deadline_ns) != TUTTI_OK)
+            *why = ETIMEDOUT;
+        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error != 0)
+            *why = error;
+        else
             status = TUTTI_OK;
         if (status != TUTTI_OK) {
             close(fd);
@@ -178,18 +184,20 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
     struct connection *c = tutti_alloc(sizeof *c);
     enum tutti_status status;
     bool told = false;
+    int why = 0;
     if (!c) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's connection");
     c->fd = -1;
     c->session.secret = store->secret;
-    while ((status = socket_connect(store, deadline_ns, &c->fd)) == TUTTI_AGAIN) {
+    while ((status = socket_connect(store, deadline_ns, &c->fd, &why)) == TUTTI_AGAIN) {
         if (tutti_now_ns() >= deadline_ns) {
-            status = tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT, store->host,
-                                store->port, tutti_says_ms(tutti_now_ns() - start_ns));
+            errno = why;
+            status = tutti_fail_errno(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT,
+                                      store->host, store->port, tutti_says_ms(tutti_now_ns() - start_ns));
             break;
         }
         if (!told && tutti_now_ns() - start_ns >= TELL_NS) {
-            tutti_log(TUTTI_LOG_WARN, "no store answers at %s:%s for %llu ms; trying on", store->host, store->port,
-                      tutti_says_ms(tutti_now_ns() - start_ns));
+            tutti_log(TUTTI_LOG_WARN, "no store answers at %s:%s for %llu ms (%s); trying on", store->host, store->port,
+                      tutti_says_ms(tutti_now_ns() - start_ns), strerror(why));
             told = true;
         }
         tutti_sleep_ns(RETRY_NS);

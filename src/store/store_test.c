@@ -5,9 +5,11 @@
 #include "store_test.h"
 #include "served.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -339,6 +341,24 @@ static void test_nobody_serves(void **state)
     unlink(path);
 }
 
+/* Without an interface that is up the sentence names the errno. */
+static void test_no_network(void **state)
+{
+    struct tutti_store s;
+    int status;
+    (void)state;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (unshare(CLONE_NEWNET) != 0) _exit(77);
+        const bool late = tutti_store_open("tcp://127.0.0.1:1", NULL, in(200), &s) == TUTTI_ERR_TIMEOUT;
+        _exit(!late || !strstr(tutti_last_error()->text, strerror(ENETUNREACH)));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) skip(); /* no namespaces for this user */
+    assert_int_equal(status, 0);
+}
+
 /* ---- secrets ---- */
 
 static void test_wrong_secret(void **state)
@@ -410,8 +430,9 @@ static void test_file_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract),      cmocka_unit_test(test_addresses),    cmocka_unit_test(test_late_server),
-        cmocka_unit_test(test_nobody_serves), cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_file_damage),
+        cmocka_unit_test(test_contract),      cmocka_unit_test(test_addresses),  cmocka_unit_test(test_late_server),
+        cmocka_unit_test(test_nobody_serves), cmocka_unit_test(test_no_network), cmocka_unit_test(test_wrong_secret),
+        cmocka_unit_test(test_file_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

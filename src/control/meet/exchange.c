@@ -92,7 +92,8 @@ enum tutti_status tutti_card_fill(const struct tutti_card_self *self, const stru
 #define SLICE_NS (200 * TUTTI_NS_PER_MS) /* between looks at who died */
 
 struct card {
-    _Atomic int32_t pid; /* the leader's knowledge, then the rank's own */
+    _Atomic int32_t pid;            /* the leader's knowledge (0: none), then the rank's own, */
+    _Atomic uint64_t pid_namespace; /* in the numbers of this namespace, which is written first */
     int32_t trouble_status, trouble_peer;
     char trouble[84];             /* why this rank can not go on, with what status, and who caused it */
     _Atomic uint32_t n_open;      /* gate, in card 0 */
@@ -108,7 +109,9 @@ static struct card *card_of(struct tutti_segment *segment, uint32_t member)
 
 void tutti_card_expect(struct tutti_segment *segment, uint32_t member, int32_t pid)
 {
-    atomic_store(&card_of(segment, member)->pid, pid);
+    struct card *card = card_of(segment, member);
+    atomic_store(&card->pid_namespace, tutti_process_namespace());
+    atomic_store(&card->pid, pid);
 }
 
 void tutti_card_fail(struct tutti_segment *segment, uint32_t member, const struct tutti_error *why)
@@ -152,9 +155,11 @@ static uint64_t start_of(const struct card *card)
 static enum tutti_status deaths_check(struct tutti_segment *segment, uint32_t n, bool opening)
 {
     const int32_t own = (int32_t)getpid();
+    const uint64_t own_namespace = tutti_process_namespace();
     for (uint32_t rank = 0; rank < n; rank++) {
         const struct card *card = card_of(segment, rank);
         const int32_t pid = atomic_load(&card->pid);
+        if (pid <= 0 || atomic_load(&card->pid_namespace) != own_namespace) continue; /* nobody here knows */
         if (pid == own || (!opening && tutti_segment_arrived(segment, rank))) continue;
         if (tutti_process_alive(pid, opening ? start_of(card) : 0)) continue;
         /* A member that has seen all open may be done and gone already; one that could not go on has said why. */
@@ -206,6 +211,7 @@ enum tutti_status tutti_card_exchange(struct tutti_segment *segment, const struc
     const uint32_t n = (uint32_t)request->n_ranks;
     struct card *card = card_of(segment, (uint32_t)request->rank);
     tutti_card_encode(request->card, card->record);
+    atomic_store(&card->pid_namespace, tutti_process_namespace());
     atomic_store(&card->pid, request->card->pid);
     tutti_segment_arrive(segment, (uint32_t)request->rank);
     TUTTI_TRY(arrivals_wait(segment, request));

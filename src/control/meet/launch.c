@@ -291,17 +291,22 @@ static enum tutti_status serve(const struct tutti_config *config, struct tutti_t
 
 /* ---- all ---- */
 
+/* False: errno says why. */
 static bool answers(const char *text, uint16_t port)
 {
     struct tutti_net_address address;
     int fd, error = 0;
     socklen_t n = sizeof error;
-    if (!tutti_net_address_parse(text, &address) || tutti_net_connect(&address, port, "", NULL, &fd) < 0) return false;
+    if (!tutti_net_address_parse(text, &address)) return false;
+    if (tutti_net_connect(&address, port, "", NULL, &fd) < 0) {
+        errno = tutti_last_error()->os_errno;
+        return false;
+    }
     struct pollfd room = {.fd = fd, .events = POLLOUT};
-    const bool there =
-        poll(&room, 1, TRY_MS) > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) == 0 && error == 0;
+    if (poll(&room, 1, TRY_MS) <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0) error = ETIMEDOUT;
     close(fd);
-    return there;
+    errno = error;
+    return error == 0;
 }
 
 static enum tutti_status find(struct tutti_told *out, char *text)
@@ -321,8 +326,9 @@ static enum tutti_status find(struct tutti_told *out, char *text)
         snprintf(out->address, sizeof out->address, "tcp://%s%.46s%s:%lu", six ? "[" : "", one, six ? "]" : "", number);
         return TUTTI_OK;
     }
-    return tutti_fail(TUTTI_ERR_BOOTSTRAP, "rank 0's store answers at none of its addresses; TUTTI_INTERFACE names the "
-                                           "network that all hosts share");
+    return tutti_fail_errno(TUTTI_ERR_BOOTSTRAP,
+                            "rank 0's store answers at none of its addresses; TUTTI_INTERFACE names "
+                            "the network that all hosts share");
 }
 
 enum tutti_status tutti_store_told(const struct tutti_config *config, int32_t rank, int32_t n_ranks, const char *secret,

@@ -172,7 +172,8 @@ static enum tutti_status segment_make(struct lead *lead)
                                                 .heap_bytes = mine->heap_bytes,
                                                 .control_bytes = tutti_host_control_bytes((uint32_t)mine->n_ranks)};
     TUTTI_TRY(tutti_segment_create(&config, result->shared, &result->segment));
-    for (uint32_t rank = 0; rank < config.n; rank++) tutti_card_expect(result->segment, rank, seats[rank].pid);
+    for (uint32_t rank = 0; rank < config.n; rank++)
+        tutti_card_expect(result->segment, rank, seats[rank].hidden ? 0 : seats[rank].pid);
     return TUTTI_OK;
 }
 

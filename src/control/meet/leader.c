@@ -13,6 +13,7 @@
 #define LOG_NS TUTTI_NS_PER_S
 #define GRACE_NS (600 * TUTTI_NS_PER_MS)  /* for a rank to come again; a death is told within 1 s */
 #define LOOK_NS (5 * TUTTI_NS_PER_MS)     /* between looks at all links */
+#define HIDDEN UINT64_MAX                 /* start of a process that the kernel does not show here */
 #define ENDING_NS (200 * TUTTI_NS_PER_MS) /* from the end of its connections to the end of a process */
 
 /* Ends the meeting for all who have come, with the thread's record; after the verdict, because of `culprit`. */
@@ -55,7 +56,7 @@ static void loss_note(struct tutti_meeting_leader *l, const struct tutti_meeting
 /* The connection is all that is known of a process of another host. */
 static bool is_dead(const struct tutti_meeting_leader *l, uint64_t host, int32_t pid, uint64_t start)
 {
-    return (host != 0 && host != l->self.host) || !l->out.alive(l->out.arg, pid, start);
+    return (host != 0 && host != l->self.host) || start == HIDDEN || !l->out.alive(l->out.arg, pid, start);
 }
 
 static void card_keep(struct tutti_meeting_seat *seat, const uint8_t *card, size_t n)
@@ -251,7 +252,7 @@ static void seat_take(struct tutti_meeting_leader *l, uint32_t link, const struc
     struct tutti_meeting_seat *seat = &l->seats[who->rank];
     loss_forget(l, seat);
     seat->taken = true;
-    seat->link = (int32_t)link, seat->pid = k->pid, seat->host = who->host;
+    seat->link = (int32_t)link, seat->pid = k->pid, seat->host = who->host, seat->hidden = k->hidden;
     card_keep(seat, proof->payload, proof->n_payload);
     l->n_seated++;
     k->rank = who->rank;
@@ -267,18 +268,16 @@ static enum tutti_status hello_take(struct tutti_meeting_leader *l, uint32_t lin
 {
     struct tutti_meeting_link *k = &l->links[link];
     struct tutti_meeting_message challenge;
-    if (hello->host == l->self.host && k->pid == 0)
+    if (hello->host == l->self.host && k->from[0])
         return tutti_fail(TUTTI_ERR_AUTH, "a peer on the network says that it is on this host");
-    if (hello->host == l->self.host && hello->pid != k->pid)
-        return tutti_fail(TUTTI_ERR_AUTH, "a peer says that it is process %d, the kernel that it is process %d",
-                          (int)hello->pid, (int)k->pid);
     if (hello->has_secret != (l->self.secret != NULL))
         return tutti_fail(TUTTI_ERR_AUTH, "rank %d has %s secret, rank %d has %s: give all ranks of a job the same",
                           (int)hello->rank, hello->has_secret ? "a" : "no", (int)l->self.rank,
                           l->self.secret ? "one" : "none");
     tutti_meeting_fill(&l->self, TUTTI_MEETING_CHALLENGE, &challenge);
     TUTTI_TRY(l->out.random(l->out.arg, challenge.nonce, sizeof challenge.nonce));
-    if (k->pid == 0) k->pid = hello->pid; /* on another host: only what it says is known */
+    k->hidden = k->pid == 0;
+    if (k->hidden) k->pid = hello->pid; /* on another host: only what it says is known */
     k->who = (struct tutti_newcomer){hello->rank, hello->n_ranks, hello->host, hello->lost};
     memcpy(k->session.nonces[0], hello->nonce, sizeof hello->nonce);
     memcpy(k->session.nonces[1], challenge.nonce, sizeof challenge.nonce);
@@ -362,7 +361,7 @@ void tutti_leader_closed(struct tutti_meeting_leader *l, uint32_t link, uint64_t
     tutti_log(TUTTI_LOG_WARN, "rank %d (process %d) went away while the ranks were meeting", (int)was.rank,
               (int)was.pid);
     const struct tutti_meeting_loss loss = {
-        .rank = was.rank, .pid = was.pid, .start = l->out.started(l->out.arg, was.pid)};
+        .rank = was.rank, .pid = was.pid, .start = was.hidden ? HIDDEN : l->out.started(l->out.arg, was.pid)};
     loss_note(l, &loss, now);
 }
 
@@ -398,7 +397,7 @@ static enum tutti_status told_check(struct tutti_meeting_leader *l, uint64_t now
         const struct tutti_meeting_link *k = &l->links[i];
         if (k->state != TUTTI_LINK_TOLD || k->until_ns == TUTTI_NEVER) continue;
         l->culprit = k->rank;
-        if (!k->astray && is_dead(l, l->seats[k->rank].host, k->pid, 0))
+        if (!k->astray && is_dead(l, l->seats[k->rank].host, k->pid, k->hidden ? HIDDEN : 0))
             return tutti_meeting_fail_dead(k->rank, k->pid);
         if (now >= k->until_ns)
             return tutti_fail(
@@ -432,7 +431,8 @@ void tutti_leader_tick(struct tutti_meeting_leader *l, uint64_t now)
 int32_t tutti_leader_elsewhere(const struct tutti_meeting_leader *l)
 {
     for (int32_t rank = 0; rank < l->self.n_ranks; rank++)
-        if (l->seats[rank].taken && (l->seats[rank].pid != l->self.pid || l->seats[rank].host != l->self.host))
+        if (l->seats[rank].taken &&
+            (l->seats[rank].pid != l->self.pid || l->seats[rank].host != l->self.host || l->seats[rank].hidden))
             return rank;
     return -1;
 }

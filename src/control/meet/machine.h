@@ -79,6 +79,7 @@ struct tutti_newcomer { /* what HELLO says */
 struct tutti_meeting_link {
     enum tutti_link_state state;
     bool astray;       /* the relay that passed on its messages went, and not it */
+    bool hidden;       /* the kernel does not show its process here: it is in another namespace of processes */
     int32_t pid, rank; /* rank: -1 before it has a seat */
     char from[48];     /* the address of a peer of another host, for sentences; "": it is of this one */
     uint64_t until_ns; /* to be seated by then; told and gone: when its process is asked about */
@@ -87,6 +88,7 @@ struct tutti_meeting_link {
 };
 struct tutti_meeting_seat {
     bool taken;
+    bool hidden;  /* as of its link */
     int32_t link; /* -1: the leader itself */
     int32_t pid;
     uint64_t host;

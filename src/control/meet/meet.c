@@ -222,8 +222,8 @@ static enum tutti_status gate_connect(const struct rounds *r, const struct tutti
     if (!far[0]) return hosts_refuse(r, request);
     status = tutti_far_connect(far, request, fd);
     if (status == TUTTI_PENDING)
-        tutti_log(TUTTI_LOG_INFO, "rank %d does not reach the ranks that meet on host %s at %s", (int)request->rank,
-                  host, far);
+        tutti_log(TUTTI_LOG_WARN, "rank %d does not reach the ranks that meet on host %s at %s: %s", (int)request->rank,
+                  host, far, strerror(errno));
     return status;
 }
 

@@ -95,7 +95,7 @@ void tutti_handout_unmap(const uint8_t *bytes, uint32_t n); /* NULL is ignored *
 #define TUTTI_FAR_TEXT 512
 void tutti_far_text(const struct tutti_listener *listener, char out[TUTTI_FAR_TEXT]);
 /* Connects to the first address that answers. AGAIN: all of them refuse, so the leader is gone; PENDING: some do not
- * answer. PROTOCOL: not such a text. CANCELLED. */
+ * answer, errno says why. PROTOCOL: not such a text. CANCELLED. */
 enum tutti_status tutti_far_connect(const char *text, const struct tutti_meeting_request *request, int *fd);
 
 /* ---- the meetings that threads of this process lead (local.c) ---- */

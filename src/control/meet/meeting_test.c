@@ -94,6 +94,28 @@ static void test_squatters(void **state)
     }
 }
 
+/* Ranks in two namespaces of processes, whose numbers may be the same, are of one host where TUTTI_HOST says so. */
+static void test_namespaces(void **state)
+{
+    (void)state;
+    plan(2);
+    setenv("TUTTI_HOST", "same", 1);
+    pid_t pids[2];
+    for (size_t i = 0; i < 2; i++) {
+        assert_true((pids[i] = fork()) >= 0);
+        if (pids[i] > 0) continue;
+        if (unshare(CLONE_NEWPID) != 0) _exit(77);
+        const pid_t inside = fork(); /* process 1 of its namespace */
+        if (inside == 0) act_run(&acts[i]), _exit(0);
+        _exit(inside < 0 || waitpid(inside, NULL, 0) != inside);
+    }
+    int status[2];
+    for (size_t i = 0; i < 2; i++) assert_int_equal(waitpid(pids[i], &status[i], 0), pids[i]);
+    unsetenv("TUTTI_HOST");
+    if (WIFEXITED(status[0]) && WEXITSTATUS(status[0]) == 77) skip(); /* no namespaces for this user */
+    expect_world(2, "shm", false);
+}
+
 /* Another build that knows the secret is a sentence on both sides. */
 static void test_other_build(void **state)
 {
@@ -360,9 +382,9 @@ static void test_last_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ACT(test_strangers),    ACT(test_foreign_user),     ACT(test_squatters),           ACT(test_other_build),
-        ACT(test_store),        ACT(test_store_that_fails), ACT(test_store_after_failure), ACT(test_store_other_host),
-        ACT(test_memory_fails), ACT(test_descriptors),      ACT(test_last_message),
+        ACT(test_strangers),        ACT(test_foreign_user), ACT(test_squatters),        ACT(test_namespaces),
+        ACT(test_other_build),      ACT(test_store),        ACT(test_store_that_fails), ACT(test_store_after_failure),
+        ACT(test_store_other_host), ACT(test_memory_fails), ACT(test_descriptors),      ACT(test_last_message),
     };
     setenv("TUTTI_LOG", "error", 0); /* the refusals are on purpose */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,24 +193,19 @@ bool tutti_meeting_alive(void *arg, int32_t pid, uint64_t start)
 /* ---- the table of hosts ---- */
 /* The table of hosts, once for all processes of a host: in memory that nobody can change any more. */
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008U
-#endif
-
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL };
 
 enum tutti_status tutti_handout_make(const uint8_t *bytes, uint32_t n, int *out)
 {
-    int fd = memfd_create("tutti-table", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) fd = memfd_create("tutti-table", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no memory to share the table of hosts");
+    int fd;
+    TUTTI_TRY(tutti_memfd("tutti-table", n, &fd));
     for (uint32_t at = 0; at < n;) {
         const ssize_t written = write(fd, bytes + at, n - at);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) break;
         at += (uint32_t)written;
     }
-    if (lseek(fd, 0, SEEK_END) == (off_t)n && fcntl(fd, F_ADD_SEALS, SEALS) == 0) {
+    if (lseek(fd, 0, SEEK_CUR) == (off_t)n && fcntl(fd, F_ADD_SEALS, SEALS) == 0) {
         *out = fd;
         return TUTTI_OK;
     }
@@ -256,14 +251,17 @@ void tutti_far_text(const struct tutti_listener *listener, char out[TUTTI_FAR_TE
     }
 }
 
-/* OK, AGAIN when it is refused, PENDING when nothing answers in time. */
+/* OK, AGAIN when it is refused, PENDING (with errno) when nothing answers in time. */
 static enum tutti_status address_try(const struct tutti_net_address *address, uint16_t port,
                                      const struct tutti_meeting_request *request, int *out)
 {
     uint64_t until = tutti_deadline_ns(TRY_NS);
     int fd = -1, error = 0;
     socklen_t bytes = sizeof error;
-    if (tutti_net_connect(address, port, request->interface, NULL, &fd) < 0) return TUTTI_PENDING;
+    if (tutti_net_connect(address, port, request->interface, NULL, &fd) < 0) {
+        errno = tutti_last_error()->os_errno;
+        return TUTTI_PENDING;
+    }
     if (until > request->deadline_ns) until = request->deadline_ns;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     while (tutti_now_ns() < until && !tutti_meeting_cancelled(request) && poll(&room, 1, 20) <= 0) continue;
@@ -273,6 +271,7 @@ static enum tutti_status address_try(const struct tutti_net_address *address, ui
         return TUTTI_OK;
     }
     close(fd);
+    errno = decided ? error : ETIMEDOUT;
     return decided && error == ECONNREFUSED ? TUTTI_AGAIN : TUTTI_PENDING;
 }
 

@@ -146,7 +146,7 @@ void manager_withdraw(void *arg)
 /* ---- what the lighthouse tells: when it takes a group for dead ---- */
 static void take_timeout(struct tutti_ft_manager *manager, const char *ms)
 {
-    const uint64_t most = strtoull(ms, NULL, 10) * TUTTI_NS_PER_MS / BEATS;
+    const uint64_t most = tutti_ns(strtoull(ms, NULL, 10), TUTTI_NS_PER_MS) / BEATS;
 
     if (most == 0 || manager->heartbeat_ns <= most) return;
     tutti_log(TUTTI_LOG_WARN,

@@ -121,7 +121,7 @@ bool rpc_timeout_read(const char *text, size_t n, uint64_t *ns)
     }
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(units); i++) {
         if (units[i].letter != text[n - 1]) continue;
-        *ns = value > UINT64_MAX / units[i].ns ? UINT64_MAX : value * units[i].ns;
+        *ns = tutti_ns(value, units[i].ns);
         return true;
     }
     return false;

@@ -106,7 +106,7 @@ void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
         tutti_rpc_reply(call, empty);
         serve_note(job, "%.64s leaves: %.100s", request->replica_id, request->why);
         const struct tutti_lighthouse_time now = serve_job_now(job);
-        const uint64_t age = request->unless_heard_ms * TUTTI_NS_PER_MS;
+        const uint64_t age = tutti_ns(request->unless_heard_ms, TUTTI_NS_PER_MS);
         const uint64_t since = age > 0 ? now.now - (age < now.now ? age : 0) : UINT64_MAX;
         tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);
     }

@@ -59,6 +59,7 @@ struct tutti_segment {
     uint32_t n, ring_bytes;
     uint64_t control_bytes, heap_bytes;
     int control_fd, heap_fd; /* -1: plain memory */
+    _Atomic int lives_fd;    /* plus one: holds the locks of tutti_segment_hold; 0: none */
     char *base;
     struct tutti_segment_layout layout;
 };

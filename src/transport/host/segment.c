@@ -8,13 +8,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 8U
-#endif
 #define SEGMENT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 _Static_assert(sizeof(struct tutti_segment_header) <= TUTTI_SEGMENT_HEADER_BYTES, "the header is one page");
@@ -85,23 +83,10 @@ static enum tutti_status header_make(const struct tutti_segment_config *config, 
 
 static enum tutti_status memfd_make(const char *name, uint64_t bytes, int *out)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL) fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); /* before Linux 6.3 */
-    if (fd < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "memfd_create of %s failed", name);
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        tutti_fail_errno(TUTTI_ERR_SYSTEM, "a memfd (%s) of %llu bytes can not be had", name,
-                         (unsigned long long)bytes);
-        goto err_close;
-    }
-    if (fcntl(fd, F_ADD_SEALS, SEGMENT_SEALS) != 0) {
-        tutti_fail_errno(TUTTI_ERR_SYSTEM, "the memfd %s can not be sealed", name);
-        goto err_close;
-    }
-    *out = fd;
-    return TUTTI_OK;
-
-err_close:
-    close(fd);
+    TUTTI_TRY(tutti_memfd(name, bytes, out));
+    if (fcntl(*out, F_ADD_SEALS, SEGMENT_SEALS) == 0) return TUTTI_OK;
+    tutti_fail_errno(TUTTI_ERR_SYSTEM, "the memfd %s can not be sealed", name);
+    close(*out);
     return TUTTI_ERR_SYSTEM;
 }
 
@@ -248,12 +233,40 @@ enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutt
     return TUTTI_OK;
 }
 
+/* Descriptors that were passed on share their locks: each process opens the file anew. */
+static int lives_open(struct tutti_segment *segment)
+{
+    char path[32];
+    int known = atomic_load(&segment->lives_fd);
+    if (known > 0 || segment->control_fd < 0) return known - 1;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", segment->control_fd);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (atomic_compare_exchange_strong(&segment->lives_fd, &known, fd + 1)) return fd;
+    close(fd); /* another thread has opened it meanwhile */
+    return known - 1;
+}
+
+bool tutti_segment_hold(struct tutti_segment *segment, uint32_t member)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = member, .l_len = 1};
+    const int fd = lives_open(segment);
+    return fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool tutti_segment_held(const struct tutti_segment *segment, uint32_t member)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = member, .l_len = 1};
+    return segment->control_fd < 0 || fcntl(segment->control_fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
 void tutti_segment_release(struct tutti_segment *segment)
 {
     if (!segment || atomic_fetch_sub_explicit(&segment->handles, 1, memory_order_acq_rel) > 1) return;
     tutti_unmap(segment->base, segment->layout.total);
     if (segment->control_fd >= 0) close(segment->control_fd);
     if (segment->heap_fd >= 0) close(segment->heap_fd);
+    if (atomic_load(&segment->lives_fd) > 0) close(atomic_load(&segment->lives_fd) - 1);
     tutti_free(segment);
 }
 

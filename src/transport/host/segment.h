@@ -27,6 +27,12 @@ void tutti_segment_fds(const struct tutti_segment *segment, int *control_fd, int
 enum tutti_status tutti_segment_attach(int control_fd, int heap_fd, struct tutti_segment **out);
 /* By who is no member: without the heap, and rings that nobody touches. Owns control_fd on success. PROTOCOL. */
 enum tutti_status tutti_segment_look(int control_fd, struct tutti_segment **out);
+/* Locks the member's byte of the segment's file. The kernel lets go when the process ends or executes another program,
+ * so peers see both, from other namespaces of processes, too. (A child that was forked off and lives on keeps the
+ * lock.) False: not here. */
+bool tutti_segment_hold(struct tutti_segment *segment, uint32_t member);
+/* Whether the lock of a member that has it (of another handle) is still there. */
+bool tutti_segment_held(const struct tutti_segment *segment, uint32_t member);
 /* Another handle on it in this process (self, and tests with shm inside one process). */
 enum tutti_status tutti_segment_share(struct tutti_segment *segment, struct tutti_segment **out);
 void tutti_segment_release(struct tutti_segment *segment); /* last handle unmaps */

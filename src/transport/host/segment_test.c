@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static const struct backend shm_backend = {"shm, own mappings", "shm", "", true, 0, NULL};
@@ -186,6 +187,25 @@ static int names_in_dev_shm(void)
     for (struct dirent *e; (e = readdir(directory));) n += strstr(e->d_name, "tutti") != NULL;
     closedir(directory);
     return n;
+}
+
+/* ... and no signal ends the process. */
+static void a_limit_of_files_is_a_sentence(void **state)
+{
+    const struct tutti_segment_config config = {2, 1 << 20, UINT64_C(1) << 26, 0};
+    const struct rlimit little = {1 << 20, 1 << 20};
+    struct tutti_segment *segment;
+    int status;
+    (void)state;
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (setrlimit(RLIMIT_FSIZE, &little) != 0) _exit(2);
+        const bool refused = tutti_segment_create(&config, true, &segment) == TUTTI_ERR_SYSTEM;
+        _exit(!refused || !strstr(tutti_last_error()->text, "`ulimit -f unlimited`"));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static void nothing_is_left(void **state)
@@ -366,6 +386,7 @@ int main(void)
         cmocka_unit_test(transports_need_their_segment),
         cmocka_unit_test(attach_refuses_what_it_does_not_understand),
         cmocka_unit_test(descriptors_are_sealed_and_private),
+        cmocka_unit_test(a_limit_of_files_is_a_sentence),
         cmocka_unit_test(nothing_is_left),
         cmocka_unit_test(creation_survives_any_failed_allocation),
         cmocka_unit_test(members_meet),

@@ -24,9 +24,9 @@
 
 static bool has_memfd(void)
 {
-    const int fd = memfd_create("tutti-info", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return false;
-    const bool sealed = ftruncate(fd, 4096) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+    int fd;
+    if (tutti_memfd("tutti-info", 4096, &fd) < 0) return false;
+    const bool sealed = fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
     close(fd);
     return sealed;
 }

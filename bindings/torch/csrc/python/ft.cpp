@@ -184,15 +184,18 @@ std::unique_ptr<LighthouseServer> lighthouse_open(const std::string &bind, uint6
                                                   std::optional<uint64_t> quorum_tick_ms,
                                                   std::optional<uint64_t> heartbeat_timeout_ms)
 {
-    constexpr uint64_t ms = 1000000;
+    const auto ns = [](std::optional<uint64_t> ms, uint64_t otherwise) {
+        uint64_t out = 0;
+        return __builtin_mul_overflow(ms.value_or(otherwise), 1000000, &out) ? UINT64_MAX : out;
+    };
     tutti_ft_lighthouse_config config = TUTTI_FT_LIGHTHOUSE_CONFIG_INIT;
     tutti_ft_lighthouse *made = nullptr;
 
     config.bind = bind.c_str();
     config.min_replicas = min_replicas;
-    config.join_timeout_ns = join_timeout_ms.value_or(100) * ms;
-    config.tick_ns = quorum_tick_ms.value_or(100) * ms;
-    config.heartbeat_timeout_ns = heartbeat_timeout_ms.value_or(5000) * ms;
+    config.join_timeout_ns = ns(join_timeout_ms, 100);
+    config.tick_ns = ns(quorum_tick_ms, 100);
+    config.heartbeat_timeout_ns = ns(heartbeat_timeout_ms, 5000);
     make([&] { return tutti_ft_lighthouse_open(&config, &made); });
     auto server = std::make_unique<LighthouseServer>();
     server->server.reset(made);
