@@ -80,7 +80,7 @@ static bool open_there(struct rank *rank, struct there *there)
 
 static uint64_t n_enqueued(const struct rank *rank)
 {
-    return atomic_load(&oneccl_device_of(rank->comm->device->backends[0])->watched.n_enqueued);
+    return atomic_load(&library_of(rank->comm->device->backends[0])->watched.n_enqueued);
 }
 
 /* ---- all calls ---- */

@@ -2,34 +2,19 @@
 #ifndef TUTTI_BACKEND_LIBRARY_NCCL_H
 #define TUTTI_BACKEND_LIBRARY_NCCL_H
 
-/* The device back end `nccl`: NVIDIA's library, opened with dlopen (2.18 or later), behind the contract of device back
- * ends. Its communicator is made when the first call comes to it, so that opening costs nothing where others serve all
- * calls; members find one another through memory of the host that all map, where they also log what they called.
+/* NVIDIA's library, opened with dlopen (2.18 or later), as a back end on devices (library.h). Its communicator is made
+ * when the first call comes to it, so that opening costs nothing where others serve all calls. What waits within NCCL
+ * is ended from outside, by the watch, which aborts the communicator: NCCL knows no deadlines.
  *
- * It may use the engine and all below it. Begin with nccl_call.c: calls and messages, and their order on
- * streams. nccl_kinds.c: what each kind becomes. nccl_library.c: finding the library. nccl_open.c: opening and closing.
- * nccl_comm.c, nccl_ending.c: its communicator, and the end of that. nccl_watch.c: what this back end tells the
- * watch. */
+ * nccl_kinds.c: what each kind becomes. nccl_open.c: the library, and the instance. nccl_comm.c: its communicator, from
+ * its making to its end. */
 
-#include "backend/watch_library.h"
-#include "device/device.h"
+#include "backend/library/library.h"
 
 /* ---- the library, in declarations of our own: handles are void pointers, results and enumerations int ---- */
 #define NCCL_NEEDED 21800
 #define NCCL_ID_BYTES 128
 enum nccl_result { NCCL_OK = 0 };
-enum nccl_type {
-    NCCL_INT8,
-    NCCL_UINT8,
-    NCCL_INT32,
-    NCCL_UINT32,
-    NCCL_INT64,
-    NCCL_UINT64,
-    NCCL_FLOAT16,
-    NCCL_FLOAT32,
-    NCCL_FLOAT64,
-    NCCL_BFLOAT16
-};
 enum nccl_op { NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG };
 #define NCCL_SCALAR_IN_HOST 1
 struct nccl_id {
@@ -93,86 +78,46 @@ struct nccl_board {
 };
 struct nccl_ending; /* a communicator's (nccl_open.c) */
 struct nccl_backend {
-    struct tutti_backend base;
-    struct watched watched;
-    struct watch_marks marks;
+    struct library l; /* first */
     const struct nccl_library *library;
-    struct tutti_device *gpu; /* the caller's */
-    uint32_t blocks;          /* per launch, at most; 0: NCCL's choice */
-    bool reproducible;
+    uint32_t blocks; /* of a launch, at most; 0: NCCL's choice */
 
     /* Held while a call is within NCCL, which waits for peers when it connects. The thread that aborts a stuck call
      * does not take it. */
     pthread_mutex_t lock;
     void *comm;                           /* NULL: not made yet, or aborted; atomic */
     _Atomic(struct nccl_ending *) ending; /* NULL: no communicator was to be made yet */
-
-    uint64_t capture; /* the last call was captured in it, at node */
-    void *capture_stream, *node;
-
-    _Atomic uint64_t error_ns; /* since when NCCL has an error, 0: it has none; the watch's */
+    _Atomic uint64_t error_ns;            /* since when NCCL has an error, 0: it has none; the watch's */
 };
-static inline struct nccl_backend *nccl_of(const struct tutti_backend *backend)
+static inline struct nccl_backend *nccl_of(const struct library *l)
 {
-    return (struct nccl_backend *)(uintptr_t)backend; /* its first member */
-}
-static inline struct nccl_backend *nccl_watching(const struct watched *w)
-{
-    return (struct nccl_backend *)(uintptr_t)((const char *)w - offsetof(struct nccl_backend, watched));
+    return (struct nccl_backend *)(uintptr_t)l;
 }
 static inline struct nccl_board *nccl_board(const struct nccl_backend *b, uint32_t r)
 {
-    return (struct nccl_board *)(void *)b->watched.logs[r];
-}
-static inline struct nccl_board *nccl_own(const struct nccl_backend *b)
-{
-    return nccl_board(b, b->watched.me);
-}
-
-/* Whether this member has the communicator, or had it. */
-static inline bool nccl_made(const struct nccl_backend *b)
-{
-    return atomic_load(&nccl_own(b)->log.made);
+    return (struct nccl_board *)(void *)b->l.watched.logs[r];
 }
 
 /* ---- nccl_comm.c ---- */
 /* Makes the communicator, at the first call. Fails the team when it can not. */
-enum tutti_status nccl_make(struct nccl_backend *b, uint64_t timeout_ns);
+enum tutti_status nccl_make(struct library *l, uint64_t timeout_ns);
 /* Around what may wait for peers within NCCL; the watch ends it at the deadline. NULL: it was aborted. */
 void *nccl_enter(struct nccl_backend *b);
 /* OK for success, else a record with the team's failure, or NCCL's words of its own. */
 enum tutti_status nccl_leave(struct nccl_backend *b, int result, const char *call);
 enum tutti_status nccl_refused(const struct nccl_backend *b, int result, const char *call);
-/* As watch_fail; also waits for what is on the device. */
-enum tutti_status nccl_give_up(struct nccl_backend *b, const char *what, uint64_t seq);
-
-/* ---- nccl_ending.c ---- */
-enum tutti_status nccl_ending_start(struct nccl_backend *b); /* before there is a communicator */
-void nccl_ending_leave(struct nccl_backend *b);              /* when it has been ended, or there is none */
+void nccl_ending_leave(struct nccl_backend *b); /* when the communicator has been ended, or there is none */
 /* Ends it; alone: nobody is left to wait for, and all is well. Then waits, for so long at most. */
 void nccl_end_begin(struct nccl_backend *b, bool alone);
 void nccl_end_wait(struct nccl_backend *b, uint64_t most_ns);
-/* Ends what waits on the device: `begin` before the failure is told, the rest after; some two seconds at most in all.
- * What NCCL waits for beyond that, graphs that hold calls, is left to a thread. */
-void nccl_stop_begin(struct nccl_backend *b);
-void nccl_stop(struct nccl_backend *b);
-/* After a stop: a call is within NCCL that was not ended, since its communicator was not there yet. */
-bool nccl_is_left(const struct nccl_backend *b);
-
-/* nccl_call.c */
-enum tutti_status nccl_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
-enum tutti_status nccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
-                                void *stream, uint64_t timeout_ns);
+/* Ends what waits on the device: `stop` before the failure is told, `stopped` after it; some two seconds at most in
+ * all. What NCCL waits for beyond that, graphs that hold calls, is left to a thread. */
+bool nccl_stop(struct library *l); /* false: a call is within NCCL whose communicator was not there yet */
+void nccl_stopped(struct library *l);
 
 /* nccl_kinds.c: whether NCCL has it among n ranks, with the meaning that tutti gives it; and what it has for it. */
 bool nccl_can(const struct tutti_backend_call *call, uint32_t n);
-double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call);
-/* Enqueues it on comm, all_to_all not in place. A result of NCCL's, *name is its call; -1: the thread's
- * record says what failed. */
-int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream,
-             const char **name);
-
-/* ---- nccl_watch.c ---- */
-extern const struct watch_ops nccl_watch_ops;
+double nccl_cost_ns(const struct tutti_backend_call *call, uint32_t n);
+enum tutti_status nccl_run(struct library *l, const struct library_item *item, void *stream, uint64_t timeout_ns);
 
 #endif

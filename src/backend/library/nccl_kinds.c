@@ -14,23 +14,16 @@
 
 /* ---- types and operations ---- */
 
-#define BIT(op) (1u << (op))
-#define INTEGER_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD) | BIT(TUTTI_MIN) | BIT(TUTTI_MAX))
 /* Its min and max of floats drop NaN, its avg of integers is another one, and its 8-bit floats saturate. */
-#define FLOAT_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD) | BIT(TUTTI_AVG) | BIT(TUTTI_PREMUL_SUM))
-#define COMPLEX_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_AVG))
+#define FLOATS (LIBRARY_OP(TUTTI_SUM) | LIBRARY_OP(TUTTI_PROD) | LIBRARY_OP(TUTTI_AVG) | LIBRARY_OP(TUTTI_PREMUL_SUM))
+#define COMPLEX (LIBRARY_OP(TUTTI_SUM) | LIBRARY_OP(TUTTI_AVG))
 
-static const struct {
-    int type;
-    uint32_t elements; /* elements of NCCL's type in one of ours */
-    uint32_t ops;      /* 0: it does not reduce them */
-} types[TUTTI_N_DTYPES] = {
-    [TUTTI_INT8] = {NCCL_INT8, 1, INTEGER_OPS},         [TUTTI_UINT8] = {NCCL_UINT8, 1, INTEGER_OPS},
-    [TUTTI_INT32] = {NCCL_INT32, 1, INTEGER_OPS},       [TUTTI_UINT32] = {NCCL_UINT32, 1, INTEGER_OPS},
-    [TUTTI_INT64] = {NCCL_INT64, 1, INTEGER_OPS},       [TUTTI_UINT64] = {NCCL_UINT64, 1, INTEGER_OPS},
-    [TUTTI_FLOAT16] = {NCCL_FLOAT16, 1, FLOAT_OPS},     [TUTTI_BFLOAT16] = {NCCL_BFLOAT16, 1, FLOAT_OPS},
-    [TUTTI_FLOAT32] = {NCCL_FLOAT32, 1, FLOAT_OPS},     [TUTTI_FLOAT64] = {NCCL_FLOAT64, 1, FLOAT_OPS},
-    [TUTTI_COMPLEX64] = {NCCL_FLOAT32, 2, COMPLEX_OPS}, [TUTTI_COMPLEX128] = {NCCL_FLOAT64, 2, COMPLEX_OPS},
+/* What it reduces, and rightly. */
+static const uint32_t reduced[TUTTI_N_DTYPES] = {
+    [TUTTI_INT8] = LIBRARY_ORDERED,   [TUTTI_UINT8] = LIBRARY_ORDERED, [TUTTI_INT32] = LIBRARY_ORDERED,
+    [TUTTI_UINT32] = LIBRARY_ORDERED, [TUTTI_INT64] = LIBRARY_ORDERED, [TUTTI_UINT64] = LIBRARY_ORDERED,
+    [TUTTI_FLOAT16] = FLOATS,         [TUTTI_BFLOAT16] = FLOATS,       [TUTTI_FLOAT32] = FLOATS,
+    [TUTTI_FLOAT64] = FLOATS,         [TUTTI_COMPLEX64] = COMPLEX,     [TUTTI_COMPLEX128] = COMPLEX,
 };
 /* premul_sum's is made for each call. */
 static const int ops[TUTTI_N_OPS] = {
@@ -75,19 +68,19 @@ static struct block block_in_data(const struct work *w, uint32_t r)
 
 static int send_to(const struct work *w, const char *from, size_t bytes, uint32_t peer)
 {
-    return bytes ? w->nccl->send(from, bytes, NCCL_INT8, (int)peer, w->comm, w->stream) : NCCL_OK;
+    return bytes ? w->nccl->send(from, bytes, LIBRARY_INT8, (int)peer, w->comm, w->stream) : NCCL_OK;
 }
 
 static int recv_from(const struct work *w, char *to, size_t bytes, uint32_t peer)
 {
-    return bytes ? w->nccl->recv(to, bytes, NCCL_INT8, (int)peer, w->comm, w->stream) : NCCL_OK;
+    return bytes ? w->nccl->recv(to, bytes, LIBRARY_INT8, (int)peer, w->comm, w->stream) : NCCL_OK;
 }
 
 /* What a rank has for itself. -1: the record says why not. */
 static int copy_own(const struct work *w, char *to, const char *from, size_t bytes)
 {
     if (to == from || bytes == 0) return NCCL_OK;
-    return w->b->gpu->ops->copy(w->b->gpu, to, from, bytes, w->stream) < 0 ? -1 : NCCL_OK;
+    return w->b->l.gpu->ops->copy(w->b->l.gpu, to, from, bytes, w->stream) < 0 ? -1 : NCCL_OK;
 }
 
 /* ---- kinds ---- */
@@ -106,19 +99,19 @@ static int broadcast(const struct work *w)
 {
     char *buffer = w->out ? w->out : (char *)(uintptr_t)w->in;
     const char *from = w->me == w->root ? w->in : buffer;
-    return w->nccl->broadcast(from, buffer, w->bytes, NCCL_INT8, (int)w->root, w->comm, w->stream);
+    return w->nccl->broadcast(from, buffer, w->bytes, LIBRARY_INT8, (int)w->root, w->comm, w->stream);
 }
 
 /* Unequal blocks: a broadcast of each. */
 static int all_gather(const struct work *w)
 {
-    if (!w->bind->counts) return w->nccl->all_gather(w->in, w->out, w->bytes, NCCL_INT8, w->comm, w->stream);
+    if (!w->bind->counts) return w->nccl->all_gather(w->in, w->out, w->bytes, LIBRARY_INT8, w->comm, w->stream);
     int result = NCCL_OK;
     for (uint32_t r = 0; r < w->n && result == NCCL_OK; r++) {
         const struct block block = block_in_data(w, r);
         char *to = w->out + block.at;
         if (block.bytes == 0) continue;
-        result = w->nccl->broadcast(r == w->me ? w->in : to, to, block.bytes, NCCL_INT8, (int)r, w->comm, w->stream);
+        result = w->nccl->broadcast(r == w->me ? w->in : to, to, block.bytes, LIBRARY_INT8, (int)r, w->comm, w->stream);
     }
     return result;
 }
@@ -200,21 +193,19 @@ bool nccl_can(const struct tutti_backend_call *call, uint32_t n)
     const struct tutti_call_info *info = &call->info;
     if ((uint32_t)info->kind >= TUTTI_N_KINDS || !kinds[info->kind].run || call->method || call->bind.user)
         return false;
-    if (!tutti_kind_info(info->kind)->reduces) return true;
-    if (n == 1 && info->op == TUTTI_PREMUL_SUM) return false;
-    return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op);
+    const bool scales = tutti_kind_info(info->kind)->reduces && info->op == TUTTI_PREMUL_SUM;
+    return (n > 1 || !scales) && library_reduces(info, reduced[info->dtype]);
 }
 
-double nccl_cost_ns(const struct nccl_backend *b, const struct tutti_backend_call *call)
+double nccl_cost_ns(const struct tutti_backend_call *call, uint32_t n)
 {
     const struct tutti_call_info *info = &call->info;
     if (call->bind.v) return UNEQUAL_NS;
-    const double bytes = (double)info->count * (double)tutti_dtype_bytes(info->dtype);
-    /* The bytes of a call that pass one link: a block for each other rank; of all_reduce a shard for each, twice. */
-    const double others = b->watched.n - 1., times = tutti_kinds[info->kind].block_a_slot ? others
-                                                     : info->kind == TUTTI_ALL_REDUCE     ? 2 * others / b->watched.n
-                                                                                          : 1;
-    return LATENCY_NS + bytes * times / BYTES_A_NS;
+    /* So much passes one link: a block for each other rank; of all_reduce a shard for each, twice. */
+    const double others = n - 1., blocks = tutti_kinds[info->kind].block_a_slot ? others
+                                           : info->kind == TUTTI_ALL_REDUCE     ? 2 * others / n
+                                                                                : 1;
+    return library_cost_ns(info, blocks, LATENCY_NS, BYTES_A_NS);
 }
 
 /* ---- running ---- */
@@ -241,7 +232,10 @@ static int run_with_factor(struct work *w, enum tutti_kind kind)
     return w->nccl->factor_destroy(w->op, w->comm);
 }
 
-int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream, const char **name)
+/* Enqueues it on comm, all_to_all not in place. A result of NCCL's, *name is its call; -1: the thread's record says
+ * what failed. */
+static int collective_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call *call, void *stream,
+                          const char **name)
 {
     const struct tutti_call_info *info = &call->info;
     const size_t element = tutti_dtype_bytes(info->dtype);
@@ -252,19 +246,76 @@ int nccl_run(struct nccl_backend *b, void *comm, const struct tutti_backend_call
         .bind = &call->bind,
         .comm = comm,
         .stream = stream,
-        .n = b->watched.n,
-        .me = b->watched.me,
+        .n = b->l.watched.n,
+        .me = b->l.watched.me,
         .root = info->root < 0 ? 0 : (uint32_t)info->root,
         .element = element,
         .in = call->bind.input,
         .out = call->bind.output,
-        .type = types[info->dtype].type,
+        .type = (int)library_dtypes[info->dtype].type,
         /* Alone all are the same; see nccl_can. */
-        .op = !reduces ? 0 : ops[b->watched.n == 1 ? TUTTI_SUM : info->op],
-        .scale = types[info->dtype].elements,
+        .op = !reduces ? 0 : ops[b->l.watched.n == 1 ? TUTTI_SUM : info->op],
+        .scale = library_dtypes[info->dtype].elements,
         .bytes = call->bind.count * element,
     };
     *name = kinds[info->kind].name;
     if (reduces && info->op == TUTTI_PREMUL_SUM) return run_with_factor(&w, info->kind);
     return run_in_group(&w, info->kind);
+}
+
+static int message_run(const struct nccl_backend *b, void *comm, const struct tutti_backend_message *m, void *stream)
+{
+    if (m->bytes == 0) return NCCL_OK;
+    return m->send ? b->library->send(m->buffer, m->bytes, LIBRARY_INT8, (int)m->peer, comm, stream)
+                   : b->library->recv(m->buffer, m->bytes, LIBRARY_INT8, (int)m->peer, comm, stream);
+}
+
+/* One group: messages to oneself, too, which NCCL copies. */
+static int messages_run(const struct nccl_backend *b, void *comm, const struct library_item *item, void *stream)
+{
+    int result = b->library->group_start();
+    if (result != NCCL_OK) return result;
+    for (size_t i = 0; i < item->n && result == NCCL_OK; i++) result = message_run(b, comm, &item->messages[i], stream);
+    const int ended = b->library->group_end();
+    return result == NCCL_OK ? ended : result;
+}
+
+/* ---- what is enqueued ---- */
+
+static enum tutti_status item_run(struct nccl_backend *b, const struct library_item *item, void *stream)
+{
+    const char *name = "ncclSend and ncclRecv";
+    int result = NCCL_OK;
+    void *comm = nccl_enter(b);
+    if (comm)
+        result = item->call ? collective_run(b, comm, item->call, stream, &name) : messages_run(b, comm, item, stream);
+    return nccl_leave(b, result, name);
+}
+
+/* Buffers that NCCL does not take: copies of them stand in, in memory of the stream's order. */
+static enum tutti_status call_run(struct nccl_backend *b, const struct library_item *item, void *stream)
+{
+    const size_t in_bytes = tutti_aside_input(item->call, b->l.watched.n, b->l.watched.me);
+    const size_t out_bytes = tutti_aside_output(item->call, b->l.watched.n, b->l.watched.me);
+    if (in_bytes == 0 && out_bytes == 0) return item_run(b, item, stream);
+    struct tutti_backend_call call = *item->call;
+    const struct library_item aside = {.call = &call};
+    void *in = NULL, *out = NULL, *theirs = call.bind.output;
+    enum tutti_status status = TUTTI_OK, freed = TUTTI_OK;
+    if (in_bytes) status = b->l.gpu->ops->alloc_ordered(b->l.gpu, in_bytes, stream, &in);
+    if (status == TUTTI_OK && in) status = b->l.gpu->ops->copy(b->l.gpu, in, call.bind.input, in_bytes, stream);
+    if (status == TUTTI_OK && out_bytes) status = b->l.gpu->ops->alloc_ordered(b->l.gpu, out_bytes, stream, &out);
+    if (in) call.bind.input = in;
+    if (out) call.bind.output = out;
+    if (status == TUTTI_OK) status = item_run(b, &aside, stream);
+    if (status == TUTTI_OK && out) status = b->l.gpu->ops->copy(b->l.gpu, theirs, out, out_bytes, stream);
+    if (in) freed = b->l.gpu->ops->free_ordered(b->l.gpu, in, stream);
+    if (out && freed == TUTTI_OK) freed = b->l.gpu->ops->free_ordered(b->l.gpu, out, stream);
+    return status < 0 ? status : freed;
+}
+
+enum tutti_status nccl_run(struct library *l, const struct library_item *item, void *stream, uint64_t timeout_ns)
+{
+    (void)timeout_ns; /* the watch keeps it */
+    return (item->call ? call_run : item_run)(nccl_of(l), item, stream);
 }

@@ -1,20 +1,132 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Opening and closing. A card says where a member's board is; connecting maps the boards and looks whether NCCL would
- * take these members. */
+/* NCCL as a back end: finding the library, the one that the process has loaded already (frameworks bring their own),
+ * else the system's; opening, which looks whether NCCL would take these members; and its table of functions. */
 
 #include "backend/library/nccl.h"
+#include "base/symbols.h"
 
+#include <dlfcn.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CARD_VERSION 4
-#define NAP_NS UINT64_C(50000)
-#define FAREWELL_NS (2 * TUTTI_NS_PER_S) /* for peers to be done with what this member has done */
 #define EXIT_NS                                                                                                        \
     (10 * TUTTI_NS_PER_S)            /* for a communicator before the process may exit, which must not be meanwhile;   \
                                       */
 #define HELD_NS (3 * TUTTI_NS_PER_S) /* and where a graph may hold calls of it, which it waits for */
+
+/* ---- the library ---- */
+
+#define NAME "libnccl.so.2"
+
+/* The process's one, like the driver. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nccl_library found; /* version 0: none yet */
+
+static void *file_open(const char *named)
+{
+    void *loaded = *named ? NULL : dlopen(NAME, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    return loaded ? loaded : dlopen(*named ? named : NAME, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* The name of the first function that is not there; NULL: all are. */
+static const char *calls_find(void *library, struct nccl_library *out)
+{
+    static const struct tutti_symbol calls[] = {
+#define NCCL_ROW(member, symbol, parameters) {#symbol, offsetof(struct nccl_library, member), true},
+        NCCL_CALLS(NCCL_ROW)
+#undef NCCL_ROW
+            {"ncclGetErrorString", offsetof(struct nccl_library, error_text), true},
+        {"ncclGetLastError", offsetof(struct nccl_library, last_error), true},
+    };
+    return tutti_symbols_find(library, calls, TUTTI_ARRAY_LEN(calls), out);
+}
+
+/* Under the lock. */
+static enum tutti_status library_find(const char *named)
+{
+    struct nccl_library library = {0};
+    void *handle = file_open(named);
+    if (!handle) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no NCCL here: %s", dlerror());
+    const char *missing = calls_find(handle, &library);
+    int version = 0;
+    if (!missing && library.version_get(&version) == NCCL_OK && version >= NCCL_NEEDED) {
+        library.version = version;
+        found = library;
+        return TUTTI_OK; /* and stays open */
+    }
+    dlclose(handle);
+    if (missing)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no NCCL of 2.18 or later: it has no %s", *named ? named : NAME,
+                          missing);
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED, "NCCL %d.%d.%d is here, and 2.18 or later is needed", version / 10000,
+                      version / 100 % 100, version % 100);
+}
+
+const struct nccl_library *nccl_library(const char *named)
+{
+    pthread_mutex_lock(&lock);
+    const enum tutti_status status = found.version ? TUTTI_OK : library_find(named ? named : "");
+    pthread_mutex_unlock(&lock);
+    return status == TUTTI_OK ? &found : NULL;
+}
+
+bool nccl_shares(const struct nccl_library *library)
+{
+    const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return library->version >= 23000 && allowed && strcmp(allowed, "1") == 0;
+}
+
+/* ---- the watch, and the end ---- */
+
+static bool find_error(struct library *l, uint64_t now)
+{
+    struct nccl_backend *b = nccl_of(l);
+    int state = NCCL_OK, result = NCCL_OK;
+    if (pthread_mutex_trylock(&b->lock) != 0) return false; /* a call is within, and will say */
+    void *comm = __atomic_load_n(&b->comm, __ATOMIC_ACQUIRE);
+    if (comm) result = b->library->comm_state(comm, &state);
+    pthread_mutex_unlock(&b->lock);
+    if (result == NCCL_OK && state == NCCL_OK) return false;
+    if (!atomic_load(&b->error_ns)) atomic_store(&b->error_ns, now);
+    if (now - atomic_load(&b->error_ns) < WATCH_ECHO_NS) return false;
+    nccl_refused(b, result == NCCL_OK ? state : result, "NCCL");
+    watch_fail(&l->watched, "a call by nccl", 0);
+    return true;
+}
+
+static bool has_error(const struct library *l)
+{
+    return atomic_load(&nccl_of(l)->error_ns) != 0;
+}
+
+static void end(struct library *l, bool over, uint64_t deadline_ns)
+{
+    (void)deadline_ns; /* an exit of the process while a communicator ends is worse than a late one */
+    nccl_end_begin(nccl_of(l), over && l->watched.n == 1);
+    nccl_end_wait(nccl_of(l), atomic_load(&l->watched.captured) ? HELD_NS : EXIT_NS);
+}
+
+static void release(struct library *l)
+{
+    nccl_ending_leave(nccl_of(l));
+    pthread_mutex_destroy(&nccl_of(l)->lock);
+}
+
+static const struct library_ops ops = {
+    .make = nccl_make,
+    .run = nccl_run,
+    .failed = nccl_stopped,
+    .stop = nccl_stop,
+    .look = find_error,
+    .waits = has_error,
+    .end = end,
+    .release = release,
+};
+
+/* ---- opening ---- */
 
 struct nccl_card {
     uint32_t version, nccl;
@@ -24,16 +136,6 @@ struct nccl_card {
 };
 _Static_assert(sizeof(struct nccl_card) <= TUTTI_BACKEND_CARD_MOST, "a card holds what is told");
 
-static void discard(struct nccl_backend *b)
-{
-    const struct watch_remains nothing = {0};
-    watch_marks_free(&b->marks);
-    watch_member_close(&b->watched, nothing);
-    nccl_ending_leave(b);
-    pthread_mutex_destroy(&b->lock);
-    tutti_free(b);
-}
-
 static enum tutti_status nccl_open(const struct tutti_backend_config *config, void *out_card,
                                    struct tutti_backend **out)
 {
@@ -41,29 +143,19 @@ static enum tutti_status nccl_open(const struct tutti_backend_config *config, vo
     if (!library) return tutti_last_error()->status;
     struct nccl_backend *b = tutti_alloc(sizeof *b);
     if (!b) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a device back end");
-    enum tutti_status status = TUTTI_OK;
     struct nccl_card card = {
         .version = CARD_VERSION, .nccl = (uint32_t)library->version, .shares = nccl_shares(library)};
-    b->base.ops = &tutti_backend_nccl;
-    b->watched.ops = &nccl_watch_ops;
+    b->l.base.ops = &tutti_backend_nccl;
+    b->l.ops = &ops;
     b->library = library;
-    b->gpu = config->device, b->blocks = config->blocks;
-    b->reproducible = config->reproducible;
-    b->marks.watched = &b->watched, b->marks.gpu = b->gpu, b->marks.name = "nccl";
-    memcpy(card.uuid, b->gpu->uuid, sizeof card.uuid);
+    b->blocks = config->blocks;
+    memcpy(card.uuid, config->device->uuid, sizeof card.uuid);
     pthread_mutex_init(&b->lock, NULL);
-    TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, "nccl", sizeof(struct nccl_board), &card.board),
-                   err_backend);
+    TUTTI_TRY(library_open(&b->l, config, sizeof(struct nccl_board), &card.board));
     memcpy(out_card, &card, sizeof card);
-    *out = &b->base;
+    *out = &b->l.base;
     return TUTTI_OK;
-err_backend:
-    b->watched.agreed = true; /* nobody has heard of it */
-    discard(b);
-    return status;
 }
-
-/* ---- connect ---- */
 
 static void card_read(const void *cards, size_t stride, uint32_t r, struct nccl_card *out)
 {
@@ -71,11 +163,11 @@ static void card_read(const void *cards, size_t stride, uint32_t r, struct nccl_
 }
 
 /* What NCCL would find out only when the communicator is made. */
-static enum tutti_status cards_check(const struct nccl_backend *b, const void *cards, size_t stride)
+static enum tutti_status cards_check(uint32_t n, const void *cards, size_t stride)
 {
     struct nccl_card first, card, other;
     card_read(cards, stride, 0, &first);
-    for (uint32_t r = 0; r < b->watched.n; r++) {
+    for (uint32_t r = 0; r < n; r++) {
         card_read(cards, stride, r, &card);
         if (card.version != CARD_VERSION || card.nccl / 100 != first.nccl / 100)
             return tutti_fail(TUTTI_ERR_UNSUPPORTED, "rank %u has NCCL %u.%u, and rank 0 %u.%u", r, card.nccl / 10000,
@@ -92,73 +184,31 @@ static enum tutti_status cards_check(const struct nccl_backend *b, const void *c
     return TUTTI_OK;
 }
 
-static enum tutti_status boards_map(struct nccl_backend *b, const void *cards, size_t stride)
-{
-    b->watched.seen = true;
-    for (uint32_t r = 0; r < b->watched.n; r++) {
-        struct nccl_card card;
-        card_read(cards, stride, r, &card);
-        TUTTI_TRY(watch_member_map(&b->watched, r, card.board));
-    }
-    return TUTTI_OK;
-}
-
 static enum tutti_status nccl_connect(struct tutti_backend *backend, const void *cards, size_t stride)
 {
-    struct nccl_backend *b = nccl_of(backend);
-    /* First, so that all members let go of all boards, however it ends. */
-    enum tutti_status status = boards_map(b, cards, stride);
-    if (status == TUTTI_OK) status = cards_check(b, cards, stride);
-    if (status < 0) discard(b);
+    struct library *l = library_of(backend);
+    enum tutti_status status = library_map(l, cards, stride, offsetof(struct nccl_card, board));
+    if (status == TUTTI_OK) status = cards_check(l->watched.n, cards, stride);
+    if (status < 0) library_discard(l);
     return status;
 }
 
-static void nccl_connected(struct tutti_backend *backend)
-{
-    nccl_of(backend)->watched.agreed = true;
-}
-
-/* ---- the end ---- */
-
-static void *nccl_last_event(struct tutti_backend *backend)
-{
-    return watch_marks_last(&nccl_of(backend)->marks);
-}
-
-static void nccl_close(struct tutti_backend *backend, uint64_t deadline_ns)
-{
-    struct nccl_backend *b = nccl_of(backend);
-    const bool over = watch_marks_over(&b->marks, deadline_ns);
-    if (!over) nccl_stop(b); /* what the watch may be waiting for in the driver ends */
-    watch_remove(&b->watched);
-    atomic_store(&nccl_own(b)->log.closed, 1);
-    const uint64_t until = tutti_deadline_ns(FAREWELL_NS);
-    while (over && nccl_made(b) && !watch_peers_done(&b->watched) && tutti_now_ns() < until) tutti_sleep_ns(NAP_NS);
-    nccl_end_begin(b, over && b->watched.n == 1);
-    nccl_end_wait(b, atomic_load(&b->watched.captured) ? HELD_NS : EXIT_NS);
-    discard(b);
-}
-
-/* ---- the rest ---- */
+/* ---- the table ---- */
 
 /* Its communicator takes seconds and memory when the first call makes it: a few percent are not worth that. */
 #define WORTH_IT 2.0
 
 static double nccl_score(const struct tutti_backend *backend, const struct tutti_backend_call *call)
 {
-    const struct nccl_backend *b = nccl_of(backend);
-    if (b->reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL; /* not in rank order */
-    return nccl_can(call, b->watched.n) ? WORTH_IT * nccl_cost_ns(b, call) : HUGE_VAL;
+    const struct library *l = library_of(backend);
+    if (l->reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL; /* not in rank order */
+    return nccl_can(call, l->watched.n) ? WORTH_IT * nccl_cost_ns(call, l->watched.n) : HUGE_VAL;
 }
 
 static void stop(struct tutti_backend *backend)
 {
-    nccl_stop(nccl_of(backend));
-}
-
-static bool nccl_failed(struct tutti_backend *backend)
-{
-    return atomic_load(&nccl_of(backend)->marks.stopped);
+    nccl_stop(library_of(backend));
+    nccl_stopped(library_of(backend));
 }
 
 static size_t nccl_scratch_used(const struct tutti_backend *backend)
@@ -174,13 +224,13 @@ const struct tutti_backend_ops tutti_backend_nccl = {
     .card_bytes = sizeof(struct nccl_card),
     .open = nccl_open,
     .connect = nccl_connect,
-    .connected = nccl_connected,
-    .close = nccl_close,
+    .connected = library_connected,
+    .close = library_close,
     .score = nccl_score,
-    .enqueue = nccl_enqueue,
-    .messages = nccl_messages,
+    .enqueue = library_enqueue,
+    .messages = library_messages,
     .stop = stop,
-    .failed = nccl_failed,
-    .last_event = nccl_last_event,
+    .failed = library_failed,
+    .last_event = library_last_event,
     .memory_used = nccl_scratch_used,
 };

@@ -25,18 +25,6 @@
 #define ONECCL_ID_BYTES 4096
 #define ONECCL_ID_TOLD 256 /* of these, an address as text; the rest are zeros */
 enum oneccl_result { ONECCL_OK = 0 };
-enum oneccl_type {
-    ONECCL_INT8,
-    ONECCL_UINT8,
-    ONECCL_INT32,
-    ONECCL_UINT32,
-    ONECCL_INT64,
-    ONECCL_UINT64,
-    ONECCL_FLOAT16,
-    ONECCL_FLOAT32,
-    ONECCL_FLOAT64,
-    ONECCL_BFLOAT16
-};
 enum oneccl_operation { ONECCL_SUM, ONECCL_PROD, ONECCL_MAX, ONECCL_MIN };
 struct oneccl_id { /* passed by value */
     char bytes[ONECCL_ID_BYTES];

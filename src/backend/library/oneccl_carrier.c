@@ -3,6 +3,7 @@
 /* The thread that is within oneCCL. Its caller hands it one job after the other, and can leave it at any time: then it
  * stays where it is, with all that it works on. */
 
+#include "backend/library/library.h"
 #include "backend/library/oneccl.h"
 
 #include <sched.h>
@@ -50,7 +51,7 @@ static int compare(struct oneccl_carrier *c)
 {
     uint64_t *mine = c->heard + (size_t)c->n * ONECCL_SAID;
     memcpy(mine, c->job.said, sizeof c->job.said);
-    const int result = c->library->all_gather(mine, c->heard, sizeof c->job.said, ONECCL_INT8, c->comm, NULL);
+    const int result = c->library->all_gather(mine, c->heard, sizeof c->job.said, LIBRARY_INT8, c->comm, NULL);
     for (uint32_t r = 0; r < c->n && result == ONECCL_OK && c->differs == c->n; r++)
         if (c->heard[(size_t)r * ONECCL_SAID] != mine[0]) c->differs = r;
     return failed(c, result, "onecclAllGather");

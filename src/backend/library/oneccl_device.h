@@ -10,8 +10,8 @@
  * and is left there when the team fails. What it has enqueued can not be ended either. The queue stays where it is, and
  * the process has no oneCCL any more. */
 
+#include "backend/library/library.h"
 #include "backend/library/oneccl.h"
-#include "backend/watch_library.h"
 
 /* What a member shows the others. */
 struct oneccl_log {
@@ -27,33 +27,24 @@ struct oneccl_aside {
     size_t bytes;
 };
 struct oneccl_device {
-    struct tutti_backend base;
-    struct watched watched;
-    struct watch_marks marks;
+    struct library l; /* first */
     const struct oneccl_library *library;
-    struct tutti_device *gpu; /* the caller's */
     struct oneccl_carrier like;
     struct oneccl_carrier *carrier; /* NULL: no call was made yet, or it was left behind */
     struct oneccl_aside *aside;
-    bool reproducible;
 };
-static inline struct oneccl_device *oneccl_device_of(const struct tutti_backend *backend)
+static inline struct oneccl_device *oneccl_device_of(const struct library *l)
 {
-    return (struct oneccl_device *)(uintptr_t)backend; /* its first member */
-}
-static inline struct oneccl_device *oneccl_watching(const struct watched *w)
-{
-    return (struct oneccl_device *)(uintptr_t)((const char *)w - offsetof(struct oneccl_device, watched));
+    return (struct oneccl_device *)(uintptr_t)l;
 }
 static inline struct oneccl_log *oneccl_log_of(const struct oneccl_device *d, uint32_t r)
 {
-    return (struct oneccl_log *)(void *)d->watched.logs[r];
+    return (struct oneccl_log *)(void *)d->l.watched.logs[r];
 }
 extern const struct tutti_backend_ops tutti_backend_oneccl_device;
 
 /* ---- oneccl_enqueue.c ---- */
-enum tutti_status oneccl_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
-enum tutti_status oneccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
-                                  void *stream, uint64_t timeout_ns);
+enum tutti_status oneccl_accepts(struct library *l, void *stream);
+enum tutti_status oneccl_run(struct library *l, const struct library_item *item, void *stream, uint64_t timeout_ns);
 
 #endif

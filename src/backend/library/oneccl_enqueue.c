@@ -4,7 +4,6 @@
  * waited for where oneCCL does so: when the communicator is made, and when it connects. */
 
 #include "backend/library/oneccl_device.h"
-#include "backend/shared.h"
 #include "device/level_zero/xpu.h"
 
 #include <string.h>
@@ -13,11 +12,9 @@
 #define NAP_NS TUTTI_NS_PER_MS /* then it is looked whether the team has failed */
 #define ASIDE_LEAST ((size_t)1 << 20)
 
-struct item {
-    const struct tutti_backend_call *call; /* NULL: messages */
-    const struct tutti_backend_message *messages;
-    size_t n;
-    char *in, *out; /* the call's, or what stands in for them */
+/* A collective's buffers, or what stands in for them. */
+struct sides {
+    char *in, *out;
 };
 
 /* ---- within oneCCL ---- */
@@ -27,13 +24,13 @@ static enum tutti_status id_agree(struct oneccl_device *d, uint64_t timeout_ns)
 {
     struct oneccl_log *first = oneccl_log_of(d, 0);
     const uint64_t deadline_ns = tutti_deadline_ns(timeout_ns);
-    if (d->watched.me == 0) {
+    if (d->l.watched.me == 0) {
         TUTTI_TRY(oneccl_id_make(d->library, &d->like.id));
         memcpy(first->id, d->like.id.bytes, sizeof first->id);
         atomic_store_explicit(&first->ready, 1, memory_order_release);
     }
     while (!atomic_load_explicit(&first->ready, memory_order_acquire))
-        TUTTI_TRY(watch_go_on(&d->watched, timeout_ns, deadline_ns, "rank 0's first call of oneCCL"));
+        TUTTI_TRY(watch_go_on(&d->l.watched, timeout_ns, deadline_ns, "rank 0's first call of oneCCL"));
     memcpy(d->like.id.bytes, first->id, sizeof first->id);
     return TUTTI_OK;
 }
@@ -52,7 +49,7 @@ static bool comes_back(const struct oneccl_device *d)
     struct oneccl_carrier *c = d->carrier;
     for (uint32_t i = 0; i < SPINS && atomic_load(&c->state) == ONECCL_ASKED; i++) tutti_cpu_relax();
     atomic_store(&c->caller_sleeps, 1);
-    while (atomic_load(&c->state) == ONECCL_ASKED && !tutti_team_failed(d->watched.team))
+    while (atomic_load(&c->state) == ONECCL_ASKED && !tutti_team_failed(d->l.watched.team))
         tutti_futex_wait(&c->state, ONECCL_ASKED, tutti_deadline_ns(NAP_NS));
     atomic_store(&c->caller_sleeps, 0);
     return atomic_load(&c->state) != ONECCL_ASKED;
@@ -62,21 +59,21 @@ static bool comes_back(const struct oneccl_device *d)
 static enum tutti_status carry(struct oneccl_device *d)
 {
     struct oneccl_carrier *c = d->carrier;
-    atomic_store(&d->marks.within_ns, tutti_now_ns());
-    watch_wake(&d->watched);
+    atomic_store(&d->l.marks.within_ns, tutti_now_ns());
+    watch_wake(&d->l.watched);
     oneccl_carrier_ask(c);
     const bool back = comes_back(d);
-    if (back && c->result != ONECCL_OK) watch_echo_wait(&d->watched);
-    atomic_store(&d->marks.within_ns, 0);
+    if (back && c->result != ONECCL_OK) watch_echo_wait(&d->l.watched);
+    atomic_store(&d->l.marks.within_ns, 0);
     if (!back) {
         d->carrier = NULL;
         oneccl_lose();
-        tutti_xpu_leave(d->gpu); /* the library may have enqueued */
+        tutti_xpu_leave(d->l.gpu); /* the library may have enqueued */
         oneccl_carrier_end(c, false, 0);
     }
-    TUTTI_TRY(watch_state(&d->watched));
+    TUTTI_TRY(watch_state(&d->l.watched));
     if (c->result != ONECCL_OK) return oneccl_carrier_refused(c);
-    atomic_store(&watch_own_log(&d->watched)->made, 1);
+    atomic_store(&watch_own_log(&d->l.watched)->made, 1);
     return TUTTI_OK;
 }
 
@@ -84,15 +81,15 @@ static enum tutti_status carry(struct oneccl_device *d)
 
 static bool is_carried(const struct oneccl_device *d, const struct tutti_backend_message *m, bool send)
 {
-    return m->send == send && m->bytes > 0 && m->peer != d->watched.me;
+    return m->send == send && m->bytes > 0 && m->peer != d->l.watched.me;
 }
 
 /* In a group what is sent comes first: two ranks that both receive first would wait for each other. */
-static enum tutti_status messages_run(struct oneccl_device *d, const struct item *item, void *stream,
+static enum tutti_status messages_run(struct oneccl_device *d, const struct library_item *item, void *stream,
                                       uint64_t timeout_ns)
 {
     size_t n = 0;
-    TUTTI_TRY(tutti_own_messages(d->gpu, item->messages, item->n, d->watched.me, stream));
+    TUTTI_TRY(tutti_own_messages(d->l.gpu, item->messages, item->n, d->l.watched.me, stream));
     for (size_t i = 0; i < item->n; i++) n += is_carried(d, &item->messages[i], item->messages[i].send);
     if (n == 0) return TUTTI_OK;
     TUTTI_TRY(carrier_ready(d, timeout_ns));
@@ -119,7 +116,7 @@ static enum tutti_status aside_room(struct oneccl_device *d, size_t bytes, char 
         struct oneccl_aside *more = tutti_alloc(sizeof *more);
         void *memory = NULL;
         if (!more) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for copies of buffers");
-        const enum tutti_status status = d->gpu->ops->alloc(d->gpu, room, &memory);
+        const enum tutti_status status = d->l.gpu->ops->alloc(d->l.gpu, room, &memory);
         if (status < 0) {
             tutti_free(more);
             return status;
@@ -131,28 +128,29 @@ static enum tutti_status aside_room(struct oneccl_device *d, size_t bytes, char 
     return TUTTI_OK;
 }
 
-static enum tutti_status call_run(struct oneccl_device *d, const struct item *item, void *stream)
+static enum tutti_status call_run(struct oneccl_device *d, const struct library_item *item, struct sides sides,
+                                  void *stream)
 {
     struct oneccl_job *job = &d->carrier->job;
     oneccl_job_of(item->call, job);
-    job->in = item->in, job->out = item->out;
+    job->in = sides.in, job->out = sides.out;
     job->stream = stream;
     return carry(d);
 }
 
 /* oneCCL wants a place for what a reduction gives, at ranks that do not take it, too; and a broadcast's input and
  * output are one where a rank has only one. */
-static enum tutti_status collective_run(struct oneccl_device *d, const struct item *item, void *stream,
+static enum tutti_status collective_run(struct oneccl_device *d, const struct library_item *item, void *stream,
                                         uint64_t timeout_ns)
 {
     const struct tutti_backend_call *call = item->call;
-    const uint32_t n = d->watched.n, me = d->watched.me;
+    const uint32_t n = d->l.watched.n, me = d->l.watched.me;
     const size_t in_bytes = tutti_aside_input(call, n, me), taken = tutti_aside_output(call, n, me);
     const size_t block = call->bind.count * tutti_dtype_bytes(call->info.dtype);
     const bool off_root = call->info.kind == TUTTI_REDUCE && call->info.root != (int32_t)me;
     const size_t out_bytes = off_root ? block : taken;
     const size_t out_at = (in_bytes + TUTTI_CACHE_LINE - 1) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
-    struct item it = *item;
+    struct sides it;
     char *room = NULL, *theirs = call->bind.output;
     it.in = (char *)(uintptr_t)call->bind.input, it.out = theirs;
     if (call->info.kind == TUTTI_BROADCAST) {
@@ -162,68 +160,27 @@ static enum tutti_status collective_run(struct oneccl_device *d, const struct it
     TUTTI_TRY(carrier_ready(d, timeout_ns));
     if (in_bytes || out_bytes) TUTTI_TRY(aside_room(d, out_at + out_bytes, &room));
     if (in_bytes) {
-        TUTTI_TRY(d->gpu->ops->copy(d->gpu, room, it.in, in_bytes, stream));
+        TUTTI_TRY(d->l.gpu->ops->copy(d->l.gpu, room, it.in, in_bytes, stream));
         it.in = room;
     }
     if (out_bytes) it.out = room + out_at;
-    TUTTI_TRY(call_run(d, &it, stream));
-    return taken && !off_root ? d->gpu->ops->copy(d->gpu, theirs, it.out, taken, stream) : TUTTI_OK;
+    TUTTI_TRY(call_run(d, item, it, stream));
+    return taken && !off_root ? d->l.gpu->ops->copy(d->l.gpu, theirs, it.out, taken, stream) : TUTTI_OK;
 }
 
 /* ---- what is enqueued ---- */
 
-static enum tutti_status item_run(struct oneccl_device *d, const struct item *item, void *stream, uint64_t timeout_ns)
+enum tutti_status oneccl_accepts(struct library *l, void *stream)
 {
-    if (!d->watched.listed) TUTTI_TRY(watch_add(&d->watched));
-    TUTTI_TRY((item->call ? collective_run : messages_run)(d, item, stream, timeout_ns));
-    return watch_marks_end(&d->marks, stream);
+    const enum tutti_status is_sycl = tutti_xpu_stream_is_sycl(l->gpu, stream);
+    if (is_sycl == TUTTI_OK) return TUTTI_OK;
+    const struct tutti_error why = *tutti_last_error();
+    return tutti_fail(is_sycl,
+                      "oneCCL takes streams that are SYCL queues, and %.300s: use one, or option gpu = xpu or host",
+                      why.text);
 }
 
-/* Posted first, so that peers which wait for this rank see where it is. */
-static enum tutti_status item_enqueue(struct oneccl_device *d, const struct item *item, void *stream,
-                                      uint64_t timeout_ns)
+enum tutti_status oneccl_run(struct library *l, const struct library_item *item, void *stream, uint64_t timeout_ns)
 {
-    const uint64_t seq = item->call ? item->call->seq : 0;
-    const char *what = item->call ? tutti_kind_name(item->call->info.kind) : "messages";
-    enum tutti_status status = watch_marks_wait(&d->marks, timeout_ns);
-    if (status == TUTTI_ERR_TIMEOUT) return watch_fail(&d->watched, what, seq);
-    if (status < 0) return status;
-    watch_marks_next(&d->marks, seq, timeout_ns);
-    TUTTI_TRY(watch_marks_begin(&d->marks, stream));
-    if (item->call) watch_log_post(watch_own_log(&d->watched), item->call, 0, timeout_ns);
-    watch_marks_post(&d->marks, item->messages, item->n, timeout_ns);
-    status = item_run(d, item, stream, timeout_ns);
-    return status < 0 ? watch_fail(&d->watched, what, seq) : TUTTI_OK;
-}
-
-static enum tutti_status item_enter(struct oneccl_device *d, const struct item *item, void *stream, uint64_t timeout_ns)
-{
-    struct tutti_device_scope scope;
-    TUTTI_TRY(watch_state(&d->watched));
-    const enum tutti_status is_sycl = tutti_xpu_stream_is_sycl(d->gpu, stream);
-    if (is_sycl < 0) {
-        const struct tutti_error why = *tutti_last_error();
-        return tutti_fail(is_sycl,
-                          "oneCCL takes streams that are SYCL queues, and %.300s: use one, or option gpu = xpu or host",
-                          why.text);
-    }
-    TUTTI_TRY(tutti_device_enter(d->gpu, &scope));
-    const enum tutti_status status =
-        item_enqueue(d, item, stream, timeout_ns ? timeout_ns : tutti_team_timeout(d->watched.team));
-    tutti_device_leave(d->gpu, &scope);
-    return status;
-}
-
-enum tutti_status oneccl_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream)
-{
-    const struct item item = {.call = call};
-    return item_enter(oneccl_device_of(backend), &item, stream, call->info.timeout_ns);
-}
-
-enum tutti_status oneccl_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
-                                  void *stream, uint64_t timeout_ns)
-{
-    const struct item item = {.messages = messages, .n = n};
-    TUTTI_TRY(tutti_own_messages(NULL, messages, n, oneccl_device_of(backend)->watched.me, NULL));
-    return item_enter(oneccl_device_of(backend), &item, stream, timeout_ns);
+    return (item->call ? collective_run : messages_run)(oneccl_device_of(l), item, stream, timeout_ns);
 }

@@ -3,6 +3,7 @@
 /* What each kind of collective, type and operation is in oneCCL's words, and what it does wrong or not at all, which is
  * left to tutti's own ways: these tables are the one place that says so. What only moves travels as bytes. */
 
+#include "backend/library/library.h"
 #include "backend/library/oneccl.h"
 
 #include <string.h>
@@ -13,33 +14,28 @@
 
 /* ---- types and operations ---- */
 
-#define BIT(op) (1u << (op))
-#define INTEGER_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD) | BIT(TUTTI_MIN) | BIT(TUTTI_MAX))
-#define FLOAT_OPS (BIT(TUTTI_SUM) | BIT(TUTTI_PROD))
-#define PAIR_OPS FLOAT_OPS
-#define COMPLEX_OPS BIT(TUTTI_SUM)
+#define FLOATS (LIBRARY_OP(TUTTI_SUM) | LIBRARY_OP(TUTTI_PROD))
+#define COMPLEX LIBRARY_OP(TUTTI_SUM)
 #define LACKS "it has no such type"
 #define NONE "it has none"
 
 static const struct {
-    int type;
-    uint32_t elements; /* elements of oneCCL's type in one of ours */
-    uint32_t ops;      /* 0: it does not reduce them */
-    uint32_t ranks;    /* on host memory, among so many at most; 0: any number */
-    const char *why;   /* what is left, and why */
+    uint32_t ops;    /* what it reduces, and rightly */
+    uint32_t ranks;  /* on host memory, among so many at most; 0: any number */
+    const char *why; /* what is left, and why */
 } types[TUTTI_N_DTYPES] = {
-    [TUTTI_INT8] = {ONECCL_INT8, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_UINT8] = {ONECCL_UINT8, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_INT32] = {ONECCL_INT32, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_UINT32] = {ONECCL_UINT32, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_INT64] = {ONECCL_INT64, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_UINT64] = {ONECCL_UINT64, 1, INTEGER_OPS, 0, NULL},
-    [TUTTI_FLOAT16] = {ONECCL_FLOAT16, 1, PAIR_OPS, 2, "among more than 2 ranks: it rounds at every hop"},
-    [TUTTI_BFLOAT16] = {ONECCL_BFLOAT16, 1, PAIR_OPS, 2, "among more than 2 ranks: it rounds at every hop"},
-    [TUTTI_FLOAT32] = {ONECCL_FLOAT32, 1, FLOAT_OPS, 0, NULL},
-    [TUTTI_FLOAT64] = {ONECCL_FLOAT64, 1, FLOAT_OPS, 0, NULL},
-    [TUTTI_COMPLEX64] = {ONECCL_FLOAT32, 2, COMPLEX_OPS, 0, NULL},
-    [TUTTI_COMPLEX128] = {ONECCL_FLOAT64, 2, COMPLEX_OPS, 0, NULL},
+    [TUTTI_INT8] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_UINT8] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_INT32] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_UINT32] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_INT64] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_UINT64] = {LIBRARY_ORDERED, 0, NULL},
+    [TUTTI_FLOAT16] = {FLOATS, 2, "among more than 2 ranks: it rounds at every hop"},
+    [TUTTI_BFLOAT16] = {FLOATS, 2, "among more than 2 ranks: it rounds at every hop"},
+    [TUTTI_FLOAT32] = {FLOATS, 0, NULL},
+    [TUTTI_FLOAT64] = {FLOATS, 0, NULL},
+    [TUTTI_COMPLEX64] = {COMPLEX, 0, NULL},
+    [TUTTI_COMPLEX128] = {COMPLEX, 0, NULL},
     [TUTTI_BOOL] = {.why = LACKS},
     [TUTTI_INT16] = {.why = LACKS},
     [TUTTI_UINT16] = {.why = LACKS},
@@ -130,19 +126,18 @@ bool oneccl_can(const struct oneccl_library *library, const struct tutti_backend
     if ((uint32_t)info->kind >= TUTTI_N_KINDS || !has_kind(library, info->kind)) return false;
     if (call->method || bind->user || bind->v || bind->gate || call->within || call->counted) return false;
     const bool reduces = tutti_kind_info(info->kind)->reduces;
-    const size_t elements = reduces ? types[info->dtype].elements : tutti_dtype_bytes(info->dtype);
+    const size_t elements = reduces ? library_dtypes[info->dtype].elements : tutti_dtype_bytes(info->dtype);
     if (bind->count > ELEMENTS_MOST / n / (elements ? elements : 1)) return false;
     if (!reduces) return true;
     const uint32_t ranks = devices ? 0 : types[info->dtype].ranks;
-    return (uint32_t)info->op < TUTTI_N_OPS && types[info->dtype].ops & BIT(info->op) && (ranks == 0 || n <= ranks);
+    return library_reduces(info, types[info->dtype].ops) && (ranks == 0 || n <= ranks);
 }
 
 double oneccl_cost_ns(const struct tutti_backend_call *call, uint32_t n)
 {
     const struct tutti_call_info *info = &call->info;
-    const double bytes = (double)call->bind.count * (double)tutti_dtype_bytes(info->dtype);
     const uint32_t rounds = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
-    return LATENCY_NS * rounds + bytes * (tutti_kinds[info->kind].block_a_slot ? n : 2) / BYTES_A_NS;
+    return library_cost_ns(info, tutti_kinds[info->kind].block_a_slot ? n : 2, LATENCY_NS * rounds, BYTES_A_NS);
 }
 
 void oneccl_job_of(const struct tutti_backend_call *call, struct oneccl_job *job)
@@ -151,10 +146,10 @@ void oneccl_job_of(const struct tutti_backend_call *call, struct oneccl_job *job
     const bool reduces = tutti_kind_info(info->kind)->reduces;
     job->run = kinds[info->kind].run;
     job->name = kinds[info->kind].name;
-    job->type = reduces ? types[info->dtype].type : ONECCL_INT8;
+    job->type = reduces ? (int)library_dtypes[info->dtype].type : LIBRARY_INT8;
     job->op = reduces ? ops[info->op].op : 0;
     job->root = info->root < 0 ? 0 : info->root;
-    job->count = call->bind.count * (reduces ? types[info->dtype].elements : tutti_dtype_bytes(info->dtype));
+    job->count = call->bind.count * (reduces ? library_dtypes[info->dtype].elements : tutti_dtype_bytes(info->dtype));
 }
 
 static int messages(const struct oneccl_library *l, const struct oneccl_job *j, void *comm)
@@ -164,8 +159,8 @@ static int messages(const struct oneccl_library *l, const struct oneccl_job *j, 
     if (result != ONECCL_OK) return result;
     for (size_t i = 0; i < j->n_messages && result == ONECCL_OK; i++) {
         const struct tutti_backend_message *m = &all[i];
-        result = m->send ? l->send(m->buffer, m->bytes, ONECCL_INT8, (int)m->peer, comm, j->stream)
-                         : l->recv(m->buffer, m->bytes, ONECCL_INT8, (int)m->peer, comm, j->stream);
+        result = m->send ? l->send(m->buffer, m->bytes, LIBRARY_INT8, (int)m->peer, comm, j->stream)
+                         : l->recv(m->buffer, m->bytes, LIBRARY_INT8, (int)m->peer, comm, j->stream);
     }
     const int ended = l->group_end();
     return result == ONECCL_OK ? ended : result;

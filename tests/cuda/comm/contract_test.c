@@ -63,7 +63,7 @@ static void check_ways(struct rank *rank, size_t count)
     else if (!gpu_ranks_by_nccl())
         RANK_CHECK(rank, atomic_load(&device->staging->enqueued) == 0);
     else
-        RANK_CHECK(rank, count < 10 || atomic_load(&nccl_of(device->backends[0])->watched.n_enqueued) > count / 3);
+        RANK_CHECK(rank, count < 10 || atomic_load(&library_of(device->backends[0])->watched.n_enqueued) > count / 3);
 }
 
 static void run_suite(struct rank *rank)

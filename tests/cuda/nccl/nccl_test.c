@@ -24,7 +24,7 @@ static uint64_t enqueued(const struct rank *rank)
     const struct tutti_comm_device *device = rank->comm->device;
     for (uint32_t b = 0; b < device->n; b++)
         if (strcmp(device->backends[b]->ops->name, "nccl") == 0)
-            return atomic_load(&nccl_of(device->backends[b])->watched.n_enqueued);
+            return atomic_load(&library_of(device->backends[b])->watched.n_enqueued);
     return 0;
 }
 
