@@ -47,6 +47,16 @@ static void mixes(void **state)
         }
 }
 
+/* No rank writes to a buffer of another. */
+static void survivors(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n < 5; n++)
+        for (uint32_t crowded = 0; crowded < 2; crowded++)
+            run((struct rig_config){.n = n, .survives = true, .crowded = crowded}, (struct mark_mix){.named = true},
+                150, test_seed() + n);
+}
+
 /* Many ranks that sleep whenever they wait. */
 static void crowds(void **state)
 {
@@ -147,9 +157,9 @@ static void planted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mixes),        cmocka_unit_test(crowds),      cmocka_unit_test(hundreds),
-        cmocka_unit_test(reproducible), cmocka_unit_test(small_calls), cmocka_unit_test(rooted_calls),
-        cmocka_unit_test(methods),      cmocka_unit_test(planted),
+        cmocka_unit_test(mixes),        cmocka_unit_test(crowds),       cmocka_unit_test(hundreds),
+        cmocka_unit_test(survivors),    cmocka_unit_test(reproducible), cmocka_unit_test(small_calls),
+        cmocka_unit_test(rooted_calls), cmocka_unit_test(methods),      cmocka_unit_test(planted),
     };
     return cmocka_run_group_tests_name("flat litmus", tests, NULL, NULL);
 }

@@ -185,8 +185,9 @@ void flat_attach_touch(const struct flat_op *op)
     size_t at, half = op->bytes / 2 / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
     bool root = tutti_kind_info(kind)->rooted && flat_is_root(op);
     if (op->facts & (FLAT_RECV_MAPPED | FLAT_HUGE)) return;
-    if (kind == TUTTI_REDUCE && root) touch(op->recv, op->bytes);
-    if (kind == TUTTI_BROADCAST && !root && inst->n == 2 && !inst->survives) touch(op->recv + half, op->bytes - half);
+    if (inst->survives) return; /* nobody writes */
+    if (kind == TUTTI_ALL_REDUCE || (kind == TUTTI_REDUCE && root)) touch(op->recv, op->bytes);
+    if (kind == TUTTI_BROADCAST && !root && inst->n == 2) touch(op->recv + half, op->bytes - half);
     for (uint32_t r = 0; kind == TUTTI_GATHER && root && r < inst->n; r++) {
         size_t bytes = flat_block(op, r, &at);
         if (r != inst->me) touch(op->recv + at, bytes);

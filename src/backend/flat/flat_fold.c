@@ -8,7 +8,7 @@
 
 #define PAUSE_BYTES ((size_t)256 << 10)        /* folded at one go */
 #define PREFIX_PAUSE_BYTES ((size_t)128 << 10) /* of all ranks' prefixes */
-#define READERS_MOST 3                         /* of an all_reduce by the kernel: more read too little at once */
+#define READERS_MOST 8                         /* of an all_reduce by the kernel: more read too little at once */
 #define MAPPED_LEAST ((size_t)4 << 10)         /* less is gone from the leaves sooner when it is copied */
 
 /* This rank's share: where it is in the inputs. */
@@ -116,13 +116,26 @@ enum tutti_advance flat_fold_mapped(struct flat_op *op)
 
 /* ---- private buffers: inputs are copied into the staging memory, in which nobody looks for anything then ---- */
 
+/* Results of an all_reduce are written to all peers, which is faster than that they read them. */
+static bool reads_results(const struct flat_op *op)
+{
+    return op->call.info.kind == TUTTI_ALL_REDUCE && op->inst->survives;
+}
+
+static bool writes_to(const struct flat_op *op, uint32_t peer)
+{
+    const enum tutti_kind kind = op->call.info.kind;
+    return kind == TUTTI_ALL_REDUCE ? !op->inst->survives : kind == TUTTI_REDUCE && peer == flat_root(op);
+}
+
 void flat_fold_attached_start(struct flat_op *op)
 {
-    size_t copies = 2 * FLAT_SLOTS * op->inst->chunk / (op->inst->n - 1), at, share = share_of(op, &at);
+    size_t copies = 2 * FLAT_SLOTS * op->inst->chunk / (op->inst->n - 1), at, share;
     op->piece = (copies < FLAT_WINDOW_BYTES ? copies : FLAT_WINDOW_BYTES) / TUTTI_CACHE_LINE * TUTTI_CACHE_LINE;
     flat_rounds_place(op, 0);
-    if (op->call.info.kind == TUTTI_ALL_REDUCE) share = flat_part(op, op->bytes, op->inst->n, 0, &at); /* the largest */
-    op->n_rounds = op->call.info.kind == TUTTI_ALL_REDUCE ? flat_rounds_of(op, share) : 0;
+    if (!reads_results(op)) return;
+    share = flat_part(op, op->bytes, op->inst->n, 0, &at); /* the largest */
+    op->n_rounds = flat_rounds_of(op, share);
 }
 
 /* Window u of the share of rank r: where it is in the inputs, and its bytes. */
@@ -141,24 +154,29 @@ static unsigned char *copy_of(const struct flat_op *op, uint32_t peer)
     return inst->staging[inst->me] + (peer - (peer > inst->me)) * op->piece;
 }
 
-/* Whether the result is this rank's own. */
+/* Whether the result is this rank's, too. */
 static bool keeps(const struct flat_op *op)
 {
     return op->call.info.kind != TUTTI_REDUCE || flat_is_root(op);
 }
 
-/* The result of a window: in the output, or, for the root of a reduce, over the copy of an input. */
-static unsigned char *sum_of(const struct flat_op *op, size_t at)
-{
-    const enum tutti_kind kind = op->call.info.kind;
-    if (kind == TUTTI_REDUCE_SCATTER) return op->recv + op->round * op->piece;
-    return keeps(op) ? op->recv + at : copy_of(op, flat_after(op->inst, 1));
-}
-
-/* The result is written past the caches, except where others read it soon. */
+/* Results that are large go past the caches, unless others read them there. */
 static bool is_far(const struct flat_op *op)
 {
-    return op->bytes >= TUTTI_PAST_CACHE_BYTES / (op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->inst->n : 1);
+    const size_t parts = op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->inst->n : 1;
+    return op->bytes >= TUTTI_PAST_CACHE_BYTES / parts && !reads_results(op);
+}
+
+static unsigned char *own_output(const struct flat_op *op, size_t at)
+{
+    return op->call.info.kind == TUTTI_REDUCE_SCATTER ? op->recv + op->round * op->piece : op->recv + at;
+}
+
+/* The result of a window, from which it is written to others: the own output, or over the copy of an input if that goes
+ * past the caches, or if the result is not this rank's. */
+static unsigned char *sum_of(const struct flat_op *op, size_t at)
+{
+    return is_far(op) || !keeps(op) ? copy_of(op, flat_after(op->inst, 1)) : own_output(op, at);
 }
 
 static void fold_window(struct flat_op *op)
@@ -166,10 +184,13 @@ static void fold_window(struct flat_op *op)
     const struct flat_instance *inst = op->inst;
     const unsigned char *sources[FLAT_MAX_RANKS];
     size_t at, bytes = window_of(op, inst->me, op->round, &at);
-    unsigned char *sum = sum_of(op, at);
-    const bool past = is_far(op) && op->call.info.kind != TUTTI_ALL_REDUCE && keeps(op);
+    unsigned char *own = keeps(op) ? own_output(op, at) : NULL, *sum = sum_of(op, at), *dst[2];
+    const bool gives = op->call.info.kind == TUTTI_ALL_REDUCE || !own, past = own && is_far(op);
+    uint32_t n = 0;
+    if (gives && sum != own) dst[n++] = sum;
+    if (own) dst[n++] = own;
     for (uint32_t r = 0; r < inst->n; r++) sources[r] = r == inst->me ? op->send + at : copy_of(op, r);
-    if (bytes > 0) flat_fold_all(op, &(struct flat_folding){&sum, 1, past, sources, inst->n, 0}, bytes);
+    if (bytes > 0) flat_fold_all(op, &(struct flat_folding){dst, n, past, sources, inst->n, 0}, bytes);
     if (op->n_rounds > 0) flat_raise(op, FLAT_FOLDED, flat_number(op, op->round + 1));
 }
 
@@ -186,14 +207,19 @@ static enum tutti_advance read_inputs(struct flat_op *op)
     return TUTTI_RUN_DONE;
 }
 
-static enum tutti_advance write_to_root(struct flat_op *op)
+static enum tutti_advance write_results(struct flat_op *op)
 {
     size_t at, bytes = window_of(op, op->inst->me, op->round, &at);
-    if (keeps(op) || bytes == 0) return TUTTI_RUN_DONE;
-    return flat_attach_write(op, flat_root(op), sum_of(op, at), at, bytes);
+    for (; bytes > 0 && op->peer < op->inst->n; op->peer++) {
+        const uint32_t peer = flat_after(op->inst, op->peer);
+        if (!writes_to(op, peer)) continue;
+        const enum tutti_advance run = flat_attach_write(op, peer, sum_of(op, at), at, bytes);
+        if (run != TUTTI_RUN_DONE) return run;
+    }
+    return TUTTI_RUN_DONE;
 }
 
-/* In an all_reduce: what the others have folded in this window. */
+/* What the others have folded in this window of an all_reduce. */
 static enum tutti_advance read_results(struct flat_op *op)
 {
     for (; op->n_rounds > 0 && op->peer < op->inst->n; op->peer++) {
@@ -218,8 +244,8 @@ enum attached_state { ATTACHED_READ, ATTACHED_WRITE, ATTACHED_RESULTS, ATTACHED_
 
 enum tutti_advance flat_fold_attached(struct flat_op *op)
 {
-    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op * op) = {
-        [ATTACHED_READ] = read_inputs, [ATTACHED_WRITE] = write_to_root, [ATTACHED_RESULTS] = read_results};
+    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op *op) = {
+        [ATTACHED_READ] = read_inputs, [ATTACHED_WRITE] = write_results, [ATTACHED_RESULTS] = read_results};
     while (op->round < n_windows(op)) {
         if (op->peer == 0) op->peer = 1;
         const enum tutti_advance run = steps[op->at](op);

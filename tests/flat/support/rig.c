@@ -175,7 +175,8 @@ static bool rank_open(struct rig *rig, uint32_t me, const uint32_t *members, uns
     const struct rig_config *c = &rig->config;
     size_t room = (sizeof(struct flat_memory) + 4095) / 4096 * 4096 + 2 * FLAT_SLOTS * c->chunk;
     char *method = (char *)(uintptr_t)(c->method ? c->method : "");
-    struct tutti_config options = {.text = {[TUTTI_OPT_flat] = method, [TUTTI_OPT_tuning] = (char[]){"off"}}};
+    struct tutti_config options = {.text = {[TUTTI_OPT_flat] = method, [TUTTI_OPT_tuning] = (char[]){"off"}},
+                                   .number = {[TUTTI_OPT_survives] = c->survives}};
     rank->me = me, rank->port.rig = rig, rank->port.heap = reserve(rig->heap_bytes);
     rank->port.m = (struct tutti_memory){.ops = &memory_ops, .addresses = c->addresses};
     rank->port.t = (struct tutti_transport){.name = "rig", .memory = &rank->port.m, .n = c->n, .me = me};

@@ -14,7 +14,7 @@ struct rig_config {
     uint32_t n;
     bool
         addresses; /* one address space, as threads; else only memory of the heap can be mapped, as between processes */
-    bool crowded, reproducible;
+    bool crowded, reproducible, survives;
     bool sleepy;        /* those that wait always go to sleep */
     size_t chunk;       /* bytes of a slot of staging */
     const char *method; /* option flat */
