@@ -128,6 +128,39 @@ static void a_window_elsewhere(struct rank *rank)
     scene_close(&s);
 }
 
+/* The average of what is near a type's largest is that, though the sum is beyond: by all kinds that reduce. */
+static void averages_of_large(struct rank *rank)
+{
+    static const struct {
+        enum tutti_dtype dtype;
+        double value;
+    } types[] = {{TUTTI_FLOAT16, 60000}, {TUTTI_FLOAT8_E4M3FN, 448}, {TUTTI_FLOAT8_E5M2, 57344}};
+    struct scene s;
+    if (!scene_open(rank, &s)) return;
+    window_make(&s, s.memory, BYTES_MOST);
+    for (size_t t = 0; t < TUTTI_ARRAY_LEN(types); t++) {
+        const enum tutti_dtype dtype = types[t].dtype;
+        const size_t size = ref_bytes(dtype), block = COUNT / (size_t)rank->n;
+        for (size_t i = 0; i < COUNT; i++) ref_encode(dtype, types[t].value, s.want + i * size);
+        GPU_CHECK_OK(&s.g, tutti_cuda_copy_now(s.g.gpu, s.in, s.want, COUNT * size));
+        for (int kind = 0; kind < 3; kind++) {
+            const size_t count = kind == 0 ? COUNT : block;
+            const enum tutti_status made =
+                kind == 0 ? tutti_all_reduce(s.in, s.memory, count, dtype, TUTTI_AVG, rank->comm, &s.options, NULL)
+                : kind == 1
+                    ? tutti_reduce_scatter(s.in, s.memory, count, dtype, TUTTI_AVG, rank->comm, &s.options, NULL)
+                    : tutti_reduce(s.in, s.memory, count, dtype, TUTTI_AVG, 0, rank->comm, &s.options, NULL);
+            RANK_CHECK_OK(rank, made);
+            RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, s.g.stream));
+            GPU_CHECK_OK(&s.g, tutti_cuda_copy_now(s.g.gpu, s.got, s.memory, count * size));
+            if ((kind < 2 || rank->index == 0) && memcmp(s.got, s.want, count * size) != 0)
+                rank_fail(rank, __FILE__, __LINE__, "avg of %s %g, kind %d, is %g", tutti_dtype_name(dtype),
+                          types[t].value, kind, ref_decode(dtype, s.got));
+        }
+    }
+    scene_close(&s);
+}
+
 static void run(const char *method, rank_function function)
 {
     const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_method", method}};
@@ -152,9 +185,17 @@ static void by_stores(void **state)
     run("direct", a_window_elsewhere);
 }
 
+static void averages(void **state)
+{
+    static const char *const methods[] = {"sentinel", "sentinel2", "tiles", "tiles2", "direct", "engines", "sentinels"};
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(methods); i++) run(methods[i], averages_of_large);
+}
+
 int main(void)
 {
     gpu_ranks_need_device();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(by_engines), cmocka_unit_test(by_stores)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(by_engines), cmocka_unit_test(by_stores),
+                                       cmocka_unit_test(averages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
