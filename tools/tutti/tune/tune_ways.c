@@ -47,13 +47,14 @@ static void cell_take(struct rows *rows, const struct bench_cell *cell, enum tut
     }
 }
 
-/* One collective at one size; whether there is time for it rank 0's clock says for all. */
+/* One collective at one size. Rank 0's clock says for all whether there is time for it; the smallest size is measured
+ * in any case, so that each file has all collectives, however busy the machine is. */
 static enum tutti_status cell_measure(struct bench_run *run, const struct bench_op *op, enum tutti_way_memory memory,
                                       size_t size, uint64_t until, struct rows *rows)
 {
     struct bench_case c = {.op = op, .rank = tutti_comm_rank(run->comm), .n_ranks = tutti_comm_size(run->comm)};
     struct bench_cell cell;
-    uint8_t goes_on = tutti_now_ns() < until;
+    uint8_t goes_on = size == 0 || tutti_now_ns() < until;
     TUTTI_TRY(tutti_broadcast(&goes_on, 1, TUTTI_UINT8, 0, run->comm, NULL, NULL));
     c.dtype = TUTTI_FLOAT32, c.reduction = TUTTI_SUM;
     bench_case_size(&c, (size_t)TUTTI_WAY_LEAST << (TUTTI_WAY_OCTAVES * size));
