@@ -224,10 +224,6 @@ const struct tutti_device_ops *tutti_device_named(const char *name); /* NULL: th
 /* A kind by its name; NULL: the first one that is present, else cpu. One with memory of its own is from then on the
  * only one of this process. ARGUMENT: there is no such name; UNSUPPORTED: no such device, or another kind is used. */
 enum tutti_status tutti_device_use(const char *name, const struct tutti_device_ops **out);
-/* Whether it is time to look (again) for a driver that this process had not loaded by then: no driver starts and gives
- * memory within the time between, and a look costs microseconds. *looked_ns: 0 at first. */
-bool tutti_device_look_due(const _Atomic uint64_t *looked_ns);
-void tutti_device_looked(_Atomic uint64_t *looked_ns);
 /* As ops->of and ops->current, of whatever kind with memory of its own that may be in use. */
 int32_t tutti_device_of(const void *pointer);
 int32_t tutti_device_current(void);

@@ -6,37 +6,31 @@
 
 #include "device/level_zero/driver.h"
 #include "base/symbols.h"
+#include "device/maker.h"
 
 #include <dlfcn.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define DRIVERS_MOST 16
 
-enum { UNOPENED, OPEN, ABSENT };
-
-/* The process's one driver. What is beside the lock is written under it before `state` says so. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int state = UNOPENED;
-static _Atomic bool forked;
+static bool driver_start(struct tutti_maker *maker, void *library);
+/* The process's one driver. */
+static struct tutti_maker maker = {
+    .name = "Level Zero",
+    .what = "Level Zero",
+    .variable = "TUTTI_LEVEL_ZERO_LIBRARY",
+    .file = "libze_loader.so.1",
+    .start = driver_start,
+    TUTTI_MAKER_INIT,
+};
 static struct xpu_driver driver;
-static char absence[512];
-
-/* Only while the driver is in use: whoever forks before that has a child that may open it. */
-static void on_fork(void)
-{
-    atomic_store_explicit(&forked, true, memory_order_relaxed);
-}
 
 bool xpu_forked(void)
 {
-    return atomic_load_explicit(&forked, memory_order_relaxed);
+    return tutti_maker_forked(&maker);
 }
-
-static const char forked_text[] = "there is no Level Zero after fork: the parent of this process has used the driver; "
-                                  "start processes with exec (in Python: multiprocessing's start method spawn)";
 
 /* ---- results ---- */
 
@@ -77,12 +71,6 @@ enum tutti_status xpu_result(const struct tutti_device *device, int result, cons
 
 /* ---- opening ---- */
 
-static const char *library_name(void)
-{
-    const char *named = getenv("TUTTI_LEVEL_ZERO_LIBRARY");
-    return named && *named ? named : "libze_loader.so.1";
-}
-
 /* The functions by name; the one that is not there, NULL: all are. */
 static const char *calls_find(void *library)
 {
@@ -99,12 +87,12 @@ static const char *calls_find(void *library)
 static bool absent(int result, const char *call)
 {
     if (result == XPU_RESULT_UNINITIALIZED) {
-        snprintf(absence, sizeof absence, "Level Zero's loader finds no driver for Intel GPUs (%s: 0x%x)", call,
-                 (unsigned)result);
+        snprintf(maker.absence, sizeof maker.absence, "Level Zero's loader finds no driver for Intel GPUs (%s: 0x%x)",
+                 call, (unsigned)result);
         return false;
     }
     xpu_result(NULL, result, call);
-    snprintf(absence, sizeof absence, "Level Zero does not start: %s", tutti_last_error()->text);
+    snprintf(maker.absence, sizeof maker.absence, "Level Zero does not start: %s", tutti_last_error()->text);
     return false;
 }
 
@@ -138,8 +126,8 @@ static bool devices_find(void)
     }
     if (driver.n_devices > 0) return true;
     const char *mask = getenv("ZE_AFFINITY_MASK");
-    snprintf(absence, sizeof absence, "Level Zero sees no Intel GPU%s%s", mask ? "; ZE_AFFINITY_MASK is " : "",
-             mask ? mask : "");
+    snprintf(maker.absence, sizeof maker.absence, "Level Zero sees no Intel GPU%s%s",
+             mask ? "; ZE_AFFINITY_MASK is " : "", mask ? mask : "");
     return false;
 }
 
@@ -157,12 +145,13 @@ static bool context_find(void)
     return result == XPU_RESULT_OK || absent(result, "zeContextCreate");
 }
 
-static bool driver_start(void *library)
+static bool driver_start(struct tutti_maker *started, void *library)
 {
+    (void)started;
     const char *missing = calls_find(library);
     if (missing) {
-        snprintf(absence, sizeof absence, "%s is no loader of Level Zero 1.3 or later: it has no %s", library_name(),
-                 missing);
+        snprintf(maker.absence, sizeof maker.absence, "%s is no loader of Level Zero 1.3 or later: it has no %s",
+                 tutti_maker_file(&maker), missing);
         return false;
     }
     driver.standin_kernels = dlsym(library, "tutti_standin_kernels");
@@ -170,63 +159,19 @@ static bool driver_start(void *library)
     return result == XPU_RESULT_OK ? devices_find() && context_find() : absent(result, "zeInit");
 }
 
-/* Under the lock, the first time. */
-static int driver_open(void)
-{
-    void *library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(absence, sizeof absence, "there is no Level Zero here: %s", dlerror());
-        return ABSENT;
-    }
-    if (!driver_start(library)) return ABSENT; /* stays open: what it registered can not be unloaded */
-    pthread_atfork(NULL, NULL, on_fork);
-    return OPEN;
-}
-
-static int driver_state(void)
-{
-    if (xpu_forked()) return ABSENT;
-    int now = atomic_load_explicit(&state, memory_order_acquire);
-    if (now != UNOPENED) return now;
-    pthread_mutex_lock(&lock);
-    now = atomic_load_explicit(&state, memory_order_relaxed);
-    if (now == UNOPENED) {
-        now = driver_open();
-        atomic_store_explicit(&state, now, memory_order_release);
-    }
-    pthread_mutex_unlock(&lock);
-    return now;
-}
-
 const struct xpu_driver *xpu_driver(void)
 {
-    return driver_state() == OPEN ? &driver : NULL;
-}
-
-/* Whether some part of this process may have memory of such devices: SYCL, or a program with Level Zero. */
-static bool used_by_others(void)
-{
-    static _Atomic uint64_t looked_ns;
-    if (!tutti_device_look_due(&looked_ns)) return false;
-    if (getenv("TUTTI_LEVEL_ZERO_LIBRARY")) return true;
-    void *library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (library) return dlclose(library), true;
-    tutti_device_looked(&looked_ns);
-    return false;
+    return tutti_maker_open(&maker) ? &driver : NULL;
 }
 
 const struct xpu_driver *xpu_driver_in_use(void)
 {
-    if (xpu_forked()) return NULL;
-    const int now = atomic_load_explicit(&state, memory_order_acquire);
-    if (now == OPEN) return &driver;
-    return now == UNOPENED && used_by_others() ? xpu_driver() : NULL;
+    return tutti_maker_in_use(&maker) ? &driver : NULL;
 }
 
 const char *tutti_xpu_absence(void)
 {
-    const int now = driver_state();
-    return now == OPEN ? NULL : xpu_forked() ? forked_text : absence;
+    return tutti_maker_absence(&maker);
 }
 
 int tutti_xpu_driver_version(void)
