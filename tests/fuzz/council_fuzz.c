@@ -17,13 +17,13 @@ static void on_send(void *arg, uint32_t to, const struct tutti_council_message *
     for (uint32_t i = 0; i < m->n_records; i++) FUZZ_CHECK(m->records[i].key[0] && m->records[i].n <= 8);
 }
 
-static bool on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
+static enum tutti_council_kept on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
 {
     (void)arg;
     FUZZ_CHECK(promised >= kept);
     FUZZ_CHECK(!record || record->ballot <= promised);
     kept = promised;
-    return true;
+    return TUTTI_COUNCIL_KEPT;
 }
 
 static void on_leads(void *arg, bool leads)

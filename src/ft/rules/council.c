@@ -10,7 +10,15 @@ enum role { FOLLOWS, TRIES, PREPARES, SYNCS, LEADS };
 
 struct row {
     struct row *next;
+    uint64_t write;             /* the number of the write that keeps it; 0: it is kept */
+    bool lost;                  /* ... which failed: it is to be kept anew */
     struct tutti_record record; /* its key and bytes lie behind the row */
+};
+/* What is said once writes are over: up to `number` all records of the ballot are kept. to: the leader, or itself. */
+struct pending {
+    uint64_t write; /* the last of them; 0: nothing is to be said */
+    uint32_t to;
+    uint64_t ballot, number, sent_ns;
 };
 struct tutti_council {
     struct tutti_council_options options;
@@ -24,10 +32,17 @@ struct tutti_council {
     uint64_t quiet_ns; /* until then it promises nothing: somebody leads, or may */
     uint64_t due_ns;   /* it tries, or beats, next */
     uint32_t leader;
-    uint32_t yes;    /* members that have promised, one bit each */
-    uint64_t number; /* the number of the last record of its ballot */
-    uint64_t told;   /* records up to here are known to be decided */
-    bool refused;    /* it leads, and could not keep a record: it is to lead no more */
+    uint32_t yes;                /* members that have promised, one bit each */
+    uint64_t number;             /* the number of the last record of its ballot */
+    uint64_t told;               /* records up to here are known to be decided */
+    bool refused;                /* it leads, and could not keep a record: it is to lead no more */
+    uint64_t writes, written;    /* writes that were for later, and those of them that are over */
+    uint64_t stored;             /* the largest ballot that went to the disk */
+    uint64_t own_write;          /* the one of its own ballot, which it has not promised before; 0: none is under way */
+    uint64_t promise_write;      /* the one of `promised`; 0: it is kept */
+    bool promise_lost;           /* ... which failed */
+    struct pending promise, ack; /* a PROMISE; an ACCEPTED ... */
+    struct pending next_ack;     /* ... and what has come meanwhile */
     struct {
         uint64_t acked, asked_ns; /* the last number that it keeps; when it was asked what it last answered */
     } peers[TUTTI_COUNCIL_MOST];
@@ -64,6 +79,8 @@ static bool put(struct tutti_council *c, const struct tutti_record *record)
     if (replaces && !is_newer(record, &old->record)) return true;
     struct row *row = tutti_alloc(sizeof(*row) + n_key + record->n);
     if (!row) return false;
+    row->write = 0;
+    row->lost = false;
     row->record = *record;
     row->record.key = memcpy(row + 1, record->key, n_key);
     row->record.bytes = (uint8_t *)(row + 1) + n_key;
@@ -81,18 +98,46 @@ static bool has_newer(struct tutti_council *c, const struct tutti_record *record
     return row && strcmp(row->record.key, record->key) == 0 && !is_newer(record, &row->record);
 }
 
-/* First kept, then believed. */
+/* ---- writes ---- */
+/* Begins to write; *number: of a write for later, else 0. False: it can not be kept. */
+static bool begin_write(struct tutti_council *c, uint64_t promised, const struct tutti_record *record, uint64_t *number)
+{
+    if (promised > c->stored) c->stored = promised;
+    const enum tutti_council_kept kept = c->out.keep(c->out.arg, c->stored, record);
+
+    *number = kept == TUTTI_COUNCIL_KEPT_LATER ? ++c->writes : 0;
+    return kept != TUTTI_COUNCIL_NOT_KEPT;
+}
+
+static bool write_row(struct tutti_council *c, struct row *row)
+{
+    row->lost = !begin_write(c, c->promised, &row->record, &row->write);
+    return !row->lost;
+}
+
+/* The record is told to nobody before its write is over. False: it can not be kept. */
 static bool keep(struct tutti_council *c, const struct tutti_record *record)
 {
-    if (has_newer(c, record)) return true;
-    return c->out.keep(c->out.arg, c->promised, record) && put(c, record);
+    uint64_t write;
+
+    if (has_newer(c, record)) {
+        struct row *row = *place(c, record->key);
+        return !row->lost || write_row(c, row);
+    }
+    if (!begin_write(c, c->promised, record, &write) || !put(c, record)) return false;
+    (*place(c, record->key))->write = write;
+    return true;
 }
 
 static bool promise(struct tutti_council *c, uint64_t ballot)
 {
-    if (ballot == c->promised) return true;
-    if (!c->out.keep(c->out.arg, ballot, NULL)) return false;
+    uint64_t write;
+
+    if (ballot == c->promised && !c->promise_lost) return true;
+    if (!begin_write(c, ballot, NULL, &write)) return false;
     c->promised = ballot;
+    c->promise_write = write;
+    c->promise_lost = false;
     return true;
 }
 
@@ -160,7 +205,7 @@ static uint64_t of_most(const struct tutti_council *c, uint64_t now, bool times)
     uint64_t best = 0;
 
     for (uint32_t i = 0; i < c->options.n; i++) {
-        const uint64_t mine = times ? now : c->number;
+        const uint64_t mine = times ? now : c->peers[c->options.me].acked;
         const uint64_t value = i == c->options.me ? mine : times ? c->peers[i].asked_ns : c->peers[i].acked;
         uint32_t n = 0;
         for (uint32_t j = 0; j < c->options.n; j++)
@@ -210,12 +255,48 @@ static void conclude(struct tutti_council *c, uint64_t now)
     }
 }
 
+/* ---- what is said once writes are over ---- */
+static void acknowledge(struct tutti_council *c, const struct pending *ack, uint64_t now)
+{
+    if (ack->to != c->options.me) {
+        send(c, ack->to,
+             (struct tutti_council_message){.kind = TUTTI_COUNCIL_ACCEPTED,
+                                            .good = true,
+                                            .ballot = ack->ballot,
+                                            .promised = c->promised,
+                                            .number = ack->number,
+                                            .sent_ns = ack->sent_ns},
+             UINT64_MAX);
+    } else if (ack->ballot == c->ballot && c->role >= SYNCS) {
+        c->peers[ack->to].acked = ack->number;
+        conclude(c, now);
+    }
+}
+
+/* Now, or when all writes so far are over. */
+static void acknowledge_soon(struct tutti_council *c, struct pending ack, uint64_t now)
+{
+    ack.write = c->writes;
+    if (c->written == c->writes)
+        acknowledge(c, &ack, now);
+    else if (c->ack.write == 0)
+        c->ack = ack;
+    else
+        c->next_ack = ack;
+}
+
+/* All its own records are kept up to the last one, or will be. */
+static void acknowledge_own(struct tutti_council *c, uint64_t now)
+{
+    acknowledge_soon(c, (struct pending){.to = c->options.me, .ballot = c->ballot, .number = c->number}, now);
+}
+
 static bool keep_anew(struct tutti_council *c)
 {
     for (struct row *row = c->rows; row; row = row->next) {
         row->record.ballot = c->ballot;
         row->record.number = ++c->number;
-        if (!c->out.keep(c->out.arg, c->promised, &row->record)) return false;
+        if (!write_row(c, row)) return false;
     }
     return true;
 }
@@ -225,13 +306,14 @@ static void synchronise(struct tutti_council *c, uint64_t now)
     c->role = SYNCS;
     c->since_ns = now;
     c->number = c->told = 0;
+    c->ack.write = c->next_ack.write = 0;
     memset(c->peers, 0, sizeof c->peers);
     if (!keep_anew(c)) {
         give_up(c, now);
         return;
     }
     ask_to_keep(c, now);
-    conclude(c, now);
+    acknowledge_own(c, now);
 }
 
 static uint32_t count(uint32_t bits)
@@ -239,16 +321,24 @@ static uint32_t count(uint32_t bits)
     return (uint32_t)__builtin_popcount(bits);
 }
 
+static void ask_promises(struct tutti_council *c, uint64_t now)
+{
+    c->promised = c->ballot;
+    c->promise_write = 0;
+    c->promise_lost = false;
+    send_others(c, TUTTI_COUNCIL_PREPARE);
+    if (count(c->yes) >= most(c)) synchronise(c, now);
+}
+
+/* The others are asked when its own promise is kept; until then it may follow another one. */
 static void prepare(struct tutti_council *c, uint64_t now)
 {
     c->role = PREPARES;
     c->yes = 1u << c->options.me;
-    if (!promise(c, c->ballot)) {
+    if (!begin_write(c, c->ballot, NULL, &c->own_write))
         give_up(c, now);
-        return;
-    }
-    send_others(c, TUTTI_COUNCIL_PREPARE);
-    if (count(c->yes) >= most(c)) synchronise(c, now);
+    else if (c->own_write == 0)
+        ask_promises(c, now);
 }
 
 /* A ballot's low bits are who makes it. */
@@ -265,6 +355,14 @@ static void try(struct tutti_council *c, uint64_t now)
 }
 
 /* ---- messages in ---- */
+static void answer_request(struct tutti_council *c, uint32_t to, uint64_t ballot, bool good, bool trial)
+{
+    send(c, to,
+         (struct tutti_council_message){
+             .kind = TUTTI_COUNCIL_PROMISE, .good = good, .trial = trial, .ballot = ballot, .promised = c->promised},
+         good && !trial ? 0 : UINT64_MAX);
+}
+
 static void on_request(struct tutti_council *c, const struct tutti_council_message *m, uint64_t now)
 {
     const bool trial = m->kind == TUTTI_COUNCIL_TRIAL;
@@ -274,10 +372,10 @@ static void on_request(struct tutti_council *c, const struct tutti_council_messa
         good = promise(c, m->ballot);
         if (good) follow(c, now);
     }
-    send(c, m->from,
-         (struct tutti_council_message){
-             .kind = TUTTI_COUNCIL_PROMISE, .good = good, .trial = trial, .ballot = m->ballot, .promised = c->promised},
-         good && !trial ? 0 : UINT64_MAX);
+    if (good && !trial && c->promise_write > 0)
+        c->promise = (struct pending){.write = c->promise_write, .to = m->from, .ballot = m->ballot};
+    else
+        answer_request(c, m->from, m->ballot, good, trial);
 }
 
 static void on_promise(struct tutti_council *c, const struct tutti_council_message *m, uint64_t now)
@@ -308,14 +406,16 @@ static void on_accept(struct tutti_council *c, const struct tutti_council_messag
     }
     for (uint32_t i = 0; good && i < m->n_records; i++)
         good = m->records[i].ballot == m->ballot && keep(c, &m->records[i]);
-    send(c, m->from,
-         (struct tutti_council_message){.kind = TUTTI_COUNCIL_ACCEPTED,
-                                        .good = good,
-                                        .ballot = m->ballot,
-                                        .promised = c->promised,
-                                        .number = m->number,
-                                        .sent_ns = m->sent_ns},
-         UINT64_MAX);
+    struct tutti_council_message answer = {.kind = TUTTI_COUNCIL_ACCEPTED,
+                                           .good = good,
+                                           .ballot = m->ballot,
+                                           .promised = c->promised,
+                                           .sent_ns = m->sent_ns};
+    if (good)
+        acknowledge_soon(
+            c, (struct pending){.to = m->from, .ballot = m->ballot, .number = m->number, .sent_ns = m->sent_ns}, now);
+    /* A slow disk costs no lease: it is answered at once, with no record. */
+    if (!good || (c->written < c->writes && c->promise_write == 0)) send(c, m->from, answer, UINT64_MAX);
 }
 
 static void on_accepted(struct tutti_council *c, const struct tutti_council_message *m, uint64_t now)
@@ -348,16 +448,61 @@ void tutti_council_received(struct tutti_council *c, const struct tutti_council_
 }
 
 /* ---- time, and what is asked of it ---- */
+/* A record of its own could not be kept: others lead; one that is alone writes it again at the next tick. */
+static void write_failed(struct tutti_council *c, uint64_t now)
+{
+    c->promise.write = c->ack.write = c->next_ack.write = 0;
+    if (c->role == PREPARES || (c->role >= SYNCS && c->options.n > 1)) give_up(c, now);
+}
+
+void tutti_council_kept(struct tutti_council *c, uint64_t n, bool good, uint64_t now)
+{
+    const bool promised = c->promise_write > 0 && c->promise_write <= c->written + n;
+    const bool own = c->own_write > 0 && c->own_write <= c->written + n;
+
+    c->written += n;
+    for (struct row *row = c->rows; row; row = row->next)
+        if (row->write > 0 && row->write <= c->written) row->write = 0, row->lost = !good;
+    if (promised) c->promise_write = 0, c->promise_lost = !good;
+    if (own) c->own_write = 0;
+    if (!good) {
+        write_failed(c, now);
+        return;
+    }
+    if (c->promise.write > 0 && c->promise.write <= c->written) {
+        if (c->promise.ballot == c->promised) answer_request(c, c->promise.to, c->promise.ballot, true, false);
+        c->promise.write = 0;
+    }
+    if (own && c->role == PREPARES && c->ballot > c->promised) ask_promises(c, now);
+    while (c->ack.write > 0 && c->ack.write <= c->written) {
+        const struct pending ack = c->ack;
+        c->ack = c->next_ack;
+        c->next_ack.write = 0;
+        acknowledge(c, &ack, now);
+    }
+}
+
+static void write_lost(struct tutti_council *c, uint64_t now)
+{
+    bool all = false;
+
+    for (struct row *row = c->rows; row; row = row->next)
+        if (row->lost) all = write_row(c, row);
+    if (all) acknowledge_own(c, now);
+}
+
 void tutti_council_tick(struct tutti_council *c, uint64_t now)
 {
     if (now < c->due_ns) return;
     if (c->refused)
         give_up(c, now);
     else if ((c->role == LEADS && now >= leads_until(c, now)) ||
-             (c->role == SYNCS && now - c->since_ns > 2 * c->options.lease_ns))
+             (c->role == SYNCS && now - c->since_ns > 2 * c->options.lease_ns && now >= leads_until(c, now)))
         follow(c, now);
     else if (c->role >= SYNCS)
-        ask_to_keep(c, now);
+        ask_to_keep(c, now), write_lost(c, now);
+    else if (c->role == PREPARES && c->own_write > 0)
+        c->due_ns = now + c->options.lease_ns / 2; /* its disk is slow */
     else
         try(c, now);
 }
@@ -380,7 +525,7 @@ enum tutti_status tutti_council_propose(struct tutti_council *c, const char *key
     }
     c->number++;
     ask_to_keep(c, now);
-    conclude(c, now);
+    acknowledge_own(c, now);
     return TUTTI_OK;
 }
 
@@ -436,7 +581,7 @@ void tutti_council_destroy(struct tutti_council *c)
 enum tutti_status tutti_council_restore(struct tutti_council *c, uint64_t promised, const struct tutti_record *records,
                                         uint32_t n)
 {
-    c->promised = promised;
+    c->promised = c->stored = promised;
     for (uint32_t i = 0; i < n; i++)
         if (!put(c, &records[i])) return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
     return TUTTI_OK;

@@ -55,11 +55,13 @@ struct tutti_council_options {
     uint64_t lease_ns, beat_ns; /* beat: at most a third of the lease */
     uint64_t seed;
 };
+enum tutti_council_kept { TUTTI_COUNCIL_NOT_KEPT, TUTTI_COUNCIL_KEPT, TUTTI_COUNCIL_KEPT_LATER };
 struct tutti_council_out {
     void *arg;
     void (*send)(void *arg, uint32_t to, const struct tutti_council_message *message);
-    /* Kept, even if the power fails; false: it is not, so nobody is told that it were. record NULL: only the ballot. */
-    bool (*keep)(void *arg, uint64_t promised, const struct tutti_record *record);
+    /* Writes it where it stays if the power fails; record NULL: the ballot alone. Nobody hears that it is kept before
+     * it is: LATER is followed by tutti_council_kept. */
+    enum tutti_council_kept (*keep)(void *arg, uint64_t promised, const struct tutti_record *record);
     /* It leads now (records: tutti_council_record), or does not any more. */
     void (*leads)(void *arg, bool leads);
     void (*decided)(void *arg, const struct tutti_record *record); /* what was proposed is kept by most */
@@ -75,6 +77,9 @@ enum tutti_status tutti_council_restore(struct tutti_council *council, uint64_t 
 void tutti_council_start(struct tutti_council *council, uint64_t now);
 
 void tutti_council_received(struct tutti_council *council, const struct tutti_council_message *message, uint64_t now);
+/* The first n of the writes that were for LATER and are still open are over: kept, or none of them. A disk may take as
+ * long as it likes: who leads goes on, and the others do. */
+void tutti_council_kept(struct tutti_council *council, uint64_t n, bool good, uint64_t now);
 void tutti_council_tick(struct tutti_council *council, uint64_t now);
 uint64_t tutti_council_due(const struct tutti_council *council); /* when tick must be called */
 /* By who leads: in the place of what the key had. `decided` follows, maybe at once. UNSUPPORTED: it does not lead.
@@ -82,7 +87,7 @@ uint64_t tutti_council_due(const struct tutti_council *council); /* when tick mu
 enum tutti_status tutti_council_propose(struct tutti_council *council, const char *key, const uint8_t *bytes, size_t n,
                                         uint64_t now);
 
-/* Whether it leads, by this time's light; who leads as far as it knows, UINT32_MAX: nobody. */
+/* True if its lease covers `now`. The leader as far as it knows; UINT32_MAX: nobody. */
 bool tutti_council_leads(const struct tutti_council *council, uint64_t now);
 uint32_t tutti_council_leader(const struct tutti_council *council, uint64_t now);
 uint32_t tutti_council_n_records(const struct tutti_council *council);

@@ -47,6 +47,14 @@ struct node {
     bool has_record;
     struct tutti_record record; /* kept */
     uint8_t bytes[64];
+    struct write {
+        uint64_t promised;
+        bool has_record;
+        struct tutti_record record;
+        uint8_t bytes[64];
+    } writes[64]; /* on their way to a slow disk, all at once */
+    uint32_t n_writes;
+    uint64_t written; /* when they are there */
     struct tutti_council *council;
     struct tutti_lighthouse *machine; /* while it leads */
     struct tutti_ledger ledger;
@@ -63,7 +71,8 @@ static struct {
     uint32_t n, side[ENDS];                        /* sides do not hear one another */
     bool cut[NODES][NODES];                        /* nor do these two */
     uint64_t parts, heals, deaths, crashes, power; /* how often it goes wrong in this life */
-    bool calm;
+    bool calm, slow;                               /* slow: disks are; when all is well but one may be */
+    uint32_t slowest;
     struct node nodes[NODES];
     struct group groups[GROUPS];
     int64_t max_id;
@@ -136,19 +145,49 @@ static void on_send(void *arg, uint32_t to, const struct tutti_council_message *
     post(mail);
 }
 
-static bool on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
+static void store(struct node *node, const struct write *write)
+{
+    assert_true(write->promised >= node->promised);
+    node->promised = write->promised;
+    if (!write->has_record) return;
+    node->has_record = true;
+    node->record = write->record;
+    memcpy(node->bytes, write->bytes, sizeof node->bytes);
+    node->record.bytes = node->bytes, node->record.key = "job";
+}
+
+static uint64_t disk_time(const struct node *node)
+{
+    const bool quick = sim.calm && (sim.n == 1 || number_of(node) != sim.slowest);
+    return chance(quick ? 30 * MS : 3 * LEASE);
+}
+
+static enum tutti_council_kept on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
 {
     struct node *node = arg;
-    if (!sim.calm && chance(100) == 0) return false;
-    if (node->full > (record ? 0 : 1)) return false;
-    assert_true(promised >= node->promised);
-    node->promised = promised;
-    if (!record) return true;
-    node->has_record = true;
-    node->record = *record;
-    memcpy(node->bytes, record->bytes, record->n);
-    node->record.bytes = node->bytes, node->record.key = "job";
-    return true;
+    struct write write = {.promised = promised, .has_record = record != NULL};
+    if (!sim.calm && chance(100) == 0) return TUTTI_COUNCIL_NOT_KEPT;
+    if (node->full > (record ? 0 : 1)) return TUTTI_COUNCIL_NOT_KEPT;
+    if (record) write.record = *record, memcpy(write.bytes, record->bytes, record->n);
+    if (!sim.slow || node->n_writes == TUTTI_ARRAY_LEN(node->writes)) {
+        if (node->n_writes > 0) return TUTTI_COUNCIL_NOT_KEPT;
+        store(node, &write);
+        return TUTTI_COUNCIL_KEPT;
+    }
+    if (node->n_writes == 0) node->written = sim.now + disk_time(node);
+    node->writes[node->n_writes++] = write;
+    return TUTTI_COUNCIL_KEPT_LATER;
+}
+
+/* The writes so far are over, or the disk has refused them all. */
+static void end_writes(struct node *node)
+{
+    const bool good = sim.calm || chance(50) > 0;
+    const uint32_t n = node->n_writes;
+    if (n == 0 || sim.now < node->written) return;
+    for (uint32_t i = 0; good && i < n; i++) store(node, &node->writes[i]);
+    node->n_writes = 0;
+    tutti_council_kept(node->council, n, good, clock_of(node));
 }
 
 static void check(bool good, const char *what)
@@ -226,6 +265,7 @@ static void start_node(struct node *node)
 static void stop_node(struct node *node)
 {
     end_machine(node);
+    node->n_writes = 0; /* they are lost */
     tutti_council_destroy(node->council);
     node->council = NULL;
     node->up = false;
@@ -302,6 +342,7 @@ static void hear_node(const struct mail *mail)
 static void tick_node(struct node *node)
 {
     if (!node->up) return;
+    end_writes(node);
     tutti_council_tick(node->council, clock_of(node));
     if (leads(node) && tutti_lighthouse_due(node->machine) <= clock_of(node))
         tutti_lighthouse_tick(node->machine, time_of(node));
@@ -345,7 +386,7 @@ static void be_calm(void)
         if (!sim.nodes[i].up) start_node(&sim.nodes[i]);
     for (uint32_t i = 0; i < GROUPS; i++)
         if (!sim.groups[i].up) sim.groups[i] = (struct group){.up = true};
-    if (sim.n > 1) sim.nodes[chance(sim.n)].full = chance(3); /* one of them, maybe the leader */
+    if (sim.n > 1) sim.nodes[sim.slow ? sim.slowest : chance(sim.n)].full = chance(3); /* one, maybe the leader */
 }
 
 static void deliver(void)
@@ -371,7 +412,7 @@ static void live(uint64_t seed)
     sim.seed = sim.random = seed;
     sim.n = (uint32_t[]){3, 3, 3, 1, 5}[chance(5)];
     sim.parts = 1 + chance(8), sim.heals = 1 + chance(3), sim.deaths = 1 + chance(12);
-    sim.crashes = chance(4), sim.power = chance(2);
+    sim.crashes = chance(4), sim.power = chance(2), sim.slow = chance(2), sim.slowest = (uint32_t)chance(sim.n);
     n_heap = 0;
     for (n_spare = 0; n_spare < MAIL; n_spare++) spare[n_spare] = n_spare;
     for (uint32_t i = 0; i < sim.n; i++) start_node(&sim.nodes[i]);

@@ -83,7 +83,7 @@ struct tutti_serve {
 
 /* ---- jobs.c ---- */
 struct tutti_lighthouse_time serve_now(void);
-/* The same for the job's machine, which is told when this thread was away: stopped, or its disk was slow. */
+/* The same for the job's machine, which is told when this thread was away, as it was stopped. */
 struct tutti_lighthouse_time serve_job_now(struct serve_job *job);
 /* NULL: there is none of this name. */
 struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define START_NS TUTTI_NS_PER_S
 #define BEAT_NS (150 * TUTTI_NS_PER_MS)
 #define TELL "/tutti.CouncilService/Tell"
 
@@ -25,6 +26,7 @@ struct serve_council {
     struct tutti_rpc_channel *channels[TUTTI_COUNCIL_MOST]; /* NULL: its own */
     struct tutti_rpc_channel *calls[TUTTI_COUNCIL_MOST];    /* ... for calls that are passed on, beside the council's */
     uint32_t leader;                                        /* to whom they go; UINT32_MAX: nobody leads */
+    bool led;                                               /* as await_lead saw it */
 };
 
 /* ---- messages ---- */
@@ -115,9 +117,19 @@ void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes,
 }
 
 /* ---- what the machine says ---- */
-static bool on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
+static enum tutti_council_kept on_keep(void *arg, uint64_t promised, const struct tutti_record *record)
 {
-    return serve_store_keep(((struct serve_council *)arg)->store, promised, record);
+    const struct serve_council *council = arg;
+
+    return serve_store_keep(council->store, promised, record) ? TUTTI_COUNCIL_KEPT_LATER : TUTTI_COUNCIL_NOT_KEPT;
+}
+
+static void on_kept(void *arg, uint64_t n, bool good)
+{
+    struct serve_council *council = arg;
+
+    tutti_council_kept(council->machine, n, good, tutti_now_ns());
+    settle(council);
 }
 
 static void on_leads(void *arg, bool leads)
@@ -232,6 +244,24 @@ static void start(void *arg)
     settle(council);
 }
 
+static void see_lead(void *arg)
+{
+    struct serve_council *council = arg;
+
+    council->led = tutti_council_leads(council->machine, tutti_now_ns());
+}
+
+/* One that is alone leads as soon as its disk has its ballot: then its port opens. */
+static void await_lead(struct serve_council *council)
+{
+    const uint64_t until = tutti_deadline_ns(START_NS);
+
+    while (council->n == 1 && !council->led && tutti_now_ns() < until) {
+        tutti_sleep_ns(TUTTI_NS_PER_MS / 5);
+        tutti_loop_run(council->serve->loop, see_lead, council);
+    }
+}
+
 enum tutti_status serve_council_open(struct tutti_serve *serve)
 {
     struct serve_council *council = serve->council = tutti_alloc(sizeof(*council));
@@ -247,9 +277,12 @@ enum tutti_status serve_council_open(struct tutti_serve *serve)
     options.n = council->n;
     TUTTI_TRY(tutti_random_bytes(&options.seed, sizeof options.seed));
     TUTTI_TRY(tutti_council_create(&options, &out, &council->machine));
-    TUTTI_TRY(serve_store_open(serve->config.state, council->machine, &council->store));
+    const struct serve_store_config store = {
+        .folder = serve->config.state, .loop = serve->loop, .kept = on_kept, .arg = council};
+    TUTTI_TRY(serve_store_open(&store, council->machine, &council->store));
     TUTTI_TRY(dial_peers(council));
     tutti_loop_run(serve->loop, start, council);
+    await_lead(council);
     return TUTTI_OK;
 }
 
@@ -263,12 +296,12 @@ void serve_council_close(struct tutti_serve *serve)
     struct serve_council *council = serve->council;
 
     if (!council) return;
+    serve_store_close(council->store);
     for (uint32_t i = 0; i < council->n; i++) {
         tutti_rpc_channel_close(council->channels[i]);
         tutti_rpc_channel_close(council->calls[i]);
     }
     tutti_council_destroy(council->machine);
-    serve_store_close(council->store);
     tutti_free(council->addresses);
     tutti_free(council);
     serve->council = NULL;

@@ -16,6 +16,15 @@
 
 static _Atomic int n_killed;
 
+/* This program's fsync stands before the system's: a disk that waits until it is let go on. */
+static _Atomic bool disk_waits, disk_waited;
+
+int fsync(int fd)
+{
+    while (atomic_load(&disk_waits)) atomic_store(&disk_waited, true), usleep(1000);
+    return fdatasync(fd);
+}
+
 static struct tutti_serve *serve(const char *secret, uint64_t min_replicas)
 {
     const struct tutti_serve_config config = {
@@ -266,6 +275,35 @@ static void test_where_it_listens(void **state)
     tutti_serve_close(served);
 }
 
+/* ---- what is kept ---- */
+/* A lighthouse answers while its disk does not: only the quorum with a new number waits for it. */
+static void test_slow_disk(void **state)
+{
+    char folder[] = "/tmp/tutti_disk_XXXXXX", command[64];
+    struct tutti_serve *served;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    const struct tutti_serve_config config = {
+        .bind = "127.0.0.1:0", .state = folder, .options = {1, 100 * MS, 60 * S, 100 * MS, 3600 * S, 0}};
+    if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
+    struct tutti_rpc_channel *channel = dial(port_of(served), NULL);
+    assert_int_equal(join(channel, "a", "").id, 1);
+    atomic_store(&disk_waits, true);
+    struct asked groups[2] = {group_of(channel, "b", "", 1), group_of(channel, "a", "", 1)}; /* the new one first */
+    for (int i = 0; i < 2; i++) begin(&groups[i]);
+    await(&disk_waited);
+    assert_int_equal(ask(channel, "/torchft.LighthouseService/GetConfig", 0, 60 * S).status, TUTTI_RPC_OK);
+    assert_false(atomic_load(&groups[1].done));
+    atomic_store(&disk_waits, false);
+    for (int i = 0; i < 2; i++) await(&groups[i].done);
+    assert_true(groups[1].id >= 2);
+    tutti_rpc_channel_close(channel);
+    tutti_serve_close(served);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* ---- three that stand for one another ---- */
 static uint16_t ports[3];
 static char folder[] = "/tmp/tutti_serve_XXXXXX", peers[160];
@@ -333,6 +371,7 @@ int main(void)
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_jobs_are_forgotten),
         cmocka_unit_test(test_where_it_listens),
+        cmocka_unit_test(test_slow_disk),
         cmocka_unit_test(test_three),
     };
     return cmocka_run_group_tests(tests, start, stop);

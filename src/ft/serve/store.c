@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files: a head of five numbers (magic, ballot, number, bytes of the key, bytes of the value), key and value, and a
- * checksum of all. The ballot's file is a record without a key. */
+/* Files, written by a thread of their own. Each has a head of five numbers (magic, ballot, number, bytes of the key,
+ * bytes of the value), key and value, and a checksum of all. The ballot's file is a record without a key. */
 #include "ft/serve/store.h"
 
 #include "base/session.h"
@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +23,28 @@
 #define SUM ((size_t)8)
 #define MOST ((size_t)64 << 20)
 #define NAME 64
+#define MANY 8 /* files that are flushed by one call rather than each */
 
+/* A file that is to be written. */
+struct write {
+    struct write *next;
+    char name[NAME];
+    size_t n;
+    uint8_t bytes[];
+};
 struct serve_store {
+    struct tutti_loop_post post; /* first: some writes are over */
+    struct tutti_loop *loop;
+    void (*kept)(void *arg, uint64_t n, bool good);
+    void *arg;
     int folder, lock;
-    uint64_t promised; /* as it is on the disk */
     char *path;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t some;
+    struct write *first, **last;
+    bool runs, ends, good; /* good: of the writes that are over */
+    uint64_t n_over;       /* ... and that nobody has heard of yet */
 };
 
 /* "ballot", or a name that is made of the key, which may be any text. */
@@ -50,43 +69,121 @@ static bool write_all(int fd, const uint8_t *bytes, size_t n)
     return true;
 }
 
-static uint8_t *encode(const struct tutti_record *record, size_t *n)
+static struct write *encode(const struct tutti_record *record)
 {
-    const size_t n_key = strlen(record->key);
+    const size_t n_key = strlen(record->key), n = HEAD + n_key + record->n + SUM;
     const uint64_t head[] = {MAGIC, record->ballot, record->number, n_key, record->n};
+    struct write *write = tutti_alloc(sizeof(*write) + n);
 
-    *n = HEAD + n_key + record->n + SUM;
-    uint8_t *bytes = tutti_alloc(*n);
-    if (!bytes) return NULL;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(head); i++) tutti_le_store(bytes + 8 * i, 8, head[i]);
-    memcpy(bytes + HEAD, record->key, n_key);
-    if (record->n > 0) memcpy(bytes + HEAD + n_key, record->bytes, record->n);
-    tutti_le_store(bytes + *n - SUM, 8, tutti_hash64(bytes, *n - SUM, 0));
-    return bytes;
+    if (!write) return NULL;
+    *write = (struct write){.n = n};
+    name_of(record->key, write->name);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(head); i++) tutti_le_store(write->bytes + 8 * i, 8, head[i]);
+    memcpy(write->bytes + HEAD, record->key, n_key);
+    if (record->n > 0) memcpy(write->bytes + HEAD + n_key, record->bytes, record->n);
+    tutti_le_store(write->bytes + n - SUM, 8, tutti_hash64(write->bytes, n - SUM, 0));
+    return write;
 }
 
-/* The old file, or the new one whole: never between. */
-static bool put(const struct serve_store *store, const struct tutti_record *record)
+/* Writes it beside the old file. */
+static bool put_beside(const struct serve_store *store, const struct write *write, bool sync)
 {
-    char name[NAME];
-    size_t n;
-    uint8_t *bytes = encode(record, &n);
-    const int fd = bytes ? openat(store->folder, "new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
-    bool good = fd >= 0 && write_all(fd, bytes, n) && fsync(fd) == 0;
+    char beside[NAME + 8];
 
-    name_of(record->key, name);
+    snprintf(beside, sizeof beside, "new-%s", write->name);
+    const int fd = openat(store->folder, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = fd >= 0 && write_all(fd, write->bytes, write->n) && (!sync || fsync(fd) == 0);
     if (fd >= 0) good = close(fd) == 0 && good;
-    good = good && renameat(store->folder, "new", store->folder, name) == 0 && fsync(store->folder) == 0;
-    if (!good) tutti_log(TUTTI_LOG_ERROR, "can not write to %s: %s", store->path, strerror(errno));
-    tutti_free(bytes);
     return good;
+}
+
+/* In the place of the old file: the old one or the new one whole, never between. */
+static bool put_in_place(const struct serve_store *store, const struct write *write)
+{
+    char beside[NAME + 8];
+
+    snprintf(beside, sizeof beside, "new-%s", write->name);
+    return renameat(store->folder, beside, store->folder, write->name) == 0;
+}
+
+/* All of them, or as if none were; the last write to a file is in its place. Of many the whole disk is asked once. */
+static bool put_all(const struct serve_store *store, const struct write *writes)
+{
+    bool good = true;
+    uint32_t n = 0;
+
+    for (const struct write *write = writes; write; write = write->next) n++;
+    for (const struct write *write = writes; good && write; write = write->next)
+        good = put_beside(store, write, n < MANY);
+    if (n >= MANY) good = good && syncfs(store->folder) == 0;
+    for (const struct write *write = writes; good && write; write = write->next)
+        good = put_in_place(store, write) || errno == ENOENT; /* a later one of the same name was there before */
+    good = good && fsync(store->folder) == 0;
+    if (!good) tutti_log(TUTTI_LOG_ERROR, "can not write to %s: %s", store->path, strerror(errno));
+    return good;
+}
+
+static uint64_t free_all(struct write *writes)
+{
+    uint64_t n = 0;
+
+    while (writes) {
+        struct write *write = writes;
+        writes = write->next;
+        tutti_free(write);
+        n++;
+    }
+    return n;
+}
+
+/* The thread that waits for the disk. */
+static void *run(void *arg)
+{
+    struct serve_store *store = arg;
+
+    pthread_mutex_lock(&store->mutex);
+    while (store->first || !store->ends) {
+        struct write *writes = store->n_over == 0 ? store->first : NULL;
+        if (!writes) {
+            pthread_cond_wait(&store->some, &store->mutex);
+            continue;
+        }
+        store->first = NULL, store->last = &store->first;
+        pthread_mutex_unlock(&store->mutex);
+        const bool good = put_all(store, writes);
+        const uint64_t n = free_all(writes);
+        pthread_mutex_lock(&store->mutex);
+        store->good = good, store->n_over = n;
+        tutti_loop_post(store->loop, &store->post);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+/* On the loop's thread. */
+static void on_over(struct tutti_loop_post *post)
+{
+    struct serve_store *store = (struct serve_store *)post;
+
+    pthread_mutex_lock(&store->mutex);
+    const uint64_t n = store->n_over;
+    const bool good = store->good, ends = store->ends;
+    store->n_over = 0;
+    pthread_cond_signal(&store->some);
+    pthread_mutex_unlock(&store->mutex);
+    if (!ends && n > 0) store->kept(store->arg, n, good);
 }
 
 bool serve_store_keep(struct serve_store *store, uint64_t promised, const struct tutti_record *record)
 {
-    if (record) return put(store, record);
-    if (!put(store, &(struct tutti_record){.key = "", .ballot = promised})) return false;
-    store->promised = promised;
+    struct write *write = encode(record ? record : &(struct tutti_record){.key = "", .ballot = promised});
+
+    if (!write) return false;
+    pthread_mutex_lock(&store->mutex);
+    *store->last = write;
+    store->last = &write->next;
+    pthread_cond_signal(&store->some);
+    pthread_mutex_unlock(&store->mutex);
     return true;
 }
 
@@ -124,7 +221,8 @@ static bool decode(const uint8_t *bytes, size_t n, char key[256], struct tutti_r
     return strlen(key) == n_key;
 }
 
-static enum tutti_status load(struct serve_store *store, const char *name, struct tutti_council *council)
+static enum tutti_status load(const struct serve_store *store, const char *name, struct tutti_council *council,
+                              uint64_t *promised)
 {
     const int fd = openat(store->folder, name, O_RDONLY | O_CLOEXEC);
     struct tutti_record record;
@@ -140,15 +238,16 @@ static enum tutti_status load(struct serve_store *store, const char *name, struc
     if (!good)
         status = tutti_fail(TUTTI_ERR_PROTOCOL, "%s/%s is not what a lighthouse has written", store->path, name);
     else if (!key[0])
-        store->promised = record.ballot;
+        *promised = record.ballot;
     else
-        status = tutti_council_restore(council, store->promised, &record, 1);
+        status = tutti_council_restore(council, *promised, &record, 1);
     tutti_free(bytes);
     return status;
 }
 
-static enum tutti_status load_all(struct serve_store *store, struct tutti_council *council)
+static enum tutti_status load_all(const struct serve_store *store, struct tutti_council *council)
 {
+    uint64_t promised = 0;
     const int fd = dup(store->folder);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
@@ -157,9 +256,9 @@ static enum tutti_status load_all(struct serve_store *store, struct tutti_counci
     if (!folder) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not read %s", store->path);
     while (status >= 0 && (entry = readdir(folder)))
         if (strcmp(entry->d_name, "ballot") == 0 || strncmp(entry->d_name, "job-", 4) == 0)
-            status = load(store, entry->d_name, council);
+            status = load(store, entry->d_name, council, &promised);
     closedir(folder);
-    return status < 0 ? status : tutti_council_restore(council, store->promised, NULL, 0);
+    return status < 0 ? status : tutti_council_restore(council, promised, NULL, 0);
 }
 
 /* ---- life ---- */
@@ -175,16 +274,37 @@ static enum tutti_status open_folder(struct serve_store *store, const char *path
     return TUTTI_OK;
 }
 
-enum tutti_status serve_store_open(const char *path, struct tutti_council *council, struct serve_store **out)
+static enum tutti_status start_thread(struct serve_store *store)
+{
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int wrong = pthread_create(&store->thread, NULL, run, store);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    store->runs = wrong == 0;
+    return wrong == 0 ? TUTTI_OK
+                      : tutti_fail(TUTTI_ERR_SYSTEM, "no thread for the lighthouse's files: %s", strerror(wrong));
+}
+
+enum tutti_status serve_store_open(const struct serve_store_config *config, struct tutti_council *council,
+                                   struct serve_store **out)
 {
     struct serve_store *store = tutti_alloc(sizeof(*store));
 
     if (!store) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
+    store->post.call = on_over;
+    store->loop = config->loop;
+    store->kept = config->kept, store->arg = config->arg;
     store->folder = store->lock = -1;
-    store->path = tutti_text_copy(path);
-    enum tutti_status status =
-        store->path ? open_folder(store, path) : tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
+    store->last = &store->first;
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->some, NULL);
+    store->path = tutti_text_copy(config->folder);
+    enum tutti_status status = store->path ? open_folder(store, config->folder)
+                                           : tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
     if (status >= 0) status = load_all(store, council);
+    if (status >= 0) status = start_thread(store);
     if (status < 0)
         serve_store_close(store);
     else
@@ -192,11 +312,24 @@ enum tutti_status serve_store_open(const char *path, struct tutti_council *counc
     return status;
 }
 
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
 void serve_store_close(struct serve_store *store)
 {
     if (!store) return;
+    pthread_mutex_lock(&store->mutex);
+    store->ends = true;
+    pthread_cond_signal(&store->some);
+    pthread_mutex_unlock(&store->mutex);
+    if (store->runs) pthread_join(store->thread, NULL);
+    tutti_loop_run(store->loop, nothing, NULL); /* what it has posted is over */
     if (store->lock >= 0) close(store->lock);
     if (store->folder >= 0) close(store->folder);
+    pthread_cond_destroy(&store->some);
+    pthread_mutex_destroy(&store->mutex);
     tutti_free(store->path);
     tutti_free(store);
 }
