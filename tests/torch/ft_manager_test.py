@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 import unittest
+from collections import defaultdict
 from datetime import timedelta
 from typing import Any, Callable, Dict, Iterator, List
 from unittest import mock
@@ -100,6 +102,10 @@ def train(group: Group, steps: int, each: Callable[[int], Any] = lambda step: No
 def alike(weights: List[torch.Tensor]) -> None:
     for one in weights[1:]:
         torch.testing.assert_close(one, weights[0])
+
+
+class Enough(Exception):
+    """Ends a group of a test."""
 
 
 class Train(unittest.TestCase):
@@ -287,23 +293,84 @@ class Train(unittest.TestCase):
             group.end()
 
     def test_a_state_that_can_not_travel(self) -> None:
-        """Ends training with a sentence, not every step without one."""
-        with lighthouse(2) as address:
+        """Is told at the first step, before anybody needs it."""
+        for bad in ({1, 2}, timedelta(seconds=1), defaultdict(int), object()):
+            with lighthouse() as address:
+                group = Group(0, address)
+                group.manager.register_state_dict_fn("loader", lambda state: None, lambda: {"state": bad})
+                with ranks.raises(TypeError, "state['user']['loader']['state'] is a", "leave it out of the state dict"):
+                    group.manager.start_quorum()
+                group.end()
+
+    def test_a_state_that_can_not_travel_later(self) -> None:
+        """The group that wants it is told why, and those that are well go on."""
+        joined, over = threading.Event(), threading.Event()
+        with lighthouse() as address:
 
             def body(rank: int, n: int, store: dist.Store) -> str:
-                group = Group(rank, address, min_replica_size=2, timeout=timedelta(seconds=2))
-                group.manager.register_state_dict_fn("loader", lambda state: None, lambda: {"state": object()})
-                group.manager.start_quorum()
+                if rank == 1:
+                    joined.wait(60)
+                group = Group(rank, address, init_sync=False)
+                extra: Dict[str, Any] = {}
+                group.manager.register_state_dict_fn("loader", lambda state: None, lambda: extra)
+
+                def each(step: int) -> None:
+                    if rank == 0 and step == 2:
+                        extra["seen"] = {1, 2}
+                        joined.set()
+                    if rank == 0 and over.is_set():
+                        raise Enough
+                    time.sleep(0.02)
+
                 try:
-                    group.manager.wait_quorum()
+                    train(group, 5000, each)
+                    return "came to its end"
+                except Enough:
                     return ""
                 except TypeError as error:
                     return str(error)
                 finally:
+                    over.set()
                     group.end()
 
-            said = on_threads(2, body)
-        self.assertIn("state['user']['loader']['state'] is a builtins.object", "".join(said))
+            healthy, joiner = on_threads(2, body)
+        self.assertEqual(healthy, "")
+        self.assertIn("the state of the group that this one is to catch up with can not travel", joiner)
+        self.assertIn("['loader']['seen'] is a builtins.set", joiner)
+
+    def test_a_state_is_never_from_the_middle_of_a_step(self) -> None:
+        """It is taken by the thread that trains, when no forward pass is under way."""
+        joined = threading.Event()
+        got: List[Dict[str, int]] = []
+        with lighthouse() as address:
+
+            def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+                if rank == 1:
+                    joined.wait(60)
+                group = Group(rank, address)
+                own = threading.get_ident()
+                forward = {"begun": 0, "ended": 0}
+
+                def save() -> Dict[str, int]:
+                    assert threading.get_ident() == own
+                    return dict(forward)
+
+                def each(step: int) -> None:  # a forward pass
+                    forward["begun"] += 1
+                    if step == 2:
+                        joined.set()
+                    time.sleep(0.05)
+                    forward["ended"] += 1
+
+                group.manager.register_state_dict_fn("forward", got.append, save)
+                weights = train(group, 40 if rank == 0 else 4, each)
+                group.end()
+                return weights
+
+            on_threads(2, body)
+        self.assertTrue(got)
+        for state in got:
+            self.assertEqual(state["begun"], state["ended"])
 
     def test_spares(self) -> None:
         """Give zeros, and are not counted."""
@@ -398,6 +465,52 @@ class Words(unittest.TestCase):
             Timeouts.of(minute, ten, None).check(2 * minute)
         self.assertIn("is below timeout (0:01:00)", logs.output[0])
         self.assertIn("(0:02:00) is above the manager's (0:01:00)", logs.output[1])
+
+    def test_what_is_missing(self) -> None:
+        """Is a sentence that names it."""
+        pg, ten = ProcessGroupTutti(), timedelta(seconds=10)
+        given: Dict[str, Any] = {"pg": pg, "load_state_dict": None, "state_dict": None, "min_replica_size": 1}
+        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHFT_LIGHTHOUSE")
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        values = dict(zip(names, ("0", "1", "127.0.0.1", str(store.port), "http://127.0.0.1:1")))
+        for name in names:
+            with mock.patch.dict(os.environ, {**values, name: ""}):
+                with ranks.raises(ValueError, f"{name} is not set"):
+                    Manager(timeout=ten, **given)
+        with mock.patch.dict(os.environ, {**values, "RANK": "first"}):
+            with ranks.raises(ValueError, "RANK=first is no number"):
+                Manager(timeout=ten, **given)
+        for argument in ("timeout", "quorum_timeout", "connect_timeout"):
+            with mock.patch.dict(os.environ, values):
+                with ranks.raises(TypeError, f"{argument} is 30.0, but a datetime.timedelta is expected"):
+                    Manager(**{**given, argument: 30.0})
+        silent = socket.socket()
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        with silent, mock.patch.dict(os.environ, {**values, "MASTER_PORT": str(silent.getsockname()[1])}):
+            with ranks.raises(TimeoutError, "no store answers at 127.0.0.1:", "within 1 s"):
+                Manager(timeout=timedelta(seconds=1), **given)
+        pg.shutdown()
+
+    def test_schedulers_and_hooks(self) -> None:
+        """What PyTorch's own optimizers have, the wrapped one has."""
+        manager = mock.Mock()
+        model = torch.nn.Linear(2, 1)
+        inner = torch.optim.AdamW(model.parameters(), lr=0.1)
+        optimizer = Optimizer(manager, inner)
+        schedulers = [torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=10),
+                      torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)]
+        seen: List[str] = []
+        optimizer.register_step_pre_hook(lambda *given: seen.append("before"))
+        optimizer.register_step_post_hook(lambda *given: seen.append("after"))
+        for commits in (True, False):
+            manager.should_commit.return_value = commits
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            for scheduler in schedulers:
+                scheduler.step()
+        self.assertEqual(seen, ["before", "after"])  # of the step that counted
+        self.assertEqual(optimizer.defaults, inner.defaults)
 
     def test_numbers_of_groups(self) -> None:
         for name, number in (("train_ddp_3", 3), ("12", 12), (None, 0), ("", 0), ("train", 0),

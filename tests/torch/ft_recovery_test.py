@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.client as http_client
 import json
 import os
@@ -385,6 +386,36 @@ class Http(unittest.TestCase):
                         stranger.recv_checkpoint(0, where, 7, LONG)
                     with ranks.raises((OSError, RuntimeError), "the job's secret"):
                         receiver.recv_checkpoint(0, self.offered(stranger), 7, LONG)
+
+    def test_a_request_counts_once(self) -> None:
+        with secret("sesame"), http() as sender:
+            where, path = self.offered(sender), "/checkpoint/7/header?wait=1.000"
+            headers = Token().headers(path)
+            self.assertEqual(self.get(where, path, headers), "")
+            self.assertIn("this request was made before", self.get(where, path, headers))
+
+    def test_a_changed_byte(self) -> None:
+        """Is refused where the job has a secret, though its CRC was made to fit; and so is a forged digest."""
+        send = snapshot_server._Handler._send
+
+        def changed(handler: Any, status: int, body: memoryview, headers: Dict[str, str]) -> None:
+            other = bytearray(body)
+            if status == 206:
+                other[100] ^= 1
+                if forge:
+                    words = headers[snapshot_server.DIGESTS].split(",")
+                    words[0] = hashlib.sha256(bytes(other[:PIECE])).hexdigest()
+                    headers[snapshot_server.DIGESTS] = ",".join(words)
+            send(handler, status, memoryview(other), headers)
+
+        for forge, words in ((False, "was changed on its way"), (True, "does not prove by the job's secret")):
+            with secret("sesame"), http() as sender, http() as receiver:
+                where = self.offered(sender)
+                alike(receiver.recv_checkpoint(0, where, 7, LONG), self.state)
+                with mock.patch.object(snapshot_server._Handler, "_send", changed), \
+                        mock.patch.object(Incoming, "check", lambda *given: None):
+                    with ranks.raises(RuntimeError, words):
+                        receiver.recv_checkpoint(0, where, 7, LONG)
 
     def get(self, where: str, path: str, headers: Dict[str, str]) -> str:
         """Why it was refused; "": it was not."""

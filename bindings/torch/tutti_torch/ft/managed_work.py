@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Protocol
 
 import torch
 import torch.distributed as dist
 
 from .utils import current_stream
 
-if TYPE_CHECKING:
-    from .manager import Manager
+
+class Reports(Protocol):
+    """The one that hears of errors: a manager."""
+
+    def report_error(self, e: Exception) -> None: ...
 
 
 class _ManagedFuture(torch.futures.Future):
@@ -61,7 +64,7 @@ class _ManagedWork(dist._Work):
 
     def __init__(
         self,
-        manager: "Manager",
+        manager: Reports,
         work: dist._Work,
         value: object,
         report: Optional[Callable[[Exception], None]] = None,

@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import ReduceOp, TCPStore
+from torch.distributed import ReduceOp
 from torch.distributed.distributed_c10d import AllreduceOptions, Work
 
 from .checkpointing.http_transport import HTTPTransport
@@ -34,10 +34,10 @@ from .collectives import allreduce_quantized, can_quantize
 from .coordination import ManagerClient, ManagerServer
 from .futures import future_timeout
 from .managed_work import _ManagedFuture, _ManagedWork  # noqa: F401  torchft's module has these names, too
-from .meeting import ReconfigureOptions
-from .process_group import MINUTE, ProcessGroup, ProcessGroupTutti
+from .meeting import ReconfigureOptions, store_at
+from .process_group import ProcessGroup, ProcessGroupTutti
 from .recovery import Recovery
-from .timeouts import Timeouts
+from .timeouts import Timeouts, number_given, text_given
 from .trust import listening_host
 from .user_state import UserState
 from .utils import current_stream, get_stream_context, synchronize
@@ -126,8 +126,8 @@ class Manager(UserState):
         self._replica_world_size_mode, self._init_sync = world_size_mode, init_sync
         self._max_retries, self._replica_id = max_retries, replica_id
         self._quorum_retries = int(os.environ.get("TORCHFT_QUORUM_RETRIES", str(quorum_retries)))
-        self._group_rank = int(os.environ["RANK"]) if rank is None else rank
-        self._group_world_size = world_size or int(os.environ["WORLD_SIZE"])
+        self._group_rank = number_given("rank", rank, "RANK")
+        self._group_world_size = world_size or number_given("world_size", None, "WORLD_SIZE")
 
         super().__init__(self._timeout)
         if load_state_dict and state_dict:
@@ -150,6 +150,7 @@ class Manager(UserState):
     def _begin(self) -> None:
         """Before the first step."""
         self._commit_failures = 0
+        self._state_tried = False
         self._quorum_id = -1
         self._errored: Optional[ExceptionWithTraceback] = None
         self._round = 0  # counts start_quorum: a late error of a call of an older one voids nothing
@@ -184,9 +185,9 @@ class Manager(UserState):
         hostname: str,
         heartbeat_interval: timedelta,
     ) -> None:
-        host, store_port = store_addr or os.environ["MASTER_ADDR"], store_port or int(os.environ["MASTER_PORT"])
-        self._store = TCPStore(host_name=host, port=store_port, is_master=False, wait_for_workers=False,
-                               timeout=max(MINUTE, self._timeouts.connect))  # other ranks may be starting
+        host = store_addr or text_given("store_addr", "MASTER_ADDR")
+        store_port = store_port or number_given("store_port", None, "MASTER_PORT")
+        self._store = store_at(host, store_port, self._timeouts.connect)
         self._manager: Optional[ManagerServer] = None
         if self._group_rank == 0:
             alone = listening_host()
@@ -198,7 +199,7 @@ class Manager(UserState):
             full_id = f"{self._replica_id}:{own}" if self._replica_id else own
             self._manager = ManagerServer(
                 replica_id=full_id,
-                lighthouse_addr=lighthouse_addr or os.environ["TORCHFT_LIGHTHOUSE"],
+                lighthouse_addr=lighthouse_addr or text_given("lighthouse_addr", "TORCHFT_LIGHTHOUSE"),
                 hostname=alone or hostname,
                 bind=f"{alone or '[::]'}:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
                 store_addr=f"{host}:{store_port}",
@@ -236,6 +237,7 @@ class Manager(UserState):
         Returns at once with use_async_quorum; else when the members are known and this group has caught up."""
         if self._quorum_future is not None:
             self._quorum_future.result()
+        self._try_state()
         with self._lock:
             self._round += 1
             self._errored, self._healing, self._works, self._n_calls = None, False, [], 0
@@ -248,11 +250,20 @@ class Manager(UserState):
                 self._apply_pending_state_dict()
                 self._healing = False  # caught up before the step: it contributes
 
+    def _try_state(self) -> None:
+        """At the first step: a state that can not travel would keep every other group from catching up later."""
+        check = getattr(self._checkpoint_transport, "check_state", None)  # not torchft's
+        if self._state_tried or check is None or not self._user_state_dicts or not self._is_state_dict_read_allowed:
+            return
+        self._state_tried = True
+        check(self._manager_state_dict())
+
     def wait_quorum(self) -> None:
         """Until it is known who takes part; raises what kept this rank from learning it."""
         if self._quorum_future is None:
             raise RuntimeError("wait_quorum: there is no quorum to wait for before start_quorum")
         self._quorum_future.result()
+        self._recovery.give()
 
     @torch.profiler.record_function("tutti_torch.ft::quorum")
     def _async_quorum(self, allow_heal: bool, shrink_only: bool, timeout: timedelta, device: int) -> None:
@@ -411,6 +422,8 @@ class Manager(UserState):
     def should_commit(self, timeout: Optional[timedelta] = None) -> bool:
         """Whether the step counts: to be called once, after backward and before the optimizer's step, which happens
         only if it says so. All ranks of the group get the same answer."""
+        if self._quorum_future is not None:
+            self.wait_quorum()
         self._recovery.wait()
         for work in self._works:
             if not work._waited:

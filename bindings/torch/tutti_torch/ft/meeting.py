@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Dict, List, Optional, Set, Tuple, Union
 
-from torch.distributed import Store
+from torch.distributed import Store, TCPStore
 
 from .. import _C
 from .trust import LOOPBACK, listening_host, own_name, secret
@@ -79,6 +81,24 @@ def split_address(address: str) -> Tuple[str, int]:
     if not colon or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"'{address}' is no address: host:port is")
     return host.strip("[]"), int(port)
+
+
+def store_at(host: str, port: int, timeout: timedelta) -> TCPStore:
+    """The store that the group's launcher serves, which may be starting. PyTorch's own client tries for a minute and
+    longer, whatever it is told; so the address is dialled first."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while True:
+        rest = deadline - time.monotonic()
+        try:
+            socket.create_connection((host, port), max(0.05, rest)).close()
+            break
+        except (OSError, OverflowError) as error:
+            if rest <= 0.1:
+                raise TimeoutError(f"timed out: no store answers at {host}:{port} (MASTER_ADDR, MASTER_PORT) within "
+                                   f"{timeout.total_seconds():g} s: {error}") from error
+        time.sleep(0.1)
+    return TCPStore(host_name=host, port=port, is_master=False, wait_for_workers=False,
+                    timeout=max(timedelta(seconds=1), timedelta(seconds=deadline - time.monotonic())))
 
 
 # ---- the process's own store ----

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 from torch.optim import Optimizer
 
-if TYPE_CHECKING:
-    from .manager import Manager
-
 
 class OptimizerWrapper(Optimizer):
-    """zero_grad() begins a step of the manager, before the forward pass; step() ends it, after backward."""
+    """zero_grad() begins a step of the manager, before the forward pass; step() ends it, after backward. All else, such
+    as defaults, hooks and what schedulers ask for, is the inner optimizer's: step hooks run where a step counts."""
 
-    def __init__(self, manager: "Manager", optim: Optimizer) -> None:
+    def __init__(self, manager: Any, optim: Optimizer) -> None:
         self.optim, self.manager = optim, manager
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("optim", "manager"):  # not there yet: a copy is being made
+            raise AttributeError(name)
+        return getattr(self.optim, name)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.manager.start_quorum()

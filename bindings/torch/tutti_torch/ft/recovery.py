@@ -6,15 +6,12 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from .checkpointing.plain import NotPlain
 from .utils import get_stream_context, new_stream, record_event
-
-if TYPE_CHECKING:
-    from .manager import Manager
 
 SOON = 0.5  # seconds for further sources after the first one
 
@@ -24,24 +21,27 @@ class HalfWritten(RuntimeError):
 
 
 class Recovery:
-    """Runs on the thread of the quorum, and on a stream of its own."""
+    """A manager's. A state is received on the thread of the quorum, and on a stream of its own. The own state is given
+    to others on the thread that trains, at the first call of the manager after the quorum is known: the forward pass is
+    over then, or has not begun, so it is never a state from the middle of one."""
 
-    def __init__(self, manager: "Manager", client_of: Callable[[str], Any]) -> None:
+    def __init__(self, manager: Any, client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
         self._several = getattr(manager._checkpoint_transport, "several_sources", False)
         self.half_written = False  # a transfer into the model's own tensors did not come to its end
         self._stream = new_stream()
         self._event: Optional[torch.Event] = None
+        self._lock = threading.Lock()
+        self._wanted: Optional[Any] = None  # the quorum in which others need this rank's state
 
     def run(self, quorum: Any) -> None:
-        """Gives this rank's state to those who need it, or gets it from the one that the quorum names. What it got
-        waits in the manager until it can be loaded. Errors void the step; but a state that can not travel would void
-        every step, so that one is raised."""
+        """Notes that others need this rank's state, or gets one from the group that the quorum names, which waits in
+        the manager until it can be loaded. Errors void the step; but a state that can never travel is raised."""
         manager = self._manager
+        if quorum.recover_dst_replica_ranks or (self._several and getattr(quorum, "offers", False)):
+            self._wanted = quorum
         with get_stream_context(self._stream):
             try:
-                if quorum.recover_dst_replica_ranks or (self._several and getattr(quorum, "offers", False)):
-                    self._send(quorum)
                 if quorum.heal:
                     manager._healing = True
                     self._receive(quorum)
@@ -55,15 +55,28 @@ class Recovery:
                 manager.report_error(error)
             self._event = record_event()
 
-    def _send(self, quorum: Any) -> None:
-        manager, targets = self._manager, list(quorum.recover_dst_replica_ranks)
-        manager._logger.info(f"offers its state to {targets or 'those who read from several'}")
-        manager._checkpoint_transport.send_checkpoint(
-            dst_ranks=targets,
-            step=quorum.max_step,
-            state_dict=manager._manager_state_dict(),
-            timeout=manager._timeout,
-        )
+    def give(self) -> None:
+        """Offers this rank's state, if somebody needs it in this step. A state that can not travel is told to the
+        groups that need it, and this one goes on."""
+        with self._lock:
+            manager, quorum = self._manager, self._wanted
+            if quorum is None or not manager._is_state_dict_read_allowed:  # it is changing: at the next call
+                return
+            self._wanted, targets = None, list(quorum.recover_dst_replica_ranks)
+            manager._logger.info(f"offers its state to {targets or 'those who read from several'}")
+            try:
+                manager._checkpoint_transport.send_checkpoint(
+                    dst_ranks=targets,
+                    step=quorum.max_step,
+                    state_dict=manager._manager_state_dict(),
+                    timeout=manager._timeout,
+                )
+            except NotPlain as error:
+                manager._logger.error(f"no group can catch up with this one: {error}")
+                getattr(manager._checkpoint_transport, "refuse", lambda step, why: None)(quorum.max_step, str(error))
+            except Exception as error:
+                manager._logger.exception("this rank's state could not be given to others")
+                manager.report_error(error)
 
     def _receive(self, quorum: Any) -> None:
         manager, source = self._manager, quorum.recover_src_replica_rank

@@ -30,6 +30,9 @@ class Timeouts:
                         from_environment("TORCHFT_CONNECT_TIMEOUT_SEC", call if connect is None else connect))
         for name, value in (("timeout", made.call), ("quorum_timeout", made.quorum),
                             ("connect_timeout", made.connect)):
+            if not isinstance(value, timedelta):
+                raise TypeError(f"{name} is {value!r}, but a datetime.timedelta is expected, such as "
+                                "timedelta(seconds=30)")
             if value <= timedelta(0):
                 raise ValueError(f"{name} is {value}, but nothing can be done within that")
         return made
@@ -38,6 +41,8 @@ class Timeouts:
         """How often the lighthouse hears of this group: several times in whatever time it may wait."""
         if given is None:
             return min(timedelta(milliseconds=100), self.quorum / 10)
+        if not isinstance(given, timedelta):
+            raise TypeError(f"heartbeat_interval is {given!r}, but a datetime.timedelta is expected")
         if not timedelta(0) < given < self.quorum:
             raise ValueError(f"heartbeat_interval ({given}) is not between 0 and quorum_timeout ({self.quorum}): the "
                              "lighthouse would take this group for dead while it waits")
@@ -66,3 +71,21 @@ def from_environment(name: str, given: timedelta) -> timedelta:
         return timedelta(seconds=float(text))
     except ValueError:
         raise ValueError(f"{name}={text} is no number of seconds") from None
+
+
+def text_given(argument: str, variable: str) -> str:
+    """What the launcher set, where the caller has not said it."""
+    text = os.environ.get(variable)
+    if not text:
+        raise ValueError(f"{variable} is not set, and {argument} is not given: start the script by a launcher that sets "
+                         f"it, such as torchrun, or pass {argument}")
+    return text
+
+
+def number_given(argument: str, value: Optional[int], variable: str) -> int:
+    if value is not None:
+        return value
+    text = text_given(argument, variable)
+    if not text.isdigit():
+        raise ValueError(f"{variable}={text} is no number")
+    return int(text)

@@ -22,6 +22,7 @@ from .. import _C
 
 logger = logging.getLogger(__name__)
 CLOCKS = 300  # seconds by which clocks of two hosts may differ
+SEEN_MOST = 1 << 14  # nonces that are kept before old ones are looked for
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
 
@@ -81,6 +82,8 @@ class Token:
 
     def __init__(self) -> None:
         self._key = secret().encode()
+        self._lock = threading.Lock()
+        self._seen: Dict[str, int] = {}  # nonces of the requests that were answered, and when
 
     def _mac(self, *parts: str) -> str:
         return hmac.new(self._key, "\n".join(("tutti_torch.ft http 1", *parts)).encode(), hashlib.sha256).hexdigest()
@@ -100,8 +103,21 @@ class Token:
         found = re.fullmatch(r"Tutti (\d{1,12}) ([0-9a-f]{32}) ([0-9a-f]{64})", authorization)
         if found is None or not hmac.compare_digest(self._mac("ask", path, part, found[1], found[2]), found[3]):
             return "who asks has to know the job's secret: TUTTI_SECRET"
-        away = int(found[1]) - int(time.time())
-        return "" if abs(away) <= CLOCKS else f"the clock of who asks is {away} s away from this one"
+        now = int(time.time())
+        away = int(found[1]) - now
+        if abs(away) > CLOCKS:
+            return f"the clock of who asks is {away} s away from this one"
+        return "" if self._is_new(found[2], now) else "this request was made before: each counts once"
+
+    def _is_new(self, nonce: str, now: int) -> bool:
+        """A request that somebody recorded is not answered again."""
+        with self._lock:
+            if nonce in self._seen:
+                return False
+            if len(self._seen) > SEEN_MOST:
+                self._seen = {old: when for old, when in self._seen.items() if now - when <= 2 * CLOCKS}
+            self._seen[nonce] = now
+            return True
 
     def proof(self, authorization: str, body: bytes) -> str:
         """That who answers this request with this body knows the secret; "": there is none."""

@@ -20,7 +20,9 @@ from typing import Callable, Deque, Dict, List, Optional, Set, Tuple
 import torch
 
 from ..trust import Token
-from .stream import HEADER_MAX, PIECE, Incoming
+from .plain import NotPlain
+from .snapshot_server import DIGESTS, REFUSED
+from .stream import HEADER_MAX, PIECE, DamagedError, Incoming, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class OtherStateError(RuntimeError):
     """The source has nothing that belongs to this state."""
 
 
-REFUSALS = (urllib.error.HTTPError, OtherStateError)  # nothing is gained by asking again
+REFUSALS = (urllib.error.HTTPError, OtherStateError, NotPlain)  # nothing is gained by asking again
 
 
 @dataclass
@@ -175,6 +177,9 @@ class Fetch:
         response = connection.getresponse()
         if response.status != status or response.length is None:
             response.close()
+            if response.status == REFUSED:
+                raise NotPlain(f"the state of the group that this one is to catch up with can not travel: "
+                               f"{response.reason}")
             raise urllib.error.HTTPError(url, response.status, response.reason, response.headers, None)
         return response, headers.get("Authorization", "")
 
@@ -267,14 +272,25 @@ class Fetch:
 
     def _get(self, connection: http.client.HTTPConnection, source: str, batch: Batch) -> None:
         begin, end = batch[0] * PIECE, min(batch[1] * PIECE, self.incoming.n_bytes)
-        response, _ = self._ask(connection, f"{source}payload", f"bytes={begin}-{end - 1}", 206)
+        response, asked = self._ask(connection, f"{source}payload", f"bytes={begin}-{end - 1}", 206)
         with response:
             if response.length != end - begin:
                 raise http.client.HTTPException(f"{response.length} bytes came of {end - begin}")
-            for piece in range(*batch):
-                self._read(response, piece)
+            digests = self._digests(response, asked, batch[1] - batch[0])
+            for piece, digest in zip(range(*batch), digests):
+                self._read(response, piece, digest)
 
-    def _read(self, response: http.client.HTTPResponse, piece: int) -> None:
+    def _digests(self, response: http.client.HTTPResponse, asked: str, n: int) -> List[Optional[str]]:
+        """What each piece has to be, by the word of a server that knows the job's secret; without one: anything."""
+        if not asked:
+            return [None] * n
+        words = response.headers.get(DIGESTS, "")
+        digests: List[Optional[str]] = list(words.split(","))
+        if len(digests) != n or not self._token.is_proved(asked, words.encode(), response.headers.get("Tutti-Proof", "")):
+            raise OtherStateError("it does not prove by the job's secret what it sends")
+        return digests
+
+    def _read(self, response: http.client.HTTPResponse, piece: int, digest: Optional[str]) -> None:
         first, end = self.incoming.range_of(piece)
         # With several sources two may bring one piece, and the second must not write over the first's.
         own = self.incoming.memory_of(piece) if len(self._sources) == 1 else None
@@ -286,6 +302,8 @@ class Fetch:
                 raise http.client.IncompleteRead(b"")
             view = view[n:]
         self.incoming.check(piece, data)
+        if digest is not None and digest_of(data) != digest:
+            raise DamagedError(f"piece {piece} of {self.incoming.n_pieces} was changed on its way")
         if self._claim(piece):
             try:
                 if own is None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Callable, Iterator, List, Optional, TypeVar
 
 from .fetching import Fetch, OtherStateError, Progress
+from .plain import check_plain
 from .snapshot_server import SnapshotServer
 from .stream import Incoming, Snapshot
 from .transport import CheckpointTransport
@@ -62,6 +63,12 @@ class HTTPTransport(CheckpointTransport[T]):
             snapshot = Snapshot(state_dict, self._allow_pickle, self._server.take_back(), step)
             size.append(snapshot.payload.numel())
         self._server.offer(step, snapshot)
+
+    def check_state(self, state_dict: T) -> None:
+        check_plain(state_dict, self._allow_pickle)
+
+    def refuse(self, step: int, why: str) -> None:
+        self._server.refuse(step, why)
 
     def disallow_checkpoint(self) -> None:
         """Waits for nobody: readers have a copy of the state."""

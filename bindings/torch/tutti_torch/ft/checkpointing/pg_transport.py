@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..utils import is_dtensor
+from .plain import check_plain
 from .stream import PIECE, PREFIX, DamagedError, Incoming, Snapshot, parse_header
 from .transport import CheckpointTransport
 
@@ -53,6 +54,9 @@ class PGTransport(CheckpointTransport[T]):
 
     def metadata(self) -> str:
         return "<n/a>"
+
+    def check_state(self, state_dict: T) -> None:
+        check_plain(state_dict, self._allow_pickle)
 
     # ---- sending ----
 

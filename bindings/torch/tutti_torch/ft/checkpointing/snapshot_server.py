@@ -19,6 +19,8 @@ from .stream import Snapshot
 
 logger = logging.getLogger(__name__)
 WAIT_MAX = 3600.0  # seconds
+REFUSED = 409  # the state can not travel
+DIGESTS = "Tutti-Digests"  # SHA-256 of each piece of a range; with a secret, the proof is over them
 STRANGER = 5.0  # seconds in which a connection asks for something that it may have
 CONNECTIONS_MAX, OF_ONE_ADDRESS_MAX = 1024, 128
 
@@ -31,6 +33,7 @@ class SnapshotServer:
         self._step = -1
         self._snapshot: Optional[Snapshot] = None
         self._offered = False
+        self._refusal = ""  # why there is none
         self._readers = 0  # readers of any snapshot
         self._closed = False
         self.token = Token()
@@ -45,14 +48,20 @@ class SnapshotServer:
 
     def offer(self, step: int, snapshot: Snapshot) -> None:
         with self._changed:
-            self._step, self._snapshot, self._offered = step, snapshot, True
+            self._step, self._snapshot, self._offered, self._refusal = step, snapshot, True, ""
+            self._changed.notify_all()
+
+    def refuse(self, step: int, why: str) -> None:
+        """There will be no snapshot of this step: receivers that ask for it hear why."""
+        with self._changed:
+            self._step, self._snapshot, self._offered, self._refusal = step, None, False, why
             self._changed.notify_all()
 
     def allow(self, step: int) -> None:
         """The last one, if it is of this step; else whoever asks waits for it."""
         with self._changed:
             if step != self._step:
-                self._snapshot = None
+                self._snapshot, self._refusal = None, ""
             self._step, self._offered = step, True
             self._changed.notify_all()
 
@@ -86,7 +95,8 @@ class SnapshotServer:
     def find(self, step: int, seconds: float, begins: bool) -> Tuple[Optional[Snapshot], str]:
         """The snapshot of that step, waited for; or why there is none."""
         def decided() -> bool:
-            return self._closed or step < self._step or self._is_there(step, begins)
+            refused = step == self._step and self._refusal
+            return self._closed or step < self._step or bool(refused) or self._is_there(step, begins)
 
         with self._changed:
             self._changed.wait_for(decided, min(seconds, WAIT_MAX))
@@ -95,7 +105,11 @@ class SnapshotServer:
                 return self._snapshot, ""
             if step != self._step:
                 return None, f"invalid checkpoint requested, serving {self._step} but got step={step}"
-            return None, f"step {step} is not offered any more"
+            return None, self._refusal or f"step {step} is not offered any more"
+
+    def refuses(self, step: int) -> bool:
+        with self._changed:
+            return step == self._step and bool(self._refusal)
 
     def done(self) -> None:
         """With what find() returned."""
@@ -180,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         step, what, wait = int(asked[1]), asked[2], float(asked[3] or 0)
         snapshot, why = self.server.owner.find(step, wait, begins=what == "header")
         if snapshot is None:
-            return self.send_error(400, why)
+            return self.send_error(REFUSED if self.server.owner.refuses(step) else 400, why)
         try:
             self._answer(snapshot, what, authorization)
         finally:
@@ -195,7 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
         if part is None or not int(part[1]) <= int(part[2]) < len(payload):
             return self.send_error(416, f"a range within {len(payload)} bytes is needed")
         first, last = int(part[1]), int(part[2])
-        self._send(206, payload[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(payload)}"})
+        headers = {"Content-Range": f"bytes {first}-{last}/{len(payload)}"}
+        if authorization:
+            headers[DIGESTS] = ",".join(snapshot.digests(first, last + 1))
+            headers["Tutti-Proof"] = self.server.owner.token.proof(authorization, headers[DIGESTS].encode())
+        self._send(206, payload[first : last + 1], headers)
 
     def _send(self, status: int, body: memoryview, headers: Dict[str, str]) -> None:
         self.send_response(status)

@@ -14,6 +14,7 @@ was damaged, or belongs elsewhere, is told before it is believed."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import zlib
@@ -38,6 +39,10 @@ FIELDS = {"step", "tree", "tensors", "piece", "crcs"}  # fields of the header
 def _crc_of(piece: torch.Tensor, number: int) -> int:
     """The CRC of the piece's place and its bytes."""
     return _C.crc32c(memoryview(piece.numpy()), _C.crc32c(number.to_bytes(8, "little")))
+
+
+def digest_of(piece: torch.Tensor) -> str:
+    return hashlib.sha256(memoryview(piece.numpy())).hexdigest()
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,6 +89,7 @@ class Snapshot:
         self.entries: List[Entry] = []
         self._known: Dict[Tuple[Any, ...], int] = {}
         self._end = 0
+        self._digests: Dict[Tuple[int, int], str] = {}
         tree = Packer(self._word_of, allow_pickle).pack(state)
         self.payload = self._copied(memory)
         crcs = [] if crcs_beside else [_crc_of(piece, number) for number, piece in enumerate(self.pieces())]
@@ -94,6 +100,15 @@ class Snapshot:
 
     def pieces(self) -> Sequence[torch.Tensor]:
         return self.payload.split(PIECE) if self._end else ()
+
+    def digests(self, first: int, end: int) -> List[str]:
+        """SHA-256 of the bytes from first to end, a piece each; made once for each piece, however many read it."""
+        return [self._digest(begin, min(begin + PIECE, end)) for begin in range(first, end, PIECE)]
+
+    def _digest(self, first: int, end: int) -> str:
+        if (first, end) not in self._digests:  # two threads may make the same one
+            self._digests[first, end] = digest_of(self.payload[first:end])
+        return self._digests[first, end]
 
     def crc(self, number: int) -> int:
         return _crc_of(self.payload[number * PIECE : (number + 1) * PIECE], number)

@@ -14,6 +14,12 @@ class CheckpointTransport(Generic[T], ABC):
     several_sources = False  # whether metadata of several, with commas between, are several sources of one state
     in_place = False  # whether what is received is written into tensors of this rank as it comes
 
+    def check_state(self, state_dict: T) -> None:
+        """Raises NotPlain where the state has something that can not travel."""
+
+    def refuse(self, step: int, why: str) -> None:
+        """The state of this step can not travel: receivers that ask for it are told why."""
+
     @abstractmethod
     def metadata(self) -> str:
         """What a receiver has to know; the manager passes it on."""
