@@ -5,11 +5,7 @@
  * each wait is a sleep. */
 
 #include "model/cost.h"
-
-#define EAGER_BYTES 65536 /* where the facts do not say (tests) */
-#define SLICE_BYTES 131072
-#define PAGE_BYTES 4096.0
-#define PAGES_KNOWN 2048 /* that a CPU finds without looking them up */
+#include "model/costs.h"
 
 static double larger(double a, double b)
 {
@@ -52,7 +48,8 @@ static struct rates rates_of(const struct tutti_facts *facts, const struct tutti
         fold_more = larger(fold_more, 2 * half);
     }
     /* Memory is taken to be in small pages: a packet goes from one, or to one, a fold is of two. */
-    double walk = touched > PAGES_KNOWN * PAGE_BYTES ? (double)m->walk_ns / PAGE_BYTES : 0;
+    double walk =
+        touched > COST_ENGINE_PAGES_CACHED * COST_ENGINE_PAGE_BYTES ? (double)m->walk_ns / COST_ENGINE_PAGE_BYTES : 0;
     rates.in += in + walk;
     rates.out += copy + walk;
     rates.early += fold_more + 2 * walk;
@@ -68,8 +65,8 @@ static double bytes_ns(const struct rates *r, double sent, double received, doub
 double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *load)
 {
     const struct tutti_machine *m = &facts->machine;
-    double eager = facts->eager_bytes ? (double)facts->eager_bytes : EAGER_BYTES;
-    double slice = facts->slice_bytes ? (double)facts->slice_bytes : SLICE_BYTES;
+    double eager = facts->eager_bytes ? (double)facts->eager_bytes : COST_ENGINE_EAGER_BYTES;
+    double slice = facts->slice_bytes ? (double)facts->slice_bytes : COST_ENGINE_SLICE_BYTES;
     const struct rates rates = rates_of(facts, load);
     double pieces = larger(load->largest / slice, 1); /* that a message is cut into, each a message of its own */
     const struct tutti_link *link = &m->links[facts->link];

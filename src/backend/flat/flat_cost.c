@@ -5,34 +5,12 @@
  * out. Calls that are larger than the cache bring them from memory and back as well. At the end a prediction is
  * corrected by what `tutti tune` measured. */
 #include "backend/flat/flat.h"
+#include "model/costs.h"
 #include "model/ways.h"
 
 #include <limits.h>
 #include <math.h>
 #include <unistd.h>
-
-#define CALL_NS 20.0   /* the call itself */
-#define STEPS_NS 220.0 /* of a call of several steps */
-/* In transfers of a line: */
-#define LINE_READ 0.25       /* a line that is awaited when the one before it was */
-#define LINE_READ_AHEAD 0.15 /* the same where ranks run ahead */
-#define LINE_WRITTEN 0.1
-#define EXCHANGE 3.2  /* a hand-over where ranks wait for one another */
-#define AHEAD 0.5     /* a hand-over of a rooted call, where they run ahead */
-#define PEER_READ 0.3 /* a look at one more rank, prefetched */
-/* In turns of a CPU that ranks share: */
-#define AHEAD_TURNS 0.06 /* where ranks run ahead as far as there are slots */
-#define AHEAD_STAGED 0.3 /* of staging, likewise */
-#define LAST_TURN 0.4    /* to see the last hand-over */
-#define ATTACH_TURNS 4   /* posts, and all meet at the end */
-#define LEAF_TURNS 0.6   /* leaves wait for the root's post, and it for them */
-/* Copies: */
-#define ATTACHED_NS 500.0                /* an operation whose bytes the kernel copies, apart from its calls */
-#define ATTACH_QUEUE_NS 1500.0           /* one more rank copies to or from the root's memory at the same time */
-#define PAST 0.6                         /* of bytes that leave the cache: written past it, they are not read before */
-#define OVERLAP 0.8                      /* of the time of writers and readers of slots: calls overlap */
-#define PAGES_CACHED 1024.0              /* pages of 4 KiB that a CPU finds without a look at tables */
-#define UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 
 static double line_ns_of(const struct flat_instance *inst)
 {
@@ -72,14 +50,14 @@ static double whole(double x)
 static double block_bytes(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     size_t bytes = flat_block_bytes(inst, call);
-    return (double)(bytes == SIZE_MAX ? UNKNOWN_BYTES : bytes);
+    return (double)(bytes == SIZE_MAX ? COST_FLAT_UNKNOWN_BYTES : bytes);
 }
 
 /* Where ranks share CPUs each of them has to get its turn for every hand-over, and once more to see the last one. */
 static double turns_ns(const struct flat_instance *inst, double handovers)
 {
     double a_cpu = inst->n_cpus ? (double)inst->n / inst->n_cpus : inst->n;
-    return inst->crowded ? (handovers + LAST_TURN) * a_cpu * (double)inst->machine.yield_ns : 0;
+    return inst->crowded ? (handovers + COST_FLAT_LAST_TURN) * a_cpu * (double)inst->machine.yield_ns : 0;
 }
 
 /* Where ranks share CPUs the bytes of one wait for those of another. */
@@ -161,7 +139,7 @@ static struct lines (*const lines_of[TUTTI_N_KINDS])(const struct flat_instance 
 /* The first one is in the hand-over. */
 static double further(double peers)
 {
-    return peers > 1 ? (peers - 1) * PEER_READ : 0;
+    return peers > 1 ? (peers - 1) * COST_FLAT_PEER_READ : 0;
 }
 
 /* Kinds in which a rank need not wait for the ranks that wait for it. */
@@ -174,10 +152,11 @@ double flat_cost_line(const struct flat_instance *inst, const struct tutti_backe
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
     bool ahead = runs_ahead(call->info.kind);
-    double transfers = lines.handovers * (ahead ? AHEAD : EXCHANGE) +
-                       lines.read * (ahead ? LINE_READ_AHEAD : LINE_READ) + lines.written * LINE_WRITTEN;
-    return CALL_NS + (transfers + further(lines.peers)) * line_ns_of(inst) +
-           turns_ns(inst, lines.handovers) * (ahead ? AHEAD_TURNS : 1);
+    double transfers = lines.handovers * (ahead ? COST_FLAT_AHEAD : COST_FLAT_EXCHANGE) +
+                       lines.read * (ahead ? COST_FLAT_LINE_READ_AHEAD : COST_FLAT_LINE_READ) +
+                       lines.written * COST_FLAT_LINE_WRITTEN;
+    return COST_FLAT_CALL_NS + (transfers + further(lines.peers)) * line_ns_of(inst) +
+           turns_ns(inst, lines.handovers) * (ahead ? COST_FLAT_AHEAD_TURNS : 1);
 }
 
 /* ---- bytes ---- */
@@ -240,11 +219,11 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     const struct bytes bytes = bytes_of(inst, call);
     double most = bytes.in > bytes.out ? bytes.in : bytes.out, copy = m->copy_gbs, give = m->give_gbs;
     double rounds = inst->chunk ? most / (double)inst->chunk : 0, transfers = flows[call->info.kind].transfers + rounds;
-    double posts = runs_ahead(call->info.kind) ? 0 : EXCHANGE - 1,
-           turns = call->info.kind == TUTTI_REDUCE || posts > 0 ? 1 : AHEAD_STAGED;
+    double posts = runs_ahead(call->info.kind) ? 0 : COST_FLAT_EXCHANGE - 1,
+           turns = call->info.kind == TUTTI_REDUCE || posts > 0 ? 1 : COST_FLAT_AHEAD_STAGED;
     double looks = further((inst->n - 1) * flows[call->info.kind].looks) * (1 + rounds);
-    double ns = STEPS_NS + (transfers + posts + looks) * line_ns_of(inst) + turns * turns_ns(inst, transfers);
-    double past = bytes.out >= (double)FLAT_PAST_CACHE_BYTES ? PAST : 1;
+    double ns = COST_FLAT_STEPS_NS + (transfers + posts + looks) * line_ns_of(inst) + turns * turns_ns(inst, transfers);
+    double past = bytes.out >= (double)FLAT_PAST_CACHE_BYTES ? COST_FLAT_PAST : 1;
     double in = bytes.in / give + bytes.in * bytes.far;
     double out = spread_ns(inst, bytes.out, copy) + past * bytes.out * bytes.far;
     double fold = spread_ns(inst, bytes.fold, (double)m->fold_gbs);
@@ -264,8 +243,8 @@ double flat_cost_direct(const struct flat_instance *inst, const struct tutti_bac
     double rounds = inst->chunk ? block / (double)inst->chunk : 0, transfers = flows[TUTTI_REDUCE].transfers + rounds;
     double far = block * bytes_of(inst, call).far, fold = block / (pull < m->fold_gbs ? pull : (double)m->fold_gbs);
     double leaf = share_of_cpu(inst) * (block / (double)m->give_gbs + far);
-    return STEPS_NS + (transfers + further(others) * (1 + rounds)) * line_ns_of(inst) +
-           AHEAD_STAGED * turns_ns(inst, transfers) + OVERLAP * (leaf + others * (fold + far));
+    return COST_FLAT_STEPS_NS + (transfers + further(others) * (1 + rounds)) * line_ns_of(inst) +
+           COST_FLAT_AHEAD_STAGED * turns_ns(inst, transfers) + COST_FLAT_OVERLAP * (leaf + others * (fold + far));
 }
 
 /* Nothing is staged: what comes from peers is pulled, or folded, or pushed, straight into place; all meet at the end,
@@ -279,7 +258,8 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     double near = moved / (double)inst->machine.copy_gbs, far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
     double moves = share_of_cpu(inst) * (far > near ? far : near);
-    return STEPS_NS + (transfers + looks) * line_ns_of(inst) + turns_ns(inst, leaves ? LEAF_TURNS : transfers) + moves;
+    return COST_FLAT_STEPS_NS + (transfers + looks) * line_ns_of(inst) +
+           turns_ns(inst, leaves ? COST_FLAT_LEAF_TURNS : transfers) + moves;
 }
 
 /* ---- cross-memory copies ---- */
@@ -313,10 +293,11 @@ static double carried_ns(const struct flat_instance *inst, double bytes, double 
 static double waits_ns(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     double transfers = flows[call->info.kind].transfers + 1; /* all meet at the end */
-    double turns = is_of_leaves(call->info.kind) ? LEAF_TURNS : transfers + ATTACH_TURNS, queue = 0;
+    double turns = is_of_leaves(call->info.kind) ? COST_FLAT_LEAF_TURNS : transfers + COST_FLAT_ATTACH_TURNS, queue = 0;
     if (tutti_kind_info(call->info.kind)->rooted)
         queue = (inst->n_cpus && inst->n_cpus < inst->n ? inst->n_cpus : inst->n - 1) - 1.0;
-    return ATTACHED_NS + transfers * line_ns_of(inst) + turns_ns(inst, turns) + queue * ATTACH_QUEUE_NS;
+    return COST_FLAT_ATTACHED_NS + transfers * line_ns_of(inst) + turns_ns(inst, turns) +
+           queue * COST_FLAT_ATTACH_QUEUE_NS;
 }
 
 /* What is folded was copied here before. The kernel copies through the caches: what is too large for them is read
@@ -345,7 +326,7 @@ static double cost_in(const struct flat_instance *inst, const struct flat_method
            touched = touched_bytes(call->info.kind, &bytes);
     if (facts & FLAT_HUGE) return ns;
     bool mapped = method->needs & (FLAT_SEND_MAPPED | FLAT_RECV_MAPPED);
-    if (!mapped && share_of_cpu(inst) * touched > PAGES_CACHED * FLAT_PAGE_BYTES)
+    if (!mapped && share_of_cpu(inst) * touched > COST_FLAT_PAGES_CACHED * FLAT_PAGE_BYTES)
         ns += share_of_cpu(inst) * touched / FLAT_PAGE_BYTES * (double)inst->machine.walk_ns;
     if (!(method->needs & FLAT_ATTACHABLE)) return ns;
     if (call->info.kind == TUTTI_BROADCAST)
@@ -355,20 +336,19 @@ static double cost_in(const struct flat_instance *inst, const struct flat_method
 
 /* ---- scans ---- */
 
-#define CHAIN_PIECE 32768.0 /* about what a step of the chain hands over */
-
 /* Ranks run ahead of those above them: what one of them folds, keeps and hands over; the last of many has to wait for
  * the first. */
 double flat_cost_chain(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct tutti_machine *m = &inst->machine;
-    double bytes = (double)flat_block_bytes(inst, call), hops = (inst->n - 1) * AHEAD + bytes / CHAIN_PIECE;
+    double bytes = (double)flat_block_bytes(inst, call),
+           hops = (inst->n - 1) * COST_FLAT_AHEAD + bytes / COST_FLAT_CHAIN_PIECE;
     double byte_ns = 1 / tutti_machine_pull(m, inst->n) + 1 / (double)m->copy_gbs + 1 / (double)m->give_gbs;
     double piece = bytes / flat_chain_pieces(inst), wait = inst->crowded ? 0 : inst->n - 2.0;
-    if (piece > CHAIN_PIECE) piece = CHAIN_PIECE;
-    return STEPS_NS + hops * line_ns_of(inst) + AHEAD_STAGED * turns_ns(inst, 1) +
-           OVERLAP * share_of_cpu(inst) * bytes * (byte_ns + bytes_of(inst, call).far) +
-           wait * (EXCHANGE * line_ns_of(inst) + piece * byte_ns);
+    if (piece > COST_FLAT_CHAIN_PIECE) piece = COST_FLAT_CHAIN_PIECE;
+    return COST_FLAT_STEPS_NS + hops * line_ns_of(inst) + COST_FLAT_AHEAD_STAGED * turns_ns(inst, 1) +
+           COST_FLAT_OVERLAP * share_of_cpu(inst) * bytes * (byte_ns + bytes_of(inst, call).far) +
+           wait * (COST_FLAT_EXCHANGE * line_ns_of(inst) + piece * byte_ns);
 }
 
 double flat_cost_alone(const struct flat_instance *inst, const struct tutti_backend_call *call)

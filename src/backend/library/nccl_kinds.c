@@ -4,13 +4,10 @@
  * mean here; what only moves travels as bytes. Kinds that NCCL lacks, and unequal blocks, are groups of its calls. */
 
 #include "backend/library/nccl.h"
+#include "model/costs.h"
 
 #include <math.h>
 #include <string.h>
-
-#define LATENCY_NS 11000. /* measured on H200: of a call alone, and what it moves then */
-#define BYTES_A_NS 300.
-#define UNEQUAL_NS 1e9 /* of v forms, whose size members do not all know: where nobody else can */
 
 /* ---- types and operations ---- */
 
@@ -200,12 +197,12 @@ bool nccl_can(const struct tutti_backend_call *call, uint32_t n)
 double nccl_cost_ns(const struct tutti_backend_call *call, uint32_t n)
 {
     const struct tutti_call_info *info = &call->info;
-    if (call->bind.v) return UNEQUAL_NS;
+    if (call->bind.v) return COST_NCCL_UNEQUAL_NS;
     /* So much passes one link: a block for each other rank; of all_reduce a shard for each, twice. */
     const double others = n - 1., blocks = tutti_kinds[info->kind].block_a_slot ? others
                                            : info->kind == TUTTI_ALL_REDUCE     ? 2 * others / n
                                                                                 : 1;
-    return library_cost_ns(info, blocks, LATENCY_NS, BYTES_A_NS);
+    return library_cost_ns(info, blocks, COST_NCCL_LATENCY_NS, COST_NCCL_BYTES_A_NS);
 }
 
 /* ---- running ---- */

@@ -5,15 +5,13 @@
 
 #include "backend/library/oneccl_device.h"
 #include "device/level_zero/xpu.h"
+#include "model/costs.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define CARD_VERSION 1
-/* Guesses, since no such device was at hand: never better than tutti's own kernels, where these are. */
-#define LATENCY_NS 60000.
-#define BYTES_A_NS 5.
 
 struct oneccl_device_card {
     struct oneccl_about about;
@@ -119,7 +117,8 @@ static double device_score(const struct tutti_backend *backend, const struct tut
     const uint32_t n = d->l.watched.n;
     if (n == 1 || !oneccl_can(d->library, call, n, true)) return HUGE_VAL; /* alone there is nothing that it could do */
     if (d->l.reproducible && tutti_kind_info(call->info.kind)->reduces) return HUGE_VAL;
-    return library_cost_ns(&call->info, tutti_kinds[call->info.kind].block_a_slot ? n : 2, LATENCY_NS, BYTES_A_NS);
+    return library_cost_ns(&call->info, tutti_kinds[call->info.kind].block_a_slot ? n : 2,
+                           COST_ONECCL_DEVICE_LATENCY_NS, COST_ONECCL_DEVICE_BYTES_A_NS);
 }
 
 static void device_stop(struct tutti_backend *backend)

@@ -5,11 +5,10 @@
 
 #include "backend/library/library.h"
 #include "backend/library/oneccl.h"
+#include "model/costs.h"
 
 #include <string.h>
 
-#define LATENCY_NS 20000. /* measured between two processes of one host: of a call alone, and what it moves then */
-#define BYTES_A_NS 1.4
 #define ELEMENTS_MOST INT32_MAX /* of one call; more were not tried */
 
 /* ---- types and operations ---- */
@@ -137,7 +136,8 @@ double oneccl_cost_ns(const struct tutti_backend_call *call, uint32_t n)
 {
     const struct tutti_call_info *info = &call->info;
     const uint32_t rounds = n > 1 ? 32 - (uint32_t)__builtin_clz(n - 1) : 0;
-    return library_cost_ns(info, tutti_kinds[info->kind].block_a_slot ? n : 2, LATENCY_NS * rounds, BYTES_A_NS);
+    return library_cost_ns(info, tutti_kinds[info->kind].block_a_slot ? n : 2, COST_ONECCL_LATENCY_NS * rounds,
+                           COST_ONECCL_BYTES_A_NS);
 }
 
 void oneccl_job_of(const struct tutti_backend_call *call, struct oneccl_job *job)
