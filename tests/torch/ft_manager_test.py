@@ -31,6 +31,7 @@ except ImportError:
     sys.exit(77)  # a build without it
 
 from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti, WorldSizeMode
+from tutti_torch.ft import coordination
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.coordination import LighthouseClient, LighthouseServer
 from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
@@ -490,6 +491,10 @@ class Words(unittest.TestCase):
             with ranks.raises(TimeoutError, "no store answers at 127.0.0.1:", "within 1 s"):
                 Manager(timeout=timedelta(seconds=1), **given)
         pg.shutdown()
+
+    def test_every_class_says_what_it_is(self) -> None:
+        for name in coordination.__all__:
+            self.assertGreater(len(getattr(coordination, name).__doc__ or ""), 20, name)
 
     def test_schedulers_and_hooks(self) -> None:
         """What PyTorch's own optimizers have, the wrapped one has."""

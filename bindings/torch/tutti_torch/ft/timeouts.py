@@ -77,8 +77,8 @@ def text_given(argument: str, variable: str) -> str:
     """What the launcher set, where the caller has not said it."""
     text = os.environ.get(variable)
     if not text:
-        raise ValueError(f"{variable} is not set, and {argument} is not given: start the script by a launcher that sets "
-                         f"it, such as torchrun, or pass {argument}")
+        raise ValueError(f"{variable} is not set, and {argument} is not given: start the script by a launcher that "
+                         f"sets it, such as torchrun, or pass {argument}")
     return text
 
 

@@ -286,7 +286,8 @@ class Fetch:
             return [None] * n
         words = response.headers.get(DIGESTS, "")
         digests: List[Optional[str]] = list(words.split(","))
-        if len(digests) != n or not self._token.is_proved(asked, words.encode(), response.headers.get("Tutti-Proof", "")):
+        proof = response.headers.get("Tutti-Proof", "")
+        if len(digests) != n or not self._token.is_proved(asked, words.encode(), proof):
             raise OtherStateError("it does not prove by the job's secret what it sends")
         return digests
 
