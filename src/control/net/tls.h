@@ -38,16 +38,16 @@ void tutti_tls_close(struct tutti_tls *tls);
  * of 16, which covers both. The nonce of a record is its number, each way by itself, combined with a part of the key as
  * in TLS 1.3; so none can be left out, repeated or given another place. A record of length 0 says that no more comes.
  * After every so many records a way has a new secret, made of the one before: a key protects no more than it may
- * (RFC 8446, 5.5: 2^24.5 records of this length). cipher_openssl.c. */
+ * (RFC 8446, 5.5: 2^24.5 records of 16 KiB, as many bytes as 2^22.5 of these). cipher_openssl.c. */
 
-#define TUTTI_CIPHER_RECORD 16384
+#define TUTTI_CIPHER_RECORD 65536
 #define TUTTI_CIPHER_HEAD 4
 #define TUTTI_CIPHER_TAG 16
 
 struct tutti_cipher_config {
     int fd; /* non-blocking, stays the caller's */
     uint8_t in[TUTTI_HMAC_BYTES], out[TUTTI_HMAC_BYTES];
-    uint64_t renewed; /* records by one secret; 0: 2^22 */
+    uint64_t renewed; /* records by one secret; 0: 2^20 */
 };
 /* MEMORY. */
 enum tutti_status tutti_cipher_open(const struct tutti_cipher_config *config, struct tutti_stream **out);

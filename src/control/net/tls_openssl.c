@@ -172,8 +172,8 @@ void tutti_tls_close(struct tutti_tls *tls)
  * the rest of a record in its place. What is sent is encrypted into a buffer, some records at once. */
 
 #define FRAME (TUTTI_CIPHER_HEAD + TUTTI_CIPHER_RECORD + TUTTI_CIPHER_TAG)
-#define BUFFER (8 * FRAME)
-#define RENEWED ((uint64_t)1 << 22)
+#define BUFFER (4 * FRAME)
+#define RENEWED ((uint64_t)1 << 20)
 #define IV 12
 
 struct way {
