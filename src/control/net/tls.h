@@ -38,7 +38,7 @@ void tutti_tls_close(struct tutti_tls *tls);
  * of 16, which covers both. The nonce of a record is its number, each way by itself, combined with a part of the key as
  * in TLS 1.3; so none can be left out, repeated or given another place. A record of length 0 says that no more comes.
  * After every so many records a way has a new secret, made of the one before: a key protects no more than it may
- * (RFC 8446, 5.5: 2^24.5 records of 16 KiB, as many bytes as 2^22.5 of these). cipher_openssl.c. */
+ * (RFC 8446, 5.5: 2^24.5 records of 16 KiB, as many bytes as 2^22.5 of these). */
 
 #define TUTTI_CIPHER_RECORD 65536
 #define TUTTI_CIPHER_HEAD 4
