@@ -14,7 +14,7 @@
  * An instance embeds a struct watched, and says by a struct watch_ops how its calls are asked for and stopped. Each
  * member writes what it enqueues into a log that all map (watch_log.h): from two logs the watch tells who called what.
  *
- * Begin with this file; then watch.c (the threads), watch_find.c (what two logs tell), watch_log.c (logs),
+ * Begin with this file; then watch.c (the threads), watch_log.c (logs, and what two of them tell),
  * watch_member.c (logs opened and mapped, and what stays for peers when an instance is closed), watch_library.h (what
  * back ends over another maker's library share). */
 

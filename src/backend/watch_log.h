@@ -97,7 +97,7 @@ struct watch_pair {
  * reached, their sizes are not the same. */
 bool watch_log_letters(const struct watch_pair *pair, uint64_t *n);
 
-/* ---- what watches make of them (watch_find.c) ---- */
+/* ---- what watches make of them (watch_log.c) ---- */
 /* The last call of a rank, and what has become of it, as engines' boards
  * say it; kind TUTTI_N_KINDS: it has called nothing. */
 void watch_log_board(const struct watch_log *log, struct tutti_board *out);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From how long each method takes to the constants from which the back end cuda predicts it (gpu_speed.h), and
+"""From how long each method takes to the constants from which the back end cuda predicts it (gpu_plan.h), and
 their file, which the library finds by the device's name and the number of ranks."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..programs import ROOT
 
 Point = tuple  # bytes pushed, nanoseconds
 FOLDS, MOVES = ("all_reduce",), ("all_gather",)  # operations that are measured
-RANGES = {"ns": (1.0, 1e7), "exceptions_ns": (0.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as in gpu_speed.h
+RANGES = {"ns": (1.0, 1e7), "exceptions_ns": (0.0, 1e7), "gbs": (0.1, 1e5), "blocks": (4, 128)}  # as in gpu_plan.h
 ROW = re.compile(r'\{"([^"]+)",\s*(\d+),\s*\{[^}]*\.meet_ns = ([0-9.e]+)')
 NEARLY = 1.01  # so little is not worth more blocks
 
@@ -49,7 +49,7 @@ def points_of(lines: list[dict], method: str, n: int, times: float, ops: tuple =
 def meet_ns(device: str, n: int) -> float:
     """The time of a meeting, as the library has it: it can not be told apart from what engines take beyond copies. The
     row is that of this device and the nearest number of ranks, else of the first device."""
-    text = next((ROOT / "src" / "backend").rglob("gpu_speed.c")).read_text()
+    text = next((ROOT / "src" / "backend").rglob("gpu_methods.c")).read_text()
     rows = [(name, int(ranks), float(ns)) for name, ranks, ns in ROW.findall(text)]
     alike = [row for row in rows if row[0] == device] or rows[:1]
     return min(alike, key=lambda row: abs(row[1] - n))[2]

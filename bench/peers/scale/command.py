@@ -108,7 +108,7 @@ def summary(results: dict) -> str:
     if constants := parts.get("tune", {}).get("constants"):
         lines += ["## What the choice of methods rests on", ""]
         lines += table(["constant", ""], [[name, f"{value:.1f}"] for name, value in constants.items()])
-        lines += [f"In {parts['tune']['file']}: the option gpu_tuning names it, or gpu_speed.c gets a row."]
+        lines += [f"In {parts['tune']['file']}: the option gpu_tuning names it, or gpu_methods.c gets a row."]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

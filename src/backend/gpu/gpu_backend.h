@@ -3,13 +3,13 @@
 #define TUTTI_BACKEND_GPU_GPU_BACKEND_H
 
 /* The back ends `cuda` and `xpu`: collectives of GPUs of one host, as few launches of few kernels. What a call becomes
- * is decided in gpu/plan, without a device; here it is enqueued, and this is the bookkeeping for that: scratch memory
+ * is decided without a device (gpu_plan.h); here it is enqueued, and this is the bookkeeping for that: scratch memory
  * that peers map, order on streams, windows, and what the watch (backend/watch.h) has to know.
  *
- * It may use the engine and all below it. Begin with gpu_enqueue.c: a call. gpu_order.c:
- * the order of calls on streams, and calls that fail half way. gpu_launch.c: steps. gpu_batch.c: groups of calls.
+ * It may use the engine and all below it. Begin with gpu_enqueue.c: a call, the order of calls on
+ * streams, calls that fail half way, and groups. gpu_launch.c: steps.
  * gpu_messages.c: point-to-point. gpu_windows.c: windows. gpu_onesided.c: one-sided calls on them. gpu_tracks.c:
- * their streams. gpu_open.c, gpu_probe.c, gpu_close.c: from the card to memory that outlives the instance. gpu_watch.c:
+ * their streams. gpu_open.c, gpu_close.c: from the card to memory that outlives the instance. gpu_watch.c:
  * what this back end tells the watch. */
 
 #include "backend/gpu/gpu_plan.h"
@@ -136,16 +136,16 @@ static inline uint64_t gpu_timeout_ns(const struct gpu_backend *b)
     return b->timeout_ns == TUTTI_NEVER ? 0 : b->timeout_ns;
 }
 
-/* ---- gpu_probe.c ---- */
+/* ---- gpu_open.c ---- */
 #define GPU_PROBE_BYTES 4096 /* at the end of the scratch */
 enum tutti_status gpu_probe_begin(struct gpu_backend *b);
 /* UNSUPPORTED: the peer's memory, which is mapped, is not what it seems. Its scratch has so many bytes. */
 enum tutti_status gpu_probe_peer(struct gpu_backend *b, uint32_t r, size_t scratch_bytes);
 
-/* ---- gpu_counted.c ---- */
+/* ---- gpu_enqueue.c ---- */
 enum tutti_status gpu_counted_enqueue(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream);
 
-/* ---- gpu_order.c ---- */
+/* ---- gpu_enqueue.c ---- */
 /* Between them: the order of streams, whatever is enqueued. */
 enum tutti_status gpu_order_begin(struct gpu_backend *b, void *stream, uint64_t *capture);
 enum tutti_status gpu_order_end(struct gpu_backend *b, void *stream, uint64_t capture);
@@ -165,7 +165,7 @@ enum tutti_status gpu_state(struct gpu_backend *b);
 /* Enqueues b->step of the call. */
 enum tutti_status gpu_step_run(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream);
 
-/* ---- gpu_enqueue.c, gpu_messages.c, gpu_batch.c ---- */
+/* ---- gpu_enqueue.c, gpu_messages.c ---- */
 enum tutti_status gpu_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
 enum tutti_status gpu_messages(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
                                void *stream, uint64_t timeout_ns);

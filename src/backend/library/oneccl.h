@@ -123,7 +123,7 @@ void oneccl_lose(void);
 /* The carrier's result as an error record. */
 enum tutti_status oneccl_carrier_refused(const struct oneccl_carrier *carrier);
 
-/* ---- oneccl_freeze.c ---- */
+/* ---- oneccl_carrier.c ---- */
 void oneccl_stack_find(struct oneccl_carrier *carrier); /* by the carrier itself */
 void oneccl_stack_below(struct oneccl_carrier *carrier, void (*function)(struct oneccl_carrier *carrier));
 /* Stops a carrier that does not rest, soon, and until it is thawed; its thread must not end meanwhile. -1: this kernel

@@ -20,7 +20,7 @@
 
 static struct cuda_gpu *opened[CUDA_GPUS_MAX]; /* by ordinal; under the lock (cuda_contexts.c) */
 
-/* The own stream gets its queues before threads use it (cuda_queues.c): it is set and copied by, each way. The cell
+/* The own stream gets its queues before threads use it (cuda_stream.c): it is set and copied by, each way. The cell
  * stays, since giving memory back waits for the device. */
 static int stream_prepare(struct cuda_gpu *gpu)
 {

@@ -296,7 +296,7 @@ enum tutti_status cuda_aside_done(const struct tutti_device *gpu, struct cuda_as
 
 /* What is left of functions that are one call of the driver: it is made, and they return what became of it. `member` is
  * of struct cuda_driver, the rest its arguments; `call` is its name for sentences. ASIDE: beside captures. QUEUED: on a
- * stream, by cuda_queues.c; in a capture it becomes part of that. */
+ * stream, by cuda_stream.c; in a capture it becomes part of that. */
 #define CUDA_RETURN_ASIDE(gpu, call, member, ...)                                                                      \
     do {                                                                                                               \
         struct cuda_aside aside_;                                                                                      \
@@ -339,7 +339,7 @@ void cuda_pieces_unmap(struct tutti_device *gpu, uint64_t pointer, const struct 
 enum tutti_status cuda_virtual_alloc(struct tutti_device *gpu, size_t bytes, void **out);
 bool cuda_virtual_free(struct tutti_device *gpu, void *pointer);
 
-/* ---- cuda_queues.c: around what enqueues something on a stream of a caller ---- */
+/* ---- cuda_stream.c: around what enqueues something on a stream of a caller ---- */
 enum cuda_use { CUDA_USE_KERNEL, CUDA_USE_GRAPH, CUDA_USE_HOST, CUDA_USE_EVENT, CUDA_USE_COPY, CUDA_N_USES };
 /* Where this may be the first such use of the stream: locks out others of the device that come to that; gives up after
  * some milliseconds of one of them. True: locked, which `end` undoes. */

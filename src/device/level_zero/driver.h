@@ -222,13 +222,13 @@ static inline const struct xpu_driver *xpu_calls(struct tutti_device *device)
     return xpu_of(device)->driver;
 }
 
-/* ---- xpu_facts.c ---- */
+/* ---- xpu_device.c ---- */
 /* The driver, if it has the device. */
 enum tutti_status xpu_driver_for(int32_t ordinal, const struct xpu_driver **out);
 enum tutti_status xpu_facts_read(const struct xpu_driver *driver, int32_t ordinal, struct xpu_device_facts *own,
                                  struct tutti_device_facts *out);
 
-/* ---- xpu_marks.c: events of Level Zero, each for one point in a stream, and used again when that is over ---- */
+/* ---- xpu_events.c: events of Level Zero, each for one point in a stream, and used again when that is over ---- */
 struct xpu_mark {
     void *event;
     struct xpu_mark *next, *holds; /* another, which this one's command still looks at */
@@ -260,7 +260,7 @@ enum tutti_status xpu_streams_sync(struct xpu *xpu);
 /* The stream goes on when the watcher has signalled *gate, which the caller drops. */
 enum tutti_status xpu_gate(struct tutti_device *device, void *stream, struct xpu_mark **gate);
 
-/* ---- xpu_gpu.c ---- */
+/* ---- xpu_kernels.c ---- */
 extern const struct tutti_gpu_ops xpu_gpu_ops;
 
 /* ---- sycl.c: a SYCL library that the process has loaded ---- */

@@ -160,7 +160,7 @@ static void run_groups(struct plan plan, bool forked, const char *method)
 }
 
 /* Communicators of ranks that share devices, one after another, which all make their first calls at once, on streams
- * that are new: one in thirty hung while threads came to these at the same time (device/cuda/cuda_queues.c). */
+ * that are new: one in thirty hung while threads came to these at the same time (device/cuda/cuda_stream.c). */
 static void first_calls_of_many(void)
 {
     if (gpu_ranks_by_nccl()) return;

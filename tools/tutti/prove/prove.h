@@ -11,7 +11,7 @@
 
 #include "prove_points.h"
 
-/* ---- prove_bed.c ---- */
+/* ---- prove_child.c ---- */
 #define PROVE_BYTES ((size_t)1 << 20)
 struct prove_bed {
     const struct tutti_device_ops *ops;
