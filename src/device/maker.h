@@ -14,7 +14,7 @@
 struct tutti_maker {
     const char *name;     /* for sentences: "CUDA" */
     const char *what;     /* "CUDA driver" */
-    const char *variable; /* of the environment, which names another file */
+    const char *variable; /* the environment's, which names another file */
     const char *file;
     bool (*start)(struct tutti_maker *maker, void *library); /* false: `absence` says why */
     /* Whether some part of this process, which has loaded the library, uses devices. NULL: it does. */

@@ -45,7 +45,7 @@ void random_print(const struct random_plan *plan, char *out, size_t capacity);
 struct random_slot {
     unsigned char *arenas[4];                             /* private and mapped, for sending and for receiving */
     unsigned char *send, *recv, *send_arena, *recv_arena; /* send, recv: NULL where the rank passes none */
-    size_t bytes;                                         /* of each arena that are compared */
+    size_t bytes;                                         /* each arena's that are compared */
     size_t send_displs[RANDOM_MAX_RANKS], recv_displs[RANDOM_MAX_RANKS];
     unsigned char *image[2]; /* what the arenas are to hold afterwards: of send, of recv; the first alone in place */
     struct tutti_work *work;

@@ -8,7 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE = FLAT_LINE_BYTES - 8, LINES = FLAT_LINE_MAX, MAPPED = 4096, SPREAD = 32768 }; /* of data: one line, all */
+enum {
+    LINE = FLAT_LINE_BYTES - 8,
+    LINES = FLAT_LINE_MAX,
+    MAPPED = 4096,
+    SPREAD = 32768
+}; /* bytes of data: one line, all */
 
 uint64_t random_next(uint64_t *state)
 {

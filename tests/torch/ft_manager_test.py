@@ -514,7 +514,7 @@ class Words(unittest.TestCase):
             optimizer.step()
             for scheduler in schedulers:
                 scheduler.step()
-        self.assertEqual(seen, ["before", "after"])  # of the step that counted
+        self.assertEqual(seen, ["before", "after"])  # those of the step that counted
         self.assertEqual(optimizer.defaults, inner.defaults)
 
     def test_numbers_of_groups(self) -> None:

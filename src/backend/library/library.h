@@ -28,7 +28,7 @@ enum library_type {
 };
 struct library_dtype {
     uint32_t type;     /* enum library_type, which reductions go by; what only moves travels as bytes */
-    uint32_t elements; /* of that type in one of ours; 0: there is none */
+    uint32_t elements; /* those of that type in one of ours; 0: there is none */
 };
 extern const struct library_dtype library_dtypes[TUTTI_N_DTYPES];
 /* Sets of operations. */

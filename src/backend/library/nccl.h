@@ -80,7 +80,7 @@ struct nccl_ending; /* a communicator's (nccl_open.c) */
 struct nccl_backend {
     struct library l; /* first */
     const struct nccl_library *library;
-    uint32_t blocks; /* of a launch, at most; 0: NCCL's choice */
+    uint32_t blocks; /* a launch's, at most; 0: NCCL's choice */
 
     /* Held while a call is within NCCL, which waits for peers when it connects. The thread that aborts a stuck call
      * does not take it. */

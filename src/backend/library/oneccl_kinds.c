@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#define ELEMENTS_MOST INT32_MAX /* of one call; more were not tried */
+#define ELEMENTS_MOST INT32_MAX /* one call's; more were not tried */
 
 /* ---- types and operations ---- */
 

@@ -40,7 +40,7 @@ struct serve_store {
     int folder, lock;
     char *path;
     pthread_t thread;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* for what follows */
     pthread_cond_t some;
     struct write *first, **last;
     bool runs, ends, good; /* good: of the writes that are over */
