@@ -3,7 +3,7 @@
 #define TUTTI_FT_H
 
 /* Fault tolerance of replica groups. A job is several groups of ranks that train the same model; a group is lost as a
- * whole. Before each step its ranks ask who takes part; after the step they vote whether it counts.
+ * whole. Before each step its ranks ask which groups take part; after the step they vote whether it counts.
  *
  *     lighthouse   one a job (or several that replace one another): decides who takes part, the quorum
  *     manager      one a group: speaks for it, gathers its ranks' requests and votes
@@ -23,7 +23,7 @@
  * Threads: every call from any thread; calls of one client run side by side. Every call that waits has a timeout, after
  * which it fails with TIMEOUT. Strings of arguments are copied. Addresses: "http://host:port" or "host:port"; where a
  * lighthouse is meant, several with commas between. Where there is a secret of the job, all calls are TLS 1.3 with a
- * key made of it, and who does not know it is refused; clients read it from TUTTI_SECRET or the file TUTTI_SECRET_FILE,
+ * key made of it, and a peer that does not know it is refused; clients read it from TUTTI_SECRET or the file TUTTI_SECRET_FILE,
  * too, and can then not talk to torchft's parts. Without nghttp2 and protobuf-c every open is UNSUPPORTED. Errors of
  * all: ARGUMENT naming the argument, or what the other end said of it; MEMORY; SYSTEM, also for an end that can not be
  * reached or is gone; TIMEOUT; AUTH. What the other end answers is in the text in torchft's words: 'status: NotFound,
@@ -64,7 +64,7 @@ struct tutti_ft_timeouts {
     uint64_t timeout_ns;            /* for each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
     uint64_t quorum_ns;             /* until all groups have asked: timeout */
     uint64_t connect_ns;            /* to a part that may be starting: timeout */
-    uint64_t join_ns;               /* how long a quorum waits for who is heard but does not ask: half of quorum */
+    uint64_t join_ns;               /* how long a quorum waits for groups that are heard but do not ask: half of quorum */
     uint64_t heartbeat_timeout_ns;  /* 5 s, or a quarter of quorum */
     uint64_t heartbeat_interval_ns; /* 100 ms, or a tenth of heartbeat_timeout */
     uint64_t tick_ns;               /* 100 ms, or a tenth of join */
@@ -91,7 +91,7 @@ struct tutti_ft_lighthouse_config {
         sizeof(struct tutti_ft_lighthouse_config), NULL, 1, 60000000000, 100000000, 5000000000, NULL                   \
     }
 struct tutti_ft_lighthouse;
-/* Serves from a thread of this process. Without a secret it believes whoever gets there: where these may come from
+/* Serves from a thread of this process. Without a secret it believes all callers: where these may come from
  * other hosts the log warns, "unauthenticated". */
 TUTTI_API enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_config *config,
                                                      struct tutti_ft_lighthouse **out) TUTTI_MUST_USE;
@@ -155,7 +155,7 @@ struct tutti_ft_manager_config {
     }
 struct tutti_ft_manager;
 /* Serves from a thread of this process and sends heartbeats to the lighthouse until it is closed. Without a secret it
- * believes whoever gets there, and the log says "unauthenticated", as the lighthouse's. Does not wait for the
+ * believes all callers, and the log says "unauthenticated", as the lighthouse's. Does not wait for the
  * lighthouse. A lighthouse that is lost is dialled again, and the next of the list is; a quorum that was asked for
  * waits for connect_timeout, then all ranks are told. */
 TUTTI_API enum tutti_status tutti_ft_manager_open(const struct tutti_ft_manager_config *config,

@@ -2,7 +2,7 @@
 #ifndef TUTTI_FT_CLIENT_CLIENT_H
 #define TUTTI_FT_CLIENT_CLIENT_H
 
-/* Calls that block, over a loop's thread of their own: what clients are made of. Of this room alone.
+/* Calls that block, over a loop's thread of their own: what clients are made of. Private to this folder.
  *
  * Thread: any; calls of one client run side by side. */
 

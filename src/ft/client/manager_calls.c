@@ -110,7 +110,7 @@ void manager_decided(void *arg, uint64_t request, bool commit)
 void manager_refused(void *arg, uint64_t request, enum tutti_manager_why why, const char *text)
 {
     static const enum tutti_rpc_status statuses[] = {[TUTTI_MANAGER_ARGUMENT] = TUTTI_RPC_INVALID_ARGUMENT,
-                                                     [TUTTI_MANAGER_STRANGER] = TUTTI_RPC_NOT_FOUND,
+                                                     [TUTTI_MANAGER_NO_MEMBER] = TUTTI_RPC_NOT_FOUND,
                                                      [TUTTI_MANAGER_REPLACED] = TUTTI_RPC_ABORTED,
                                                      [TUTTI_MANAGER_NO_ANSWER] = TUTTI_RPC_UNAVAILABLE,
                                                      [TUTTI_MANAGER_LATE] = TUTTI_RPC_CANCELLED,

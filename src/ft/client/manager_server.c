@@ -64,7 +64,7 @@ void manager_on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *mess
 }
 
 #define MAX_CALLS 4096 /* a connection's */
-#define MAX_CONNECTIONS_OF_STRANGERS 1024
+#define MORE_CONNECTIONS 1024
 #define RATE 10000u /* calls and reads a second of one address, for each rank and once more */
 #define CLOSE_NS (500 * TUTTI_NS_PER_MS)
 
@@ -132,7 +132,7 @@ static enum tutti_status open_ends(struct tutti_ft_manager *manager, const struc
                                                 .arg = manager,
                                                 .cancelled = manager_cancelled,
                                                 .expired = manager_expired,
-                                                .max_connections = config->world_size + MAX_CONNECTIONS_OF_STRANGERS,
+                                                .max_connections = config->world_size + MORE_CONNECTIONS,
                                                 .max_calls = MAX_CALLS,
                                                 .max_message = TUTTI_MESSAGE_BYTES,
                                                 .secret = secret,

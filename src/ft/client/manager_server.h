@@ -5,7 +5,7 @@
 /* The manager as a server: the machine of rules/manager.h between its ranks, which call, and a list of lighthouses,
  * which it calls. What the files share; the public calls are in <tutti/ft.h>. Begin with manager_server.c.
  *
- * Thread: the loop's. Of this room alone. */
+ * Thread: the loop's. Private to this folder. */
 
 #include "ft/client/quorum_cache.h"
 #include "ft/rpc/message.h"
@@ -34,7 +34,7 @@ struct tutti_ft_manager {
     struct manager_rank *ranks;
     uint32_t world_size;
     uint64_t connect_ns;
-    bool has_secret, anyone_may_kill, closes; /* with a secret all who can call know it */
+    bool has_secret, anyone_may_kill, closes; /* with a secret all callers know it */
     _Atomic uint32_t left;                    /* the lighthouse knows that the group leaves, or will not */
     char *replica_id;
     char address[320];

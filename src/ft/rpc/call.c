@@ -20,7 +20,7 @@ static void take_first(struct rpc_stream *stream)
     tutti_free(first);
 }
 
-static ssize_t read_pushed(nghttp2_session *session, int32_t id, uint8_t *out, size_t room, uint32_t *flags,
+static ssize_t read_pushed(nghttp2_session *session, int32_t id, uint8_t *out, size_t capacity, uint32_t *flags,
                            nghttp2_data_source *source, void *arg)
 {
     struct rpc_stream *stream = ((struct tutti_rpc_call *)source->ptr)->pushed;
@@ -29,7 +29,7 @@ static ssize_t read_pushed(nghttp2_session *session, int32_t id, uint8_t *out, s
 
     (void)arg;
     if (first) {
-        n = rpc_message_give(first->body->bytes, first->body->n, &first->sent, out, room);
+        n = rpc_message_give(first->body->bytes, first->body->n, &first->sent, out, capacity);
         if (first->sent == RPC_PREFIX + first->body->n) take_first(stream);
         return (ssize_t)n;
     }
@@ -227,7 +227,7 @@ void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *
 
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
 {
-    if (call->malformed || call->ended || call->conn->stranger || !call->method) return; /* refused whatever it says */
+    if (call->malformed || call->ended || call->conn->unproven || !call->method) return; /* refused whatever it says */
     const char *why = rpc_bytes_add(&call->request, bytes, n, call->conn->server->config.max_message + RPC_PREFIX);
     if (why) malformed(call, why);
 }
@@ -250,7 +250,7 @@ void rpc_call_run(struct tutti_rpc_call *call)
     size_t n;
 
     if (!call->conn->link.tls) rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
-    if (call->conn->stranger) {
+    if (call->conn->unproven) {
         tutti_rpc_fail(call, TUTTI_RPC_UNAUTHENTICATED,
                        "this server takes calls over TLS with the job's secret (TUTTI_SECRET) only");
     } else if (!call->method) {
@@ -281,11 +281,11 @@ static void end(struct tutti_rpc_call *call)
 }
 
 /* The rest of the message; then the trailers. */
-static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *out, size_t room, uint32_t *flags,
+static ssize_t read_answer(nghttp2_session *session, int32_t stream, uint8_t *out, size_t capacity, uint32_t *flags,
                            nghttp2_data_source *source, void *arg)
 {
     struct tutti_rpc_call *call = source->ptr;
-    const size_t n = rpc_message_give(call->body->bytes, call->body->n, &call->sent, out, room);
+    const size_t n = rpc_message_give(call->body->bytes, call->body->n, &call->sent, out, capacity);
 
     (void)arg;
     if (call->sent == RPC_PREFIX + call->body->n) {

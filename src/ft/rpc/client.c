@@ -205,7 +205,7 @@ static void speak(struct tutti_rpc_channel *channel)
     channel->state = RPC_OPEN;
     channel->greeted = false;
     link->watch.ready = on_ready;
-    if (!link->tls) link->writes = true; /* it was watched for room */
+    if (!link->tls) link->writes = true; /* as it was watched while it dialled */
     while ((request = first(channel, waits)) && rpc_request_submit(request)) continue;
     rpc_link_flush(link);
 }
@@ -226,7 +226,7 @@ static void on_agree(struct tutti_loop_fd *w, uint32_t events)
 
 static void begin_tls(struct tutti_rpc_channel *channel)
 {
-    channel->link.writes = true; /* it was watched for room */
+    channel->link.writes = true; /* as it was watched while it dialled */
     channel->link.watch.ready = on_agree;
     if (tutti_tls_open(channel->link.watch.fd, true, channel->key, &channel->link.tls) < 0)
         lost(channel, tutti_last_error()->text);

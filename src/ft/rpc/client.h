@@ -2,7 +2,7 @@
 #ifndef TUTTI_FT_RPC_CLIENT_H
 #define TUTTI_FT_RPC_CLIENT_H
 
-/* The connection and the requests of a channel; of this room alone. client.c dials, request.c asks. */
+/* The connection and the requests of a channel. Private to this folder. client.c dials, request.c asks. */
 
 #include "ft/rpc/link.h"
 #include "ft/rpc/lookup.h"

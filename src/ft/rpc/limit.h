@@ -4,7 +4,7 @@
 
 /* How much work each peer address may ask for: so many units a second, and those of two seconds at once. A network of
  * IPv6 (/64) is one address. The memory is bounded: of more addresses than it holds, those that asked for the least
- * are forgotten. Pure: the time is an argument. Of this room alone. */
+ * are forgotten. Pure: the time is an argument. Private to this folder. */
 
 #include "base/base.h"
 
@@ -18,7 +18,7 @@ struct rpc_limit {
         uint8_t address[16];
         uint64_t paid_ns; /* until then its work is paid for */
     } rows[RPC_LIMIT_SETS][RPC_LIMIT_WAYS];
-    uint64_t seed; /* so that nobody chooses whom he shares a set with */
+    uint64_t seed; /* so that an address can not choose its set */
 };
 void rpc_limit_address(const struct sockaddr *from, uint8_t out[16]);
 /* How long the address has to wait until it may ask for more. 0: it need not, and the work is counted. */

@@ -42,10 +42,10 @@ static void watch(struct rpc_link *link)
     tutti_loop_change(link->loop, &link->watch, in | out);
 }
 
-static void want(struct rpc_link *link, bool room)
+static void watch_writing(struct rpc_link *link, bool writes)
 {
-    if (link->writes == room) return;
-    link->writes = room;
+    if (link->writes == writes) return;
+    link->writes = writes;
     watch(link);
 }
 
@@ -59,11 +59,11 @@ enum tutti_status rpc_link_agree(struct rpc_link *link)
 {
     const enum tutti_status status = tutti_tls_agree(link->tls);
 
-    if (status >= 0) want(link, tutti_tls_wants_room(link->tls));
+    if (status >= 0) watch_writing(link, tutti_tls_wants_room(link->tls));
     return status;
 }
 
-/* How many bytes went; 0: there is no room now; -1: the link is broken. */
+/* Returns how many bytes were sent; 0: the socket is full; -1: the link is broken. */
 static ssize_t put(struct rpc_link *link, const uint8_t *bytes, size_t n)
 {
     size_t written = 0;
@@ -93,7 +93,7 @@ static ssize_t get(struct rpc_link *link, uint8_t *bytes, size_t capacity)
     return got == 0 || (got < 0 && !would_block()) ? -1 : got < 0 ? 0 : got;
 }
 
-/* Writes until nghttp2 has nothing more to say, or there is no room. */
+/* Writes until nghttp2 has nothing more to say, or the socket is full. */
 static void drain(struct rpc_link *link)
 {
     while (!link->broken) {
@@ -110,7 +110,7 @@ static void drain(struct rpc_link *link)
         else
             link->out += n, link->n_out -= (size_t)n;
     }
-    if (!link->broken) want(link, link->n_out > 0);
+    if (!link->broken) watch_writing(link, link->n_out > 0);
 }
 
 void rpc_link_flush(struct rpc_link *link)

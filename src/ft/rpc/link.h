@@ -2,8 +2,8 @@
 #ifndef TUTTI_FT_RPC_LINK_H
 #define TUTTI_FT_RPC_LINK_H
 
-/* A socket with HTTP/2 on it: bytes between it and nghttp2, for servers and clients. Of this room alone, on the loop's
- * thread. */
+/* A socket with HTTP/2 on it: bytes between it and nghttp2, for servers and clients. Private to this folder, on the
+ * loop's thread. */
 
 #include "control/net/loop.h"
 #include "control/net/tls.h"
@@ -17,20 +17,21 @@ struct rpc_link {
     nghttp2_session *session; /* NULL: nothing is spoken yet */
     const uint8_t *out;       /* nghttp2's, still to be written */
     size_t n_out;
-    bool writes; /* waits for room */
+    bool writes; /* is watched for writing */
     bool paused; /* does not read */
     bool inside; /* nghttp2 is on the stack: what it is told is sent when it returns */
     bool broken;
 };
 
-/* The key of connections between those who know the secret. */
+/* Derives the key of connections from the secret. */
 enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES]);
-/* Both ends show that they have the key: OK, once they have. PENDING: again, when the socket is ready. PROTOCOL. */
+/* Goes on with the TLS handshake. OK: both ends have proved the key. PENDING: call again when the socket is ready.
+ * AUTH, PROTOCOL. */
 enum tutti_status rpc_link_agree(struct rpc_link *link);
 /* Small pieces go at once, and a host that vanishes is lost within some 20 s. */
 void rpc_link_tune(int fd);
-/* What the socket has, up to a bound, goes to nghttp2, and what it then has to say to the socket. False: the link is
- * over, and its owner closes it. */
+/* Passes what the socket has, up to a bound, to nghttp2, and its output to the socket. False: the link is over, and its
+ * owner closes it. */
 bool rpc_link_run(struct rpc_link *link, uint32_t events);
 void rpc_link_pause(struct rpc_link *link, bool paused);
 /* Writes what nghttp2 has to say, unless it is on the stack. Where that breaks the link the loop runs it soon. */

@@ -2,8 +2,8 @@
 #ifndef TUTTI_FT_RPC_LOOKUP_H
 #define TUTTI_FT_RPC_LOOKUP_H
 
-/* Names of hosts become addresses on a thread of their own, since the system's resolver blocks, for as long as it
- * likes. Of this room alone, on the loop's thread. */
+/* Names of hosts become addresses on a thread of their own, since the system's resolver blocks without a bound. Private
+ * to this folder, on the loop's thread. */
 
 #include "control/net/loop.h"
 

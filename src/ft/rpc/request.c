@@ -198,14 +198,14 @@ enum tutti_status rpc_client_callbacks(nghttp2_session_callbacks **out)
 }
 
 /* ---- what goes ---- */
-static ssize_t read_request(nghttp2_session *session, int32_t stream, uint8_t *out, size_t room, uint32_t *flags,
+static ssize_t read_request(nghttp2_session *session, int32_t stream, uint8_t *out, size_t capacity, uint32_t *flags,
                             nghttp2_data_source *source, void *arg)
 {
     struct tutti_rpc_request *request = of_stream(session, stream);
 
     (void)source, (void)arg;
     if (!request) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* withdrawn */
-    const size_t n = rpc_message_give(request->ask.body->bytes, request->ask.body->n, &request->sent, out, room);
+    const size_t n = rpc_message_give(request->ask.body->bytes, request->ask.body->n, &request->sent, out, capacity);
     if (request->sent == RPC_PREFIX + request->ask.body->n) *flags |= NGHTTP2_DATA_FLAG_EOF;
     return (ssize_t)n;
 }

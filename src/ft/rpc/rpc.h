@@ -17,10 +17,10 @@
  * grpc-timeout passes fails with CANCELLED and "Timeout expired", as torchft's servers do, and is then cancelled like
  * one whose peer closes the stream or goes.
  *
- * Bounds: connections, a quarter of them for strangers (who have not shown the secret, or not said yet what they
- * speak), calls of a connection, bytes of a message and of headers, what one address may ask for in a second, and the
- * time until a connection has said what it speaks. So strangers can not take more than so much: the oldest of them
- * makes room for the next, and of who asks for more than may be nothing is read for a while.
+ * Bounds: connections; a quarter of them for unauthenticated peers (those that have not proved the secret, or not said
+ * what they speak); calls of a connection; bytes of a message and of headers; the rate of requests from one address;
+ * and the time until a peer is authenticated. When there are too many unauthenticated peers the oldest is closed. An
+ * address that exceeds its rate is not read for a while.
  *
  * Thread: the loop's, all; open and close any other. Ownership: what a handler gets is borrowed until it returns. */
 
@@ -68,41 +68,40 @@ struct tutti_rpc_server_config {
     const struct tutti_rpc_method *methods;
     size_t n_methods;
     void *arg; /* for the methods and `http` */
-    /* The peer has not answered the call and never will: nobody may use it any more. Not after reply and fail. */
+    /* Called when the call has ended without reply or fail: it is freed when this returns. */
     void (*cancelled)(void *arg, struct tutti_rpc_call *call);
     /* The call's time is over: writes why nothing was answered, which is told with "Timeout expired". NULL: nothing is.
      */
     void (*expired)(void *arg, const struct tutti_rpc_call *call, char *why, size_t n);
-    /* A connection on which something was kept (tutti_rpc_kept) has ended, by whatever. NULL: nothing is kept. */
+    /* Called when a connection has ended on which something was kept (tutti_rpc_kept). NULL: nothing is kept. */
     void (*gone)(void *arg, void *kept);
-    /* A connection whose first bytes, which are still unread, are not HTTP/2: it belongs to who is called. NULL: it is
-     * closed. */
+    /* Takes a connection whose first bytes, which are still unread, are not HTTP/2. NULL: it is closed. */
     void (*http)(void *arg, int fd);
     uint32_t max_connections, max_calls; /* max_calls: of a connection, at once */
     size_t max_message;
-    /* The job's secret: who has not shown that he knows it gets UNAUTHENTICATED. NULL: all are believed. */
+    /* The job's secret: calls of peers that have not proved it fail with UNAUTHENTICATED. NULL: all are believed. */
     const char *secret;
-    uint32_t
-        rate; /* units that an address may ask for in a second: a call and a read are one, a connection 20; 0: any */
+    /* Units that an address may use in a second: a call and a read are one, a connection 20; 0: any. */
+    uint32_t rate;
 };
 struct tutti_rpc_server;
 /* SYSTEM: the sentence names the address. ARGUMENT: bind is no address. */
 enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *config, struct tutti_rpc_server **out);
 void tutti_rpc_server_close(struct tutti_rpc_server *server); /* its calls are cancelled */
 uint16_t tutti_rpc_server_port(const struct tutti_rpc_server *server);
-/* Counts other work of the server for this address; false: it has had its share for now. */
+/* Charges other work to this address; false: its rate is exceeded for now. */
 bool tutti_rpc_server_allows(struct tutti_rpc_server *server, const struct sockaddr *from, uint32_t units);
 
 /* The peer's address, "10.0.0.1:41002". */
 const char *tutti_rpc_peer(const struct tutti_rpc_call *call);
 uint64_t tutti_rpc_deadline(const struct tutti_rpc_call *call); /* TUTTI_NEVER: it has none */
-/* Where the handler keeps what it likes of the call's connection; NULL at first. */
+/* A pointer of the handler's own on the call's connection; NULL at first. */
 void **tutti_rpc_kept(struct tutti_rpc_call *call);
-/* A number of the handler's own, 0 at first. */
+/* A number of the handler's own on the call; 0 at first. */
 void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note);
 int64_t tutti_rpc_note(const struct tutti_rpc_call *call);
 const char *tutti_rpc_path(const struct tutti_rpc_call *call);
-/* Another server has passed the call on, for a client of this job. */
+/* Marks the call as passed on by another server, for a client of this job. */
 void tutti_rpc_passed_on(struct tutti_rpc_call *call, const char *job);
 bool tutti_rpc_is_passed_on(const struct tutti_rpc_call *call);
 /* The job that the client's address names, "http://JOB@host:port"; "": none. */
@@ -110,9 +109,9 @@ const char *tutti_rpc_job(const struct tutti_rpc_call *call);
 /* Takes the caller's count of the body over. */
 void tutti_rpc_reply(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 void tutti_rpc_fail(struct tutti_rpc_call *call, enum tutti_rpc_status status, const char *message);
-/* One of many answers to a call, which stays until it fails (OK: that was all) or is cancelled; NULL: the client is
- * told that they will come. Takes the caller's count over. False: the client does not read, and has so many waiting
- * that this one is dropped. */
+/* Sends one of many answers to a call, which stays open until it fails (with OK: that was all) or is cancelled. NULL:
+ * only the headers are sent. Takes the caller's count over. False: the answer is dropped, as too many wait for the
+ * client to read. */
 bool tutti_rpc_push(struct tutti_rpc_call *call, struct tutti_rpc_body *body);
 
 /* ---- clients ---- */
@@ -166,8 +165,8 @@ extern const char tutti_rpc_connection_lost[];
 struct tutti_rpc_request *tutti_rpc_send(struct tutti_rpc_channel *channel, const struct tutti_rpc_ask *ask);
 /* done is not called any more. */
 void tutti_rpc_withdraw(struct tutti_rpc_request *request);
-/* The deadline of a part of something that has this one: a tenth of what is left earlier, 500 ms at most. So a reason
- * is known before whoever waits gives up. */
+/* An earlier deadline, by a tenth of the time that is left, at most 500 ms: for a part of what has this one, so that
+ * its reason is known before the whole gives up. */
 uint64_t tutti_rpc_sooner(uint64_t deadline_ns);
 
 #endif

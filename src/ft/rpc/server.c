@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A server: its listening socket, its connections, and streams that become calls. */
+/* A server: its listening socket, its connections, and HTTP/2 streams that become calls. */
 #include "ft/rpc/server.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it is no stranger any more */
-#define STRANGERS(most) ((most) / 4) /* of all connections; beyond that the oldest makes room */
+#define SAY_NS (10 * TUTTI_NS_PER_S) /* within which it has to authenticate itself */
+#define UNPROVEN(most) ((most) / 4)  /* of all connections may be unauthenticated; beyond that the oldest is closed */
 #define TLS_HANDSHAKE 0x16           /* the first byte of a connection that is to be encrypted (RFC 8446, 5.1) */
 #define HEADER_BYTES (16 << 10)
 
@@ -80,27 +80,27 @@ enum tutti_status rpc_callbacks_new(nghttp2_session_callbacks **out)
     return TUTTI_OK;
 }
 
-/* ---- strangers ---- */
-static void stranger_add(struct rpc_conn *conn)
+/* ---- unauthenticated peers ---- */
+static void unproven_add(struct rpc_conn *conn)
 {
     struct tutti_rpc_server *server = conn->server;
 
-    conn->stranger = true;
-    conn->older = server->youngest_stranger;
-    *(conn->older ? &conn->older->younger : &server->oldest_stranger) = conn;
-    server->youngest_stranger = conn;
-    server->n_strangers++;
+    conn->unproven = true;
+    conn->older = server->youngest_unproven;
+    *(conn->older ? &conn->older->younger : &server->oldest_unproven) = conn;
+    server->youngest_unproven = conn;
+    server->n_unproven++;
 }
 
-static void stranger_take(struct rpc_conn *conn)
+static void unproven_remove(struct rpc_conn *conn)
 {
     struct tutti_rpc_server *server = conn->server;
 
-    if (!conn->stranger) return;
-    conn->stranger = false;
-    *(conn->older ? &conn->older->younger : &server->oldest_stranger) = conn->younger;
-    *(conn->younger ? &conn->younger->older : &server->youngest_stranger) = conn->older;
-    server->n_strangers--;
+    if (!conn->unproven) return;
+    conn->unproven = false;
+    *(conn->older ? &conn->older->younger : &server->oldest_unproven) = conn->younger;
+    *(conn->younger ? &conn->younger->older : &server->youngest_unproven) = conn->older;
+    server->n_unproven--;
     tutti_loop_stop(server->config.loop, &conn->timer);
 }
 
@@ -110,16 +110,16 @@ static void on_rested(struct tutti_loop_timer *timer)
     rpc_link_pause(&((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)))->link, false);
 }
 
-/* An address that asks for too much rests; a stranger has had his time. True: it is over for now. */
+/* Pauses a connection whose address asks for too much; an unauthenticated one is closed. True: it is over for now. */
 static bool rests(struct rpc_conn *conn, uint32_t events)
 {
     const uint64_t now = tutti_now_ns();
     const bool gone = events & (EPOLLHUP | EPOLLERR);
 
-    if (conn->link.tls && !conn->stranger) return false; /* it knows the secret, and may speak for many */
+    if (conn->link.tls && !conn->unproven) return false; /* it knows the secret, and may speak for many */
     const uint64_t wait = rpc_limit_take(&conn->server->limit, conn->address, 1, now);
     if (wait == 0) return false;
-    if (conn->stranger || gone) {
+    if (conn->unproven || gone) {
         rpc_conn_close(conn);
     } else {
         rpc_link_pause(&conn->link, true);
@@ -146,7 +146,7 @@ static enum tutti_status speak(struct rpc_conn *conn)
     if (nghttp2_session_server_new(&conn->link.session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
     if (nghttp2_submit_settings(conn->link.session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
         return TUTTI_ERR_MEMORY;
-    if (conn->link.tls || !conn->server->has_key) stranger_take(conn);
+    if (conn->link.tls || !conn->server->has_key) unproven_remove(conn);
     conn->link.watch.ready = on_ready;
     return TUTTI_OK;
 }
@@ -157,7 +157,7 @@ static int detach(struct rpc_conn *conn)
 {
     const int fd = conn->link.watch.fd;
 
-    stranger_take(conn);
+    unproven_remove(conn);
     tutti_loop_stop(conn->server->config.loop, &conn->timer);
     tutti_loop_forget(conn->server->config.loop, &conn->link.watch);
     *conn->from = conn->next;
@@ -184,7 +184,7 @@ static void on_silence(struct tutti_loop_timer *timer)
     rpc_conn_close((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)));
 }
 
-/* TLS: both ends show that they know the secret; then it speaks. */
+/* The TLS handshake, in which both ends prove that they know the secret; then HTTP/2 begins. */
 static void on_agree(struct tutti_loop_fd *w, uint32_t events)
 {
     struct rpc_conn *conn = (struct rpc_conn *)w;
@@ -289,20 +289,20 @@ void rpc_conn_open(struct tutti_rpc_server *server, int fd, const char *peer, co
     if (conn->next) conn->next->from = &conn->next;
     server->conns = conn;
     server->n_conns++;
-    stranger_add(conn);
+    unproven_add(conn);
     memcpy(conn->address, address, sizeof conn->address);
     memcpy(conn->peer, peer, strnlen(peer, sizeof conn->peer - 1));
     tutti_loop_at(loop, &conn->timer, tutti_now_ns() + SAY_NS);
     if (tutti_loop_watch(loop, &conn->link.watch, EPOLLIN) < 0)
         rpc_conn_close(conn);
-    else if (server->n_strangers > STRANGERS(server->config.max_connections))
-        rpc_conn_close(server->oldest_stranger);
+    else if (server->n_unproven > UNPROVEN(server->config.max_connections))
+        rpc_conn_close(server->oldest_unproven);
 }
 
-#define BATCH 64 /* newcomers at once, before those that are here have their turn */
+#define BATCH 64 /* connections accepted at once, before those that exist have their turn */
 #define TELL_NS TUTTI_NS_PER_S
 #define CONNECTION_UNITS 20
-#define REST_NS (100 * TUTTI_NS_PER_MS) /* without a descriptor to spare, and nobody to take one from */
+#define REST_NS (100 * TUTTI_NS_PER_MS) /* until accept is tried again, when no descriptor is left */
 
 static int listen_at(const struct addrinfo *info)
 {
@@ -373,13 +373,13 @@ static void on_accept_again(struct tutti_loop_timer *timer)
     tutti_loop_change(server->config.loop, &server->listener, EPOLLIN);
 }
 
-/* Nobody could be accepted: the oldest stranger makes room, or it is tried again later. */
+/* Frees a descriptor after accept has failed: the oldest unauthenticated peer is closed, or accept is tried later. */
 static bool make_room(struct tutti_rpc_server *server)
 {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
     if (errno == EINTR || errno == ECONNABORTED) return true;
-    if (server->oldest_stranger) {
-        rpc_conn_close(server->oldest_stranger);
+    if (server->oldest_unproven) {
+        rpc_conn_close(server->oldest_unproven);
         return true;
     }
     tutti_loop_change(server->config.loop, &server->listener, 0);

@@ -2,7 +2,7 @@
 #ifndef TUTTI_FT_RPC_SERVER_H
 #define TUTTI_FT_RPC_SERVER_H
 
-/* A server's connections and calls; of this room alone. */
+/* A server's connections and calls. Private to this folder. */
 
 #include "ft/rpc/limit.h"
 #include "ft/rpc/link.h"
@@ -50,15 +50,15 @@ struct tutti_rpc_call {
 
 struct rpc_conn {
     struct rpc_link link;          /* first */
-    struct tutti_loop_timer timer; /* until it is no stranger any more; then while it is paused */
+    struct tutti_loop_timer timer; /* until it is authenticated; then while it is paused */
     struct rpc_conn *next, **from; /* the server's list; from: what points here */
     struct tutti_rpc_server *server;
     struct tutti_rpc_call *calls;
     uint32_t n_calls;
     void *kept;                       /* the handlers' */
     bool awaits;                      /* the rest of its preface */
-    bool stranger;                    /* has not shown the secret, or where there is none: what it speaks */
-    struct rpc_conn *older, *younger; /* strangers */
+    bool unproven;                    /* has not proved the secret, or, where there is none, not said what it speaks */
+    struct rpc_conn *older, *younger; /* unauthenticated ones */
     uint8_t address[16];              /* as limit.h has it */
     char peer[RPC_ADDRESS_TEXT];
 };
@@ -70,8 +70,8 @@ struct tutti_rpc_server {
     uint16_t port;
     nghttp2_session_callbacks *callbacks;
     struct rpc_conn *conns;
-    struct rpc_conn *oldest_stranger, *youngest_stranger;
-    uint32_t n_conns, n_strangers, n_untold; /* untold: refused since the log was told of it */
+    struct rpc_conn *oldest_unproven, *youngest_unproven;
+    uint32_t n_conns, n_unproven, n_untold; /* untold: refused since the last line in the log */
     uint64_t told_ns;
     bool has_key;
     uint8_t key[TUTTI_HMAC_BYTES];
@@ -87,7 +87,7 @@ void rpc_conn_close(struct rpc_conn *conn);
 
 /* ---- call.c ---- */
 struct tutti_rpc_call *rpc_call_new(struct rpc_conn *conn, int32_t stream);
-/* The stream is closed: whoever has the call hears that nobody waits for it. */
+/* The stream is closed: `cancelled` is called if the handler still has the call. */
 void rpc_call_free(struct tutti_rpc_call *call);
 void rpc_call_header(struct tutti_rpc_call *call, const char *name, const char *value, size_t n);
 void rpc_call_data(struct tutti_rpc_call *call, const uint8_t *bytes, size_t n);

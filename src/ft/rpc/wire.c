@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define MAX_DIGITS 8
-#define FIRST_ROOM 512
+#define FIRST_CAPACITY 512
 
 void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n)
 {
@@ -18,15 +18,15 @@ void rpc_prefix_write(uint8_t out[RPC_PREFIX], size_t n)
     for (int i = 0; i < 4; i++) out[1 + i] = (uint8_t)(n >> (24 - 8 * i));
 }
 
-size_t rpc_message_give(const uint8_t *bytes, size_t n, size_t *sent, uint8_t *out, size_t room)
+size_t rpc_message_give(const uint8_t *bytes, size_t n, size_t *sent, uint8_t *out, size_t capacity)
 {
     uint8_t prefix[RPC_PREFIX];
     size_t given = 0;
 
     rpc_prefix_write(prefix, n);
-    while (given < room && *sent < RPC_PREFIX) out[given++] = prefix[(*sent)++];
-    if (given == room) return given;
-    const size_t at = *sent - RPC_PREFIX, left = n - at < room - given ? n - at : room - given;
+    while (given < capacity && *sent < RPC_PREFIX) out[given++] = prefix[(*sent)++];
+    if (given == capacity) return given;
+    const size_t at = *sent - RPC_PREFIX, left = n - at < capacity - given ? n - at : capacity - given;
     memcpy(out + given, bytes + at, left);
     *sent += left;
     return given + left;
@@ -80,14 +80,15 @@ bool rpc_message(const uint8_t *bytes, size_t n, const uint8_t **message, size_t
 const char *rpc_bytes_add(struct rpc_bytes *bytes, const uint8_t *more, size_t n, size_t most)
 {
     if (n > most - bytes->n) return "the message is too long";
-    if (bytes->n + n > bytes->room) {
-        const size_t room = bytes->n + n > 2 * bytes->room ? bytes->n + n + FIRST_ROOM : 2 * bytes->room;
-        uint8_t *at = tutti_alloc(room);
+    if (bytes->n + n > bytes->capacity) {
+        const size_t capacity =
+            bytes->n + n > 2 * bytes->capacity ? bytes->n + n + FIRST_CAPACITY : 2 * bytes->capacity;
+        uint8_t *at = tutti_alloc(capacity);
         if (!at) return "out of memory";
         if (bytes->n > 0) memcpy(at, bytes->at, bytes->n);
         tutti_free(bytes->at);
         bytes->at = at;
-        bytes->room = room;
+        bytes->capacity = capacity;
     }
     if (n > 0) memcpy(bytes->at + bytes->n, more, n);
     bytes->n += n;

@@ -3,20 +3,20 @@
 #define TUTTI_FT_RULES_COUNCIL_H
 
 /* Lighthouses that agree: one of them leads, and what it decides is kept by most of them before anybody hears of it. A
- * machine without sockets, files or clocks: messages and the time go in; messages, what is to be kept, and who leads
+ * machine without sockets, files or clocks: messages and the time go in; messages, writes, and changes of the lead
  * come out. One lighthouse alone is the same with itself as the most.
  *
  * What is kept is a table of records, each a text by its key; there is no log, as only the last of each matters. It is
  * Paxos with a leader for many ballots ("Paxos made simple", L. Lamport, 2001), and a lease:
- *   - a ballot is a number that only one member can make. Who wants to lead asks the others to promise that they take
+ *   - a ballot is a number that only one member can make. A candidate asks the others to promise that they take
  *     nothing of a smaller ballot any more; each that does says what it has. From most it takes the newest of each
  *     record, and has them kept anew by most with its own ballot: then it leads.
  *   - a record is decided when most keep it. Within a ballot records have numbers, so that an old message does nothing.
- *   - who follows promises nothing to others for `lease` after it heard of the leader, nor after its own start. A
+ *   - a follower promises nothing to others for `lease` after it heard of the leader, nor after its own start. A
  * leader leads for less than a lease after it asked most of them and they answered. So there are not two at once, as
  * long as clocks run at nearly the same speed. Nobody asks for promises before most have said that they would give
- * them: who was cut off for a time disturbs nobody when it is back. A leader that can not keep a record, as its disk is
- * full, leads no more, and lets others try first; one that is alone tries again.
+ * them: a member that was cut off for a time disturbs nobody when it is back. A leader that can not keep a record, as
+ * its disk is full, leads no more, and lets others try first; one that is alone tries again.
  *
  * Thread: one at a time. Ownership: arguments are borrowed. Begin with council.c. */
 
@@ -78,12 +78,12 @@ void tutti_council_start(struct tutti_council *council, uint64_t now);
 
 void tutti_council_received(struct tutti_council *council, const struct tutti_council_message *message, uint64_t now);
 /* The first n of the writes that were for LATER and are still open are over: kept, or none of them. A disk may take as
- * long as it likes: who leads goes on, and the others do. */
+ * long as it likes: the leader goes on, and the others do. */
 void tutti_council_kept(struct tutti_council *council, uint64_t n, bool good, uint64_t now);
 void tutti_council_tick(struct tutti_council *council, uint64_t now);
 uint64_t tutti_council_due(const struct tutti_council *council); /* when tick must be called */
-/* By who leads: in the place of what the key had. `decided` follows, maybe at once. UNSUPPORTED: it does not lead.
- * MEMORY, SYSTEM: it is not kept here. */
+/* The leader's: puts a record in the place of what the key had. `decided` follows, maybe at once. UNSUPPORTED: it does
+ * not lead. MEMORY, SYSTEM: it is not kept here. */
 enum tutti_status tutti_council_propose(struct tutti_council *council, const char *key, const uint8_t *bytes, size_t n,
                                         uint64_t now);
 

@@ -167,7 +167,7 @@ static void answered(struct simple *s, int64_t id, uint32_t at)
             i++;
         } else {
             if (at == UINT32_MAX)
-                SAY(&s->heard, "refused %llu %d\n", (unsigned long long)s->open[i].request, TUTTI_MANAGER_STRANGER);
+                SAY(&s->heard, "refused %llu %d\n", (unsigned long long)s->open[i].request, TUTTI_MANAGER_NO_MEMBER);
             else
                 SAY(&s->heard, "placed %llu %u %lld %u 0\n", (unsigned long long)s->open[i].request, s->open[i].rank,
                     (long long)id, at);

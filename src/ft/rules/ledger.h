@@ -3,8 +3,8 @@
 #define TUTTI_FT_RULES_LEDGER_H
 
 /* What lighthouses agree about of a job: the number of its last quorum and the names of its members. A number is
- * decided by the council before any group hears of it, with just these members; so nobody else publishes it with
- * others, and who leads next goes on above it.
+ * decided by the council before any group hears of it, with just these members; so no other lighthouse publishes it
+ * with other members, and the next leader goes on above it.
  *
  * Thread: one at a time. */
 

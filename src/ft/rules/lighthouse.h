@@ -5,9 +5,9 @@
 /* The groups that take part in the next step: the rules of quorums of replica groups, as a machine without sockets,
  * threads or clocks. Requests, heartbeats and the time go in; answers come out through struct tutti_lighthouse_out. The
  * rules are torchft's (github.com/meta-pytorch/torchft, src/lighthouse.rs of 2026-04), so that its managers get the
- * answers that they expect, but for four things that go wrong there: nobody is a member who does not wait any more; a
- * quorum is never empty; groups that were not heard for long are forgotten; a quorum's number is never used twice, even
- * after a restart (tutti_lighthouse_restore).
+ * answers that they expect, but for four things that go wrong there: a group that does not wait any more is no member;
+ * a quorum is never empty; groups that were not heard for long are forgotten; a quorum's number is never used twice,
+ * even after a restart (tutti_lighthouse_restore).
  *
  * A group is heard: its last heartbeat is younger than heartbeat_timeout. It asks: one of its requests is open. It is
  * ready: both. A quorum of all ready groups, in the order of their names, is published
@@ -19,8 +19,8 @@
  * Cost: a heartbeat O(log groups), a request O(log groups) and one copy of it, a published quorum O(groups); nothing is
  * looked through while nothing changes.
  *
- * Thread: one at a time. Times are of one clock that never goes back. Ownership: arguments are copied; a quorum belongs
- * to who has counted it. Begin with decide.c. */
+ * Thread: one at a time. Times are of one clock that never goes back. Ownership: arguments are copied; a quorum is
+ * reference-counted. Begin with lighthouse.c. */
 
 #include "base/base.h"
 
@@ -30,7 +30,7 @@ struct tutti_lighthouse_options {
     uint64_t heartbeat_timeout_ns;
     uint64_t tick_ns;    /* a group that was left out of a quorum is considered again so much later */
     uint64_t forget_ns;  /* so long after its last heartbeat a group's name is forgotten; at least heartbeat_timeout */
-    uint32_t max_groups; /* that are known at once; who is not heard makes room. 0: any */
+    uint32_t max_groups; /* known at once; one that is not heard is forgotten for a new one. 0: any */
 };
 
 /* What a group says of itself: torchft's QuorumMember. Strings end with 0 and are never NULL. */

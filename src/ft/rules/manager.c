@@ -184,8 +184,8 @@ void tutti_manager_answered(struct tutti_manager *m, const struct tutti_quorum *
         const uint64_t request = take(m, i);
         struct tutti_place place;
         if (tutti_place_find(quorum, m->replica_id, i, init_sync, &place) < 0) {
-            const bool stranger = tutti_last_error()->status == TUTTI_ERR_ARGUMENT;
-            m->out.refused(m->out.arg, request, stranger ? TUTTI_MANAGER_STRANGER : TUTTI_MANAGER_MEMORY,
+            const bool no_member = tutti_last_error()->status == TUTTI_ERR_ARGUMENT;
+            m->out.refused(m->out.arg, request, no_member ? TUTTI_MANAGER_NO_MEMBER : TUTTI_MANAGER_MEMORY,
                            tutti_last_error()->text);
             continue;
         }

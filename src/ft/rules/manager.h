@@ -37,7 +37,7 @@ struct tutti_manager_ask {
 /* Why somebody is refused. */
 enum tutti_manager_why {
     TUTTI_MANAGER_ARGUMENT,  /* what it said can not be */
-    TUTTI_MANAGER_STRANGER,  /* the quorum is without this group */
+    TUTTI_MANAGER_NO_MEMBER, /* the quorum is without this group */
     TUTTI_MANAGER_REPLACED,  /* the rank asked again */
     TUTTI_MANAGER_NO_ANSWER, /* the lighthouse did not answer, or refused */
     TUTTI_MANAGER_LATE,      /* ... in time */

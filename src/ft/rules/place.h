@@ -2,14 +2,14 @@
 #ifndef TUTTI_FT_RULES_PLACE_H
 #define TUTTI_FT_RULES_PLACE_H
 
-/* A group's place in a quorum: what its ranks do in the next step, who recovers, and from whom. The rules are
+/* A group's place in a quorum: what its ranks do in the next step, which groups recover, and from which. The rules are
  * torchft's (compute_quorum_results in src/manager.rs of 2026-04), so that groups with its managers and with ours
  * agree.
  *
  * Members that are at the greatest step are up to date; the others recover from them. At step 0 of all, with init_sync,
  * all but one take their state from that one, since nobody's is the right one. Each rank of a group has its own sources
  * and its own store, shifted by its number, so that the load is shared. Behind torchft's one source come the next ones
- * that are up to date: who can read from several does, and these offer their state, too.
+ * that are up to date: a rank that can read from several does, and these offer their state, too.
  *
  * Thread: any. Ownership: the strings are the quorum's. */
 

@@ -3,7 +3,7 @@
 #define TUTTI_FT_RULES_STATE_H
 
 /* What the machine knows: groups in the order of their names, two queues of them by time, and counts that are kept up
- * to date, so that no event looks at all groups. Of this room alone. */
+ * to date, so that no event looks at all groups. Private to this folder. */
 
 #include "ft/rules/lighthouse.h"
 
@@ -40,7 +40,7 @@ struct tutti_lighthouse {
     struct queue queues[N_QUEUES];
     struct group *oldest_heard; /* in the queue by beat: those before it are heard no more */
     uint32_t n_heard, n_asking, n_ready, n_shrink, n_members, n_missing;
-    uint64_t away_ns;  /* until then who drives it was away; 0: it never was */
+    uint64_t away_ns;  /* until then its thread was away; 0: it never was */
     uint64_t again_ns; /* somebody was left out: look again */
     int64_t id;
     struct tutti_quorum *last;
@@ -48,7 +48,7 @@ struct tutti_lighthouse {
 
 /* ---- groups.c ---- */
 struct group *lighthouse_find(const struct tutti_lighthouse *l, const char *name);
-/* There is no room for one more, and nobody to forget. */
+/* True: there are max_groups, and none can be forgotten. */
 bool lighthouse_is_full(struct tutti_lighthouse *l);
 /* Finds or adds; NULL: out of memory. */
 struct group *lighthouse_know(struct tutti_lighthouse *l, const char *name, uint64_t now);

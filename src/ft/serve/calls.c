@@ -88,7 +88,7 @@ void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *m
     tutti_rpc_body_give(empty);
     if (request) torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
     job->n_beats++;
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
@@ -111,7 +111,7 @@ void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
         tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);
     }
     if (request) torchft__leave_request__free_unpacked(request, NULL);
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 /* ---- answers ---- */
@@ -175,7 +175,7 @@ static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
     else if (ask(job, call, request->requester) < 0)
         serve_refuse(call);
     if (request) torchft__lighthouse_quorum_request__free_unpacked(request, NULL);
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 /* ---- Step ---- */
@@ -232,7 +232,7 @@ static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *messa
     else if ((was ? ask_again(job, call, step, was) : ask_anew(job, call, step)) < 0)
         serve_refuse(call);
     if (step) tutti__step_request__free_unpacked(step, NULL);
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 /* ---- what groups are told ---- */
@@ -322,7 +322,7 @@ static void unsubscribe(struct serve_job *job, const struct tutti_rpc_call *call
 {
     for (struct serve_subscriber *s = job->subscribers; s; s = s->next)
         if (s->call == call) s->call = NULL;
-    if (!job->telling) forget_unsubscribed(job);
+    if (!job->notifying) forget_unsubscribed(job);
 }
 
 /* Drops subscribers that do not read. Notifying one may end the call of another. */
@@ -334,7 +334,7 @@ static void tell(struct serve_job *job, const struct serve_lost *lost)
     struct tutti_rpc_body *body = tutti_rpc_body_new(tutti__failure_notification__get_packed_size(&note));
     if (!body) return;
     tutti__failure_notification__pack(&note, body->bytes);
-    job->telling = true;
+    job->notifying = true;
     for (struct serve_subscriber *s = job->subscribers; s; s = s->next) {
         if (!s->call) continue;
         body->refs++;
@@ -342,12 +342,12 @@ static void tell(struct serve_job *job, const struct serve_lost *lost)
         tutti_rpc_fail(s->call, TUTTI_RPC_RESOURCE_EXHAUSTED, "this client does not read what it is told");
         s->call = NULL;
     }
-    job->telling = false;
+    job->notifying = false;
     forget_unsubscribed(job);
     tutti_rpc_body_give(body);
 }
 
-void serve_tell_lost(struct serve_job *job)
+void serve_notify_lost(struct serve_job *job)
 {
     while (job->lost) {
         struct serve_lost *lost = job->lost;
@@ -367,7 +367,7 @@ void serve_cancelled(void *arg, struct tutti_rpc_call *call)
     if (!job) return;
     if (job->subscribers) unsubscribe(job, call);
     tutti_lighthouse_cancel(job->machine, (uintptr_t)call, serve_job_now(job));
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 void serve_expired(void *arg, const struct tutti_rpc_call *call, char *why, size_t n)

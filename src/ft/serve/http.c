@@ -23,8 +23,8 @@
 #define MEMORY ((size_t)32 << 10)
 #define PATIENCE_S 10u
 
-struct visitor {
-    struct visitor *next; /* a younger one */
+struct connection {
+    struct connection *next; /* a younger one */
     int fd;
 };
 struct serve_http {
@@ -32,7 +32,7 @@ struct serve_http {
     struct tutti_loop_timer timer;
     struct tutti_serve *serve;
     struct MHD_Daemon *daemon;
-    struct visitor *visitors; /* the oldest first */
+    struct connection *connections; /* the oldest first */
     uint32_t n;
     struct {
         struct MHD_Connection *waits;      /* for its answer; NULL: nobody does, or not any more */
@@ -289,23 +289,23 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 static void on_visit(void *arg, struct MHD_Connection *c, void **context, enum MHD_ConnectionNotificationCode what)
 {
     struct serve_http *http = arg;
-    struct visitor *visitor = what == MHD_CONNECTION_NOTIFY_STARTED ? tutti_alloc(sizeof(*visitor)) : *context;
-    struct visitor **link = &http->visitors;
+    struct connection *connection = what == MHD_CONNECTION_NOTIFY_STARTED ? tutti_alloc(sizeof(*connection)) : *context;
+    struct connection **link = &http->connections;
 
-    if (!visitor) return;
+    if (!connection) return;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        visitor->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        connection->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
         while (*link) link = &(*link)->next;
-        *link = visitor;
-        *context = visitor;
+        *link = connection;
+        *context = connection;
         http->n++;
         return;
     }
     if (http->kill.waits == c) http->kill.waits = NULL; /* it is gone before its answer */
-    while (*link != visitor) link = &(*link)->next;
-    *link = visitor->next;
+    while (*link != connection) link = &(*link)->next;
+    *link = connection->next;
     http->n--;
-    tutti_free(visitor);
+    tutti_free(connection);
 }
 
 static void run(struct serve_http *http)
@@ -341,7 +341,7 @@ void serve_http_take(void *arg, int fd)
         return;
     }
     if (http->n >= MOST) { /* the oldest is slow: it has had its time */
-        shutdown(http->visitors->fd, SHUT_RDWR);
+        shutdown(http->connections->fd, SHUT_RDWR);
         run(http);
     }
     if (MHD_add_connection(http->daemon, fd, (const struct sockaddr *)&from, n) == MHD_YES) run(http);

@@ -71,7 +71,7 @@ static uint32_t count_new(const struct tutti_quorum *quorum, const struct tutti_
 static void note_quorum(struct serve_job *job, const struct tutti_quorum *quorum)
 {
     const char *in = "", *out = "";
-    const uint32_t n_in = count_new(quorum, job->told, &in), n_out = count_new(job->told, quorum, &out);
+    const uint32_t n_in = count_new(quorum, job->noted, &in), n_out = count_new(job->noted, quorum, &out);
     char text[EVENT_TEXT] = "";
 
     if (n_in > 0) tutti_append(text, sizeof text, ", %u new: %.60s%s", n_in, in, n_in > 1 ? " ..." : "");
@@ -91,20 +91,20 @@ static uint64_t idle_due(const struct serve_job *job)
     return is_default(job) || job->subscribers ? UINT64_MAX : tutti_lighthouse_idle(job->machine);
 }
 
-void serve_settle(struct serve_job *job)
+void serve_schedule(struct serve_job *job)
 {
     /* The machine's count is the job's, too: it is given back when another is told. */
     struct tutti_quorum *last = (struct tutti_quorum *)(uintptr_t)tutti_lighthouse_last(job->machine);
     uint64_t due = job->due_ns = tutti_lighthouse_due(job->machine);
 
-    if (last && (!job->told || last->id != job->told->id)) {
+    if (last && (!job->noted || last->id != job->noted->id)) {
         note_quorum(job, last);
-        tutti_quorum_give(job->told);
-        job->told = last;
+        tutti_quorum_give(job->noted);
+        job->noted = last;
         last->refs++;
         job->n_quorums++;
     }
-    if (job->lost) serve_tell_lost(job);
+    if (job->lost) serve_notify_lost(job);
     if (idle_due(job) < due) due = idle_due(job);
     if (due == UINT64_MAX)
         tutti_loop_stop(job->serve->loop, &job->timer);
@@ -115,7 +115,7 @@ void serve_settle(struct serve_job *job)
 void serve_job_tick(struct serve_job *job)
 {
     tutti_lighthouse_tick(job->machine, serve_job_now(job));
-    serve_settle(job);
+    serve_schedule(job);
 }
 
 /* ---- life ---- */
@@ -159,7 +159,7 @@ static void end(struct serve_job *job)
     job->serve->n_jobs--;
     tutti_loop_stop(job->serve->loop, &job->timer);
     tutti_lighthouse_destroy(job->machine);
-    tutti_quorum_give(job->told);
+    tutti_quorum_give(job->noted);
     serve_view_fini(&job->view);
     tutti_ledger_end(&job->ledger);
     for (int kind = 0; kind < N_SHOWS; kind++) free(job->shown[kind].text);
@@ -306,7 +306,7 @@ static void on_absence_due(struct tutti_loop_timer *timer)
                                 (tutti_now_ns() - present->heard_ns) / TUTTI_NS_PER_MS);
         else if (job)
             tutti_lighthouse_leave_unless(job->machine, present->replica_id, present->heard_ns, serve_job_now(job));
-        if (job) serve_settle(job);
+        if (job) serve_schedule(job);
         tutti_free(present);
     }
     if (present) tutti_loop_at(serve->loop, timer, present->due_ns);

@@ -2,8 +2,8 @@
 #ifndef TUTTI_FT_SERVE_JOBS_H
 #define TUTTI_FT_SERVE_JOBS_H
 
-/* What the files of this room share: the server, and its jobs, each with a machine of its own. Of this room alone, on
- * the loop's thread. */
+/* What the files of this room share: the server, and its jobs, each with a machine of its own. Private to this folder.
+ * Thread: the loop's. */
 
 #include "ft/rpc/rpc.h"
 #include "ft/rules/ledger.h"
@@ -51,9 +51,9 @@ struct serve_job {
     struct tutti_ledger ledger; /* where there is a council */
     struct serve_view view;
     struct serve_subscriber *subscribers;
-    bool telling;              /* ... is under way: subscribers stay */
-    struct serve_lost *lost;   /* they are not told of these yet */
-    struct tutti_quorum *told; /* the last one with a new number; counted */
+    bool notifying;             /* ... is under way: subscribers stay */
+    struct serve_lost *lost;    /* they are not told of these yet */
+    struct tutti_quorum *noted; /* the last one with a new number; counted */
     char name[JOB_NAME + 1];
     struct serve_event events[JOB_EVENTS];
     uint64_t n_events, n_quorums, n_lost, n_beats, n_asks;
@@ -89,11 +89,11 @@ struct tutti_lighthouse_time serve_job_now(struct serve_job *job);
 struct serve_job *serve_job_find(struct tutti_serve *serve, const char *name);
 /* Finds or makes; NULL: the record says why. */
 struct serve_job *serve_job(struct tutti_serve *serve, const char *name);
-void serve_jobs_end(struct tutti_serve *serve); /* their open calls fail: who asked asks another lighthouse */
+void serve_jobs_end(struct tutti_serve *serve); /* their open calls fail: the callers ask another lighthouse */
 bool serve_is_job_name(const char *name);
 void serve_job_tick(struct serve_job *job);
 /* After every event of a job's machine. */
-void serve_settle(struct serve_job *job);
+void serve_schedule(struct serve_job *job);
 void serve_note(struct serve_job *job, const char *format, ...) TUTTI_PRINTF(2, 3);
 
 /* The group was heard by the connection of this call. */
@@ -126,12 +126,12 @@ void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
 /* ---- calls.c ---- */
 bool serve_is_long(const char *text);
 void serve_refuse(struct tutti_rpc_call *call); /* as the record says */
-/* The job that the call is of; NULL: it is refused, or passed on to who leads. */
+/* The job of the call; NULL: the call was refused, or passed on to the leader. */
 struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message,
                                size_t n);
 extern const struct tutti_rpc_method serve_methods[];
 extern const size_t serve_n_methods;
-void serve_tell_lost(struct serve_job *job); /* subscribers hear of them, and they are freed */
+void serve_notify_lost(struct serve_job *job); /* subscribers hear of them, and they are freed */
 /* As tutti_lighthouse_out.answer: a request is over; the job is the argument. */
 void serve_answer(void *arg, uint64_t request, struct tutti_quorum *quorum);
 void serve_cancelled(void *arg, struct tutti_rpc_call *call);

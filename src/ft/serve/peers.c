@@ -71,7 +71,7 @@ static void see_leader(struct serve_council *council)
     if (old != leader && old != UINT32_MAX && old != council->me) tutti_rpc_channel_drop(council->calls[old]);
 }
 
-static void settle(struct serve_council *council)
+static void schedule(struct serve_council *council)
 {
     see_leader(council);
     tutti_loop_at(council->serve->loop, &council->timer, tutti_council_due(council->machine));
@@ -99,7 +99,7 @@ static void take(struct serve_council *council, const Tutti__CouncilMessage *m)
     }
     if (good) tutti_council_received(council->machine, &message, tutti_now_ns());
     tutti_free(records);
-    settle(council);
+    schedule(council);
 }
 
 void serve_on_tell(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
@@ -129,7 +129,7 @@ static void on_kept(void *arg, uint64_t n, bool good)
     struct serve_council *council = arg;
 
     tutti_council_kept(council->machine, n, good, tutti_now_ns());
-    settle(council);
+    schedule(council);
 }
 
 static void on_leads(void *arg, bool leads)
@@ -158,7 +158,7 @@ static void on_due(struct tutti_loop_timer *timer)
     struct serve_council *council = (struct serve_council *)timer;
 
     tutti_council_tick(council->machine, tutti_now_ns());
-    settle(council);
+    schedule(council);
 }
 
 /* ---- what others ask ---- */
@@ -200,7 +200,7 @@ bool serve_commit(void *arg, const struct tutti_quorum *quorum)
 
     if (!council) return true;
     const bool good = tutti_ledger_commit(&job->ledger, quorum, tutti_now_ns());
-    settle(council);
+    schedule(council);
     return good;
 }
 
@@ -241,7 +241,7 @@ static void start(void *arg)
     struct serve_council *council = arg;
 
     tutti_council_start(council->machine, tutti_now_ns());
-    settle(council);
+    schedule(council);
 }
 
 static void see_lead(void *arg)

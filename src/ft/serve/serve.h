@@ -5,7 +5,7 @@
 /* The lighthouse as a server: machines of ft/lighthouse behind torchft's protocol (torchft.proto), and a page for
  * people on the same port. It runs on a thread of its own until it is closed. Begin with serve.c, its life; calls.c has
  * the protocol, jobs.c what is remembered, show.c and http.c what people see. Where this build has no nghttp2 or
- * protobuf-c, none.c stands for the room; without libmicrohttpd http_none.c for the page.
+ * protobuf-c, none.c is compiled for this folder; without libmicrohttpd http_none.c for the page.
  *
  * Thread: any, all calls. */
 
@@ -21,7 +21,7 @@ struct tutti_serve_word {
 struct tutti_serve_config {
     const char *bind; /* "host:port"; NULL: port 29510, with a secret of all addresses, else of this host alone */
     struct tutti_lighthouse_options options;
-    const char *secret; /* the job's, borrowed until it is closed; NULL: all who come are believed, and nobody kills */
+    const char *secret; /* the job's, borrowed until it is closed; NULL: all callers are believed, and none may kill */
     const struct tutti_serve_word *words; /* what GetConfig tells, borrowed until it is closed */
     size_t n_words;
     /* The folder where the numbers of quorums are kept, so that they only grow; NULL: they are not, and it is alone. */
@@ -32,7 +32,7 @@ struct tutti_serve_config {
     uint32_t number;
     uint32_t rate; /* TUTTI_SERVE_RATE is usual: what one address may ask for in a second (rpc.h); 0: anything */
 };
-/* What a kill takes, and who reads the page from another host: made of the secret, so that it is told without it. */
+/* The token that a kill takes, and the page from another host: made of the secret, which it does not reveal. */
 #define TUTTI_SERVE_TOKEN 33
 enum tutti_status tutti_serve_token(const char *secret, char out[TUTTI_SERVE_TOKEN]);
 /* "": it can be; else what this build lacks, and how to get it. */

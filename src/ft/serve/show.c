@@ -180,7 +180,7 @@ static void show_json(FILE *out, const struct serve_job *job)
     fputs("]}\n", out);
 }
 
-/* ---- metrics: no words of strangers, but names of jobs, whose characters are checked ---- */
+/* ---- metrics: of other people's words only names of jobs, whose characters are checked ---- */
 enum metric { KNOWN, HEARD, ASKING, HEALING, MEMBERS, ID, STEP, QUORUMS, LOST, BEATS, ASKS, N_METRICS };
 static const struct {
     const char *name, *type, *help;

@@ -4,7 +4,7 @@
 
 /* What a lighthouse keeps in a folder, so that it is there when the power comes back: one small file for the ballot,
  * one for each job's record. A file is written beside the old one and takes its place when it is on the disk. A thread
- * waits for the disk, so the loop does not. One process at a time may have the folder. Of this room alone. */
+ * waits for the disk, so the loop does not. One process at a time may have the folder. Private to this folder. */
 
 #include "control/net/loop.h"
 #include "ft/rules/council.h"

@@ -3,7 +3,7 @@
 #define TUTTI_FT_SERVE_VIEW_H
 
 /* Quorums as they go to clients: whole, in torchft's protocol, or as what has changed (tutti.proto), each encoded once
- * for all who ask. Of this room alone. */
+ * for all callers. Private to this folder. */
 
 #include "ft/rpc/rpc.h"
 #include "ft/rules/lighthouse.h"

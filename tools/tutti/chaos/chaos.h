@@ -5,8 +5,8 @@
 /* `tutti chaos` shows what a fault-tolerant job is worth: it starts lighthouses and replica groups, lets them train
  * undisturbed for a while, then kills, stops and cuts them by a seed, and tells how many steps were committed beside
  * the undisturbed rate, and for how long all stood still after each blow. Begin with cmd_chaos.c. Pure: what happens
- * when (chaos_plan.c), what it cost (chaos_judge.c). Edges: processes (chaos_member.c), the networks that can be cut
- * (chaos_net.c), the lighthouse's step over HTTP (chaos_watch.c), and the loop over them (chaos_run.c). */
+ * when and what it cost (chaos_judge.c). Edges: processes (chaos_member.c), the networks that can be cut (chaos_net.c),
+ * and the loop over them with the lighthouse's step over HTTP (chaos_run.c). */
 
 #include "tools/tutti/cmd.h"
 
@@ -52,7 +52,7 @@ struct chaos_options {
     char **argv;      /* the program's, NULL at the end */
 };
 
-/* ---- what happens when (chaos_plan.c) ---- */
+/* ---- what happens when (chaos_judge.c) ---- */
 struct chaos_blow {
     uint64_t at_ns; /* since the blows began */
     enum chaos_kind kind;
@@ -116,16 +116,10 @@ bool chaos_net_link(pid_t pid, const char *address);
 bool chaos_net_enter(const char *address);
 bool chaos_net_cut(const char *address, bool cut);
 
-/* ---- the lighthouse's step (chaos_watch.c) ---- */
-/* Asks /metrics of the first of the addresses ("http://a:1,http://b:2") that answers within 200 ms for the greatest
- * step of the last quorum. token: "", or what those with a secret want to see. False: none answers, or there was no
- * quorum yet. */
-bool chaos_ask_step(const char *addresses, const char *token, int64_t *step);
-
 /* ---- all together (chaos_run.c) ---- */
 int chaos_run(const struct chaos_options *options);
 
-/* Prints "tutti chaos: ..." to stderr (chaos_say.c). */
+/* Prints "tutti chaos: ..." to stderr (chaos_run.c). */
 void chaos_say(const char *format, ...) TUTTI_PRINTF(1, 2);
 
 #endif

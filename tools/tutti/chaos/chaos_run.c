@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loop: members are started, watched, struck, released and started again until the time is over. */
+/* A run: blows fall on members, and the furthest step is watched. */
 #include "chaos.h"
 
 #include "base/config.h"
 #include "ft/serve/serve.h"
+#include "tools/tutti/http.h"
 #include "tools/tutti/json.h"
 #include "tools/tutti/run/run.h"
 
@@ -20,6 +21,64 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* ---- what happens, as it happens: one line each to stderr ---- */
+void chaos_say(const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "tutti chaos: %s\n", line);
+}
+
+/* ---- the furthest step, as a lighthouse shows it: tutti's by /metrics, torchft's by its page ---- */
+#define WAIT_MS 200
+
+static const struct {
+    const char *path, *before; /* the number stands behind this; the greatest counts */
+} pages[] = {{"/metrics", "\ntutti_lighthouse_max_step{job=\"default\"}"}, {"/status", "Step: "}};
+
+static bool greatest(const char *text, const char *before, int64_t *out)
+{
+    bool found = false;
+
+    for (const char *at = text; (at = strstr(at, before)) != NULL;) {
+        char *end;
+        at += strlen(before);
+        const long long value = strtoll(at, &end, 10);
+        if (end == at) continue;
+        if (!found || value > *out) *out = value;
+        found = true;
+    }
+    return found;
+}
+
+static bool ask_one(const char *address, const char *token, int64_t *step)
+{
+    struct tutti_http_where where;
+    bool found = false;
+
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(pages) && !found && tutti_http_where(address, &where); i++) {
+        char *answer = tutti_http_get(&where, pages[i].path, token, WAIT_MS);
+        if (!answer) return false;
+        found = tutti_http_is_ok(answer) && greatest(answer, pages[i].before, step);
+        free(answer);
+    }
+    return found;
+}
+
+/* Asks the first of the addresses ("http://a:1,http://b:2") that answers within 200 ms for the greatest step of the
+ * last quorum. token: "", or what those with a secret want to see. False: none answers, or there was no quorum yet. */
+static bool chaos_ask_step(const char *addresses, const char *token, int64_t *step)
+{
+    for (const char *one = addresses; one; one = strchr(one, ',') ? strchr(one, ',') + 1 : NULL)
+        if (ask_one(one, token, step)) return true;
+    return false;
+}
+
+/* ---- the loop over members, blows and what is seen ---- */
 extern char **environ;
 
 #define LOOK_NS (20 * TUTTI_NS_PER_MS)

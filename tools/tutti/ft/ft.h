@@ -2,13 +2,11 @@
 #ifndef TUTTI_TOOLS_FT_H
 #define TUTTI_TOOLS_FT_H
 
-/* `tutti ft`: what people ask of lighthouses. Begin with cmd_ft.c, the table. Of this room alone. */
+/* `tutti ft`: what people ask of lighthouses. Begin with cmd_ft.c, the table. Private to this folder. */
 
 #include "tools/tutti/cmd.h"
 
-int ft_cmd_bench(int argc, char **argv); /* ft_bench.c; ft_bench_none.c in a build that has no lighthouse */
-/* Prints the failures of a job as they are told, until it is ended. */
-int ft_follow(const char *address);       /* ft_follow.c */
+int ft_cmd_bench(int argc, char **argv);  /* ft_bench.c; ft_bench_none.c in a build that has no lighthouse */
 int ft_cmd_status(int argc, char **argv); /* ft_status.c */
 
 #endif

@@ -5,9 +5,8 @@
 
 #include "base/base.h"
 #include "control/net/loop.h"
-#include "ft/rpc/rpc.h"
+#include "ft/rpc/message.h"
 
-#include <torchft.pb-c.h>
 #include <tutti.pb-c.h>
 
 #include <inttypes.h>
@@ -102,9 +101,7 @@ static struct tutti_rpc_body *pack_quorum(Torchft__QuorumMember *member)
     Torchft__LighthouseQuorumRequest request = TORCHFT__LIGHTHOUSE_QUORUM_REQUEST__INIT;
 
     request.requester = member;
-    struct tutti_rpc_body *body = tutti_rpc_body_new(torchft__lighthouse_quorum_request__get_packed_size(&request));
-    if (body) torchft__lighthouse_quorum_request__pack(&request, body->bytes);
-    return body;
+    return tutti_message_body(&request.base);
 }
 
 static struct tutti_rpc_body *pack_step(const struct group *group, Torchft__QuorumMember *member)
@@ -116,9 +113,7 @@ static struct tutti_rpc_body *pack_step(const struct group *group, Torchft__Quor
     request.step = member->step;
     request.known_epoch = group->epoch;
     if (group->epoch == 0) request.member.len = torchft__quorum_member__pack(member, raw), request.member.data = raw;
-    struct tutti_rpc_body *body = tutti_rpc_body_new(tutti__step_request__get_packed_size(&request));
-    if (body) tutti__step_request__pack(&request, body->bytes);
-    return body;
+    return tutti_message_body(&request.base);
 }
 
 static void on_done(void *arg, enum tutti_rpc_status status, const char *message, const uint8_t *bytes, size_t n)
@@ -184,11 +179,8 @@ static void beat_all(void *arg)
         char texts[3][NAME];
         describe(&bench->groups[i], &member, texts);
         request.replica_id = member.replica_id;
-        struct tutti_rpc_body *body =
-            tutti_rpc_body_new(torchft__lighthouse_heartbeat_request__get_packed_size(&request));
-        if (body) torchft__lighthouse_heartbeat_request__pack(&request, body->bytes);
         const struct tutti_rpc_ask ask = {.path = "/torchft.LighthouseService/Heartbeat",
-                                          .body = body,
+                                          .body = tutti_message_body(&request.base),
                                           .deadline_ns = tutti_now_ns() + PATIENCE_NS,
                                           .reach_ns = PATIENCE_NS,
                                           .done = on_done,
