@@ -4,7 +4,7 @@
 
 /* All fixed numbers by which times of calls are predicted: those that differ little from machine to machine, or that
  * nobody has measured on this one. What `tutti tune` measures stands in machine.h, what is known of a GPU in
- * backend/gpu/gpu_speed.c. Times are nanoseconds. */
+ * backend/gpu/gpu_methods.c. Times are nanoseconds. */
 
 /* ---- the engine (cost.c) ---- */
 #define COST_ENGINE_EAGER_BYTES 65536 /* where the facts do not say (tests) */

@@ -174,10 +174,9 @@ static void exchange(struct both *b, uint32_t me, uint32_t call)
         const char *module, *kernel;
         bool sums;
         uint32_t threads, units;
-    } ways[] = {
-        {"tiles", "tiles_move_16", false, 512, 0},       {"tiles_fast", "tiles_float32_sum_2", true, 512, 0},
-        {"lines", "lines_move_16", false, 128, 2},       {"lines_float", "lines_float32_16", true, 128, 2},
-        {"sentinel", "sentinel_move_16", false, 128, 2}, {"sentinel_fast", "sentinel_float32_sum_2", true, 128, 2}};
+    } ways[] = {{"tiles", "tiles_move_16", false, 512, 0},       {"tiles_fast", "tiles_float32_sum_2", true, 512, 0},
+                {"lines", "lines_move_16", false, 128, 2},       {"lines_any", "lines_float32_16", true, 128, 2},
+                {"sentinel", "sentinel_move_16", false, 128, 2}, {"sentinel", "sentinel_float32_sum_16", true, 128, 2}};
     const size_t way = call % TUTTI_ARRAY_LEN(ways);
     const bool sums = ways[way].sums, odd = call % 4 > 1;
     const uint64_t bytes = (ways[way].units ? SLOT : BYTES) - (odd ? 4 : 0);
