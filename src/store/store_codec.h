@@ -3,7 +3,7 @@
 #define TUTTI_STORE_STORE_CODEC_H
 
 /* The meeting store: where ranks of a job leave and find small values (<tutti/store.h>). This room may use base alone.
- * Begin with store.c (stores by address), then store_file.c, or store_tcp.c with its server (store_server.h,
+ * Begin with store.c (stores by address), then store_file.c, or store_tcp.c with its server (store_server.c,
  * store_table.h). Here is the codec, the protocol of the TCP store as bytes. Integers are little-endian.
  *
  *     0  magic "TUST"   4  version u8   5  type u8   6  flags u8   7  reserved, zero

@@ -1,154 +1,460 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The TCP store's server: one thread, one epoll set. A request is answered when it comes, or its connection is parked
- * at the key that it waits for. What a client sends before it has proved that it knows the secret is bounded to a few
- * hundred bytes and a few seconds; what does not verify is refused and logged, and nobody else notices. */
+/* The TCP store's server, on one loop. A request is answered when it comes, or its connection is parked at the key that
+ * it waits for. What a client sends before it has proved that it knows the secret is bounded to a few hundred bytes and
+ * a few seconds; what does not verify is refused and logged, and nobody else notices. */
 
-#include "store/store_server.h"
+#include "base/loop.h"
+#include "store/store_table.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum client_state { CLIENT_FRESH, CLIENT_GREETED, CLIENT_TRUSTED };
+
+struct client {
+    struct tutti_store_waiter waiter; /* first member: a waiter is its client */
+    struct tutti_loop_fd watch;
+    struct tutti_loop_timer timer; /* until it must have proved the secret, or its wait ends */
+    struct tutti_store_server *server;
+    enum client_state state;
+    uint32_t events;   /* that are watched */
+    uint64_t wait_ns;  /* how long it waits */
+    uint8_t wait_type; /* GET or WAIT */
+    bool doomed;       /* closed by the next post */
+    struct tutti_session session;
+    uint8_t *in, *out;
+    size_t n_in, max_in, n_out, sent;
+    struct client *next, *previous;
+};
+struct tutti_store_server {
+    struct tutti_loop *loop;
+    struct tutti_loop_fd listener;
+    struct tutti_loop_timer accept_again;
+    struct tutti_loop_post reap; /* closes the doomed */
+    uint16_t port;
+    char *secret;
+    struct tutti_store_table table;
+    struct client *clients;               /* the newest first */
+    uint32_t n_unproved;                  /* those that have proved nothing yet */
+    uint64_t logged_ns;                   /* when this second of the log began, */
+    uint32_t n_logged, n_unlogged;        /* refusals told in it, and not told */
+    uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* the answer that is being made */
+};
+
+static void client_frames(struct client *c);
+
+static void client_doom(struct client *c)
+{
+    c->doomed = true;
+    tutti_loop_post(c->server->loop, &c->server->reap);
+}
+
+static void client_until(struct client *c, uint64_t due_ns)
+{
+    if (due_ns == TUTTI_NEVER)
+        tutti_loop_stop(c->server->loop, &c->timer);
+    else
+        tutti_loop_at(c->server->loop, &c->timer, due_ns);
+}
+
+/* ---- buffers of a connection, and the answers that it still gets ---- */
+
+#define LOG_MOST 100 /* refusals a second */
+
+static void client_close(struct client *c)
+{
+    struct tutti_store_server *s = c->server;
+    tutti_store_waiter_remove(&s->table, &c->waiter);
+    if (c->state != CLIENT_TRUSTED) s->n_unproved--;
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        s->clients = c->next;
+    if (c->next) c->next->previous = c->previous;
+    client_until(c, TUTTI_NEVER);
+    tutti_loop_forget(s->loop, &c->watch); /* a forked child may keep the descriptor alive */
+    close(c->watch.fd);
+    tutti_free(c->in);
+    tutti_free(c->out);
+    tutti_free(c);
+}
+
+/* Watches for what the client's state needs: its end if it is parked, room if an answer is not sent yet, else requests.
+ */
+static void client_watch(struct client *c)
+{
+    const uint32_t events = c->n_out ? EPOLLOUT : c->waiter.entry ? EPOLLRDHUP : EPOLLIN;
+    if (c->doomed || events == c->events) return;
+    tutti_loop_change(c->server->loop, &c->watch, events);
+    c->events = events;
+}
+
+static bool client_room(struct client *c)
+{
+    if (c->n_in < c->max_in) return true;
+    uint8_t *wider =
+        c->state == CLIENT_TRUSTED && c->max_in < TUTTI_STORE_FRAME_MAX ? tutti_alloc(TUTTI_STORE_FRAME_MAX) : NULL;
+    if (!wider) return false;
+    memcpy(wider, c->in, c->n_in);
+    tutti_free(c->in);
+    c->in = wider;
+    c->max_in = TUTTI_STORE_FRAME_MAX;
+    return true;
+}
+
+static void client_send(struct client *c, const struct tutti_store_frame *answer)
+{
+    struct tutti_store_server *s = c->server;
+    size_t n, sent = 0;
+    if (c->doomed) return;
+    if (tutti_store_frame_encode(&c->session, answer, s->frame, &n) < 0) {
+        client_doom(c);
+        return;
+    }
+    ssize_t k = send(c->watch.fd, s->frame, n, MSG_NOSIGNAL);
+    if (k >= 0)
+        sent = (size_t)k;
+    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        client_doom(c);
+    if (c->doomed || sent == n) return;
+    c->out = tutti_alloc(n - sent);
+    if (!c->out) {
+        client_doom(c);
+        return;
+    }
+    memcpy(c->out, s->frame + sent, n - sent);
+    c->n_out = n - sent;
+    c->sent = 0;
+}
+
+static void client_error(struct client *c)
+{
+    const struct tutti_error *error = tutti_last_error();
+    client_send(c, &(struct tutti_store_frame){.type = TUTTI_STORE_ERROR,
+                                               .number = error->status,
+                                               .value = (const uint8_t *)error->text,
+                                               .value_bytes = (uint32_t)strlen(error->text)});
+}
+
+static void client_flush(struct client *c)
+{
+    ssize_t k = send(c->watch.fd, c->out + c->sent, c->n_out - c->sent, MSG_NOSIGNAL);
+    if (k >= 0)
+        c->sent += (size_t)k;
+    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        client_doom(c);
+    if (c->sent < c->n_out) return;
+    tutti_free(c->out);
+    c->out = NULL;
+    c->n_out = c->sent = 0;
+}
+
+/* A flood must not fill the disk. */
+static bool may_log(struct tutti_store_server *s)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now >= s->logged_ns + TUTTI_NS_PER_S) {
+        if (s->n_unlogged > 0) tutti_log(TUTTI_LOG_WARN, "the store's server refused %u more", s->n_unlogged);
+        s->logged_ns = now, s->n_logged = s->n_unlogged = 0;
+    }
+    if (s->n_logged < LOG_MOST) return s->n_logged++, true;
+    s->n_unlogged++;
+    return false;
+}
+
+static void client_refuse(struct client *c)
+{
+    struct tutti_store_server *s = c->server;
+    char host[64] = "?", port[16] = "?";
+    struct sockaddr_storage address;
+    socklen_t n = sizeof address;
+    const bool logs = may_log(s);
+    if (logs && getpeername(c->watch.fd, (struct sockaddr *)&address, &n) == 0)
+        getnameinfo((struct sockaddr *)&address, n, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
+    if (logs)
+        tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
+    client_error(c);
+    client_doom(c);
+}
+
+/* ---- answers ---- */
+
+static void answer_number(struct client *c, int64_t number)
+{
+    client_send(c, &(struct tutti_store_frame){.type = TUTTI_STORE_ANSWER, .number = number});
+}
+
+static void answer_entry(struct client *c, uint8_t type, const struct tutti_store_entry *entry)
+{
+    struct tutti_store_frame answer = {.type = TUTTI_STORE_ANSWER};
+    if (type == TUTTI_STORE_GET) answer.value = entry->value, answer.value_bytes = entry->value_bytes;
+    client_send(c, &answer);
+}
+
+/* ---- requests, as one table ---- */
+
+static void waiters_answer(struct tutti_store_server *s, struct tutti_store_entry *entry)
+{
+    while (entry->waiters) {
+        struct client *c = (struct client *)(void *)entry->waiters;
+        tutti_store_waiter_remove(&s->table, &c->waiter); /* the entry stays: it is present */
+        client_until(c, TUTTI_NEVER);
+        answer_entry(c, c->wait_type, entry);
+        client_watch(c);
+    }
+}
+
+static enum tutti_status serve_set(struct client *c, const struct tutti_store_frame *f)
+{
+    struct tutti_store_entry *entry;
+    TUTTI_TRY(tutti_store_table_get(&c->server->table, f->key, f->key_bytes, &entry));
+    TUTTI_TRY(tutti_store_table_set(&c->server->table, entry, f->value, f->value_bytes));
+    answer_number(c, 0);
+    waiters_answer(c->server, entry);
+    return TUTTI_OK;
+}
+
+static enum tutti_status serve_wait(struct client *c, const struct tutti_store_frame *f)
+{
+    struct tutti_store_entry *entry = tutti_store_table_find(&c->server->table, f->key, f->key_bytes);
+    if (entry && entry->present) {
+        answer_entry(c, f->type, entry);
+        return TUTTI_OK;
+    }
+    TUTTI_TRY(tutti_store_table_get(&c->server->table, f->key, f->key_bytes, &entry));
+    tutti_store_waiter_add(entry, &c->waiter);
+    c->wait_type = f->type;
+    c->wait_ns = (uint64_t)f->number;
+    client_until(c, tutti_deadline_ns((uint64_t)f->number));
+    return TUTTI_OK;
+}
+
+static enum tutti_status serve_add(struct client *c, const struct tutti_store_frame *f)
+{
+    struct tutti_store_entry *entry = tutti_store_table_find(&c->server->table, f->key, f->key_bytes);
+    int64_t counter = 0;
+    char text[24];
+    if (entry && entry->present && !tutti_store_counter_parse(entry->value, entry->value_bytes, &counter))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "key %.*s does not hold a counter",
+                          (int)(f->key_bytes < 100 ? f->key_bytes : 100), (const char *)f->key);
+    if (__builtin_add_overflow(counter, f->number, &counter))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "the counter of key %.*s overflows",
+                          (int)(f->key_bytes < 100 ? f->key_bytes : 100), (const char *)f->key);
+    TUTTI_TRY(tutti_store_table_get(&c->server->table, f->key, f->key_bytes, &entry));
+    int n = snprintf(text, sizeof text, "%" PRId64, counter);
+    TUTTI_TRY(tutti_store_table_set(&c->server->table, entry, text, (size_t)n));
+    answer_number(c, counter);
+    waiters_answer(c->server, entry);
+    return TUTTI_OK;
+}
+
+static enum tutti_status serve_remove(struct client *c, const struct tutti_store_frame *f)
+{
+    struct tutti_store_entry *entry = tutti_store_table_find(&c->server->table, f->key, f->key_bytes);
+    bool existed = entry && entry->present;
+    if (existed) tutti_store_table_remove(&c->server->table, entry);
+    answer_number(c, existed);
+    return TUTTI_OK;
+}
+
+static enum tutti_status serve_ping(struct client *c, const struct tutti_store_frame *f)
+{
+    (void)f;
+    answer_number(c, 0);
+    return TUTTI_OK;
+}
+
+static const struct {
+    enum tutti_status (*serve)(struct client *c, const struct tutti_store_frame *f);
+    bool keyed;
+} request_table[TUTTI_STORE_N_TYPES] = {
+    [TUTTI_STORE_SET] = {serve_set, true},       [TUTTI_STORE_GET] = {serve_wait, true},
+    [TUTTI_STORE_WAIT] = {serve_wait, true},     [TUTTI_STORE_ADD] = {serve_add, true},
+    [TUTTI_STORE_REMOVE] = {serve_remove, true}, [TUTTI_STORE_PING] = {serve_ping, false},
+};
+
+/* The first frame: nonces change hands. */
+static enum tutti_status serve_hello(struct client *c, const struct tutti_store_frame *f)
+{
+    uint8_t *nonce = c->session.nonces[1];
+    if (f->type != TUTTI_STORE_HELLO || f->value_bytes != TUTTI_NONCE_BYTES || f->mac)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a connection that does not begin with HELLO");
+    memcpy(c->session.nonces[0], f->value, TUTTI_NONCE_BYTES);
+    TUTTI_TRY(tutti_random_bytes(nonce, TUTTI_NONCE_BYTES));
+    c->state = CLIENT_GREETED;
+    client_send(
+        c, &(struct tutti_store_frame){.type = TUTTI_STORE_HELLO, .value = nonce, .value_bytes = TUTTI_NONCE_BYTES});
+    return TUTTI_OK;
+}
+
+/* PROTOCOL and AUTH end the connection; other errors are answers. */
+static enum tutti_status frame_serve(struct client *c, const struct tutti_store_frame *f)
+{
+    if (c->state == CLIENT_FRESH) return serve_hello(c, f);
+    TUTTI_TRY(tutti_store_frame_verify(&c->session, c->in, f));
+    if (c->state != CLIENT_TRUSTED) {
+        c->state = CLIENT_TRUSTED;
+        client_until(c, TUTTI_NEVER);
+        c->server->n_unproved--;
+    }
+    if (!request_table[f->type].serve || request_table[f->type].keyed != (f->key_bytes > 0))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "a store frame of type %u is no request", f->type);
+    enum tutti_status status = request_table[f->type].serve(c, f);
+    if (status < 0) client_error(c);
+    return TUTTI_OK;
+}
+
+/* Whole frames in c->in, until one must wait. */
+static void client_frames(struct client *c)
+{
+    while (!c->doomed && !c->n_out && !c->waiter.entry) {
+        struct tutti_store_frame f;
+        enum tutti_status status = tutti_store_frame_decode(c->in, c->n_in, &f);
+        if (status == TUTTI_AGAIN) return;
+        if (status == TUTTI_OK) status = frame_serve(c, &f);
+        if (status < 0) {
+            client_refuse(c);
+            return;
+        }
+        c->n_in -= f.frame_bytes;
+        memmove(c->in, c->in + f.frame_bytes, c->n_in);
+    }
+}
 
 #define OPENING_NS (10 * TUTTI_NS_PER_S)      /* that a connection may take to prove itself */
 #define ACCEPT_PAUSE_NS (TUTTI_NS_PER_S / 10) /* when there are no descriptors left */
 #define OPENING_BYTES 512
-#define STRANGERS 2048 /* connections that have proved nothing; then the oldest of them makes room */
-#define EVENTS 64
+#define UNPROVED 2048 /* connections that have proved nothing; then the oldest of them makes room */
 #define BACKLOG 4096
 
 /* ---- clients ---- */
 
 /* Whether one was told to go: it goes at the end of this round. */
-static bool stranger_refuse(struct tutti_store_server *s)
+static bool oldest_refuse(struct tutti_store_server *s)
 {
-    struct tutti_store_client *oldest = NULL;
-    for (struct tutti_store_client *c = s->clients; c; c = c->next)
-        if (c->state != TUTTI_CLIENT_TRUSTED && !c->doomed) oldest = c;
+    struct client *oldest = NULL;
+    for (struct client *c = s->clients; c; c = c->next)
+        if (c->state != CLIENT_TRUSTED && !c->doomed) oldest = c;
     if (!oldest) return false;
     tutti_fail(TUTTI_ERR_PROTOCOL, "too many connections wait to prove themselves");
-    tutti_store_client_refuse(s, oldest);
+    client_refuse(oldest);
     return true;
 }
 
-static void client_accept(struct tutti_store_server *s)
+static void client_ready(struct tutti_loop_fd *w, uint32_t events);
+static void client_due(struct tutti_loop_timer *timer);
+
+static void client_begin(struct tutti_store_server *s, int fd)
 {
-    int on = 1, fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;
-        if (stranger_refuse(s)) return;
-        tutti_log(TUTTI_LOG_WARN, "the store's server has no descriptors left; raise `ulimit -n`");
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->listen_fd, NULL);
-        s->accepting = false;
-        tutti_store_server_look_by(s, tutti_deadline_ns(ACCEPT_PAUSE_NS));
-        return;
+    const int on = 1;
+    struct client *c = tutti_alloc(sizeof *c);
+    if (c) {
+        *c = (struct client){.server = s, .events = EPOLLIN, .max_in = OPENING_BYTES, .in = tutti_alloc(OPENING_BYTES)};
+        c->watch = (struct tutti_loop_fd){.fd = fd, .ready = client_ready};
+        c->timer.due = client_due;
+        c->session.server = true, c->session.secret = s->secret;
     }
-    struct tutti_store_client *c = tutti_alloc(sizeof *c);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    if (c) c->in = tutti_alloc(OPENING_BYTES);
-    if (!c || !c->in || epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (!c || !c->in || tutti_loop_watch(s->loop, &c->watch, EPOLLIN) < 0) {
         if (c) tutti_free(c->in);
         tutti_free(c);
         close(fd);
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    c->fd = fd;
-    c->events = EPOLLIN;
-    c->max_in = OPENING_BYTES;
-    c->until_ns = tutti_deadline_ns(OPENING_NS);
-    c->session.server = true;
-    c->session.secret = s->secret;
     c->next = s->clients;
     if (c->next) c->next->previous = c;
     s->clients = c;
-    tutti_store_server_look_by(s, c->until_ns);
-    if (++s->n_strangers > STRANGERS) stranger_refuse(s);
+    client_until(c, tutti_deadline_ns(OPENING_NS));
+    if (++s->n_unproved > UNPROVED) oldest_refuse(s);
 }
 
-/* ---- events ---- */
-
-static void client_read(struct tutti_store_server *s, struct tutti_store_client *c)
+static void accept_resume(struct tutti_loop_timer *timer)
 {
-    if (!tutti_store_client_room(c)) {
-        tutti_fail(TUTTI_ERR_PROTOCOL, "a frame that is too long for a connection that has not proved itself");
-        tutti_store_client_refuse(s, c);
+    struct tutti_store_server *s =
+        (struct tutti_store_server *)(void *)((char *)timer - offsetof(struct tutti_store_server, accept_again));
+    tutti_loop_change(s->loop, &s->listener, EPOLLIN);
+}
+
+static void accept_ready(struct tutti_loop_fd *w, uint32_t events)
+{
+    struct tutti_store_server *s =
+        (struct tutti_store_server *)(void *)((char *)w - offsetof(struct tutti_store_server, listener));
+    const int fd = accept4(w->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    (void)events;
+    if (fd >= 0) {
+        client_begin(s, fd);
         return;
     }
-    ssize_t k = recv(c->fd, c->in + c->n_in, c->max_in - c->n_in, 0);
+    if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;
+    if (oldest_refuse(s)) return;
+    tutti_log(TUTTI_LOG_WARN, "the store's server has no descriptors left; raise `ulimit -n`");
+    tutti_loop_change(s->loop, w, 0);
+    tutti_loop_at(s->loop, &s->accept_again, tutti_deadline_ns(ACCEPT_PAUSE_NS));
+}
+
+static void client_read(struct client *c)
+{
+    if (!client_room(c)) {
+        tutti_fail(TUTTI_ERR_PROTOCOL, "a frame that is too long for a connection that has not proved itself");
+        client_refuse(c);
+        return;
+    }
+    ssize_t k = recv(c->watch.fd, c->in + c->n_in, c->max_in - c->n_in, 0);
     if (k > 0) {
         c->n_in += (size_t)k;
-        tutti_store_client_frames(s, c);
+        client_frames(c);
     } else if (k == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-        c->doomed = true;
+        client_doom(c);
     }
 }
 
-static void client_serve(struct tutti_store_server *s, struct tutti_store_client *c, uint32_t events)
+static void client_ready(struct tutti_loop_fd *w, uint32_t events)
 {
+    struct client *c = (struct client *)(void *)((char *)w - offsetof(struct client, watch));
     if (c->doomed) return;
     if (c->n_out && (events & EPOLLOUT)) {
-        tutti_store_client_flush(c);
-        if (!c->n_out) tutti_store_client_frames(s, c);
+        client_flush(c);
+        if (!c->n_out) client_frames(c);
     } else if (c->waiter.entry && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
-        c->doomed = true; /* a client that is gone does not wait any more */
+        client_doom(c); /* a client that is gone does not wait any more */
     } else if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        client_read(s, c);
+        client_read(c);
     }
-    tutti_store_client_watch(s, c);
+    client_watch(c);
 }
 
-/* Ends waits whose time is up, closes who did not prove itself, and finds the next time to look. */
-static void clients_look(struct tutti_store_server *s, uint64_t now)
+/* Its wait is over, or it did not prove itself in time. */
+static void client_due(struct tutti_loop_timer *timer)
 {
-    if (now < s->next_look_ns) return;
-    s->next_look_ns = TUTTI_NEVER;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &s->listen_fd};
-    if (!s->accepting) s->accepting = epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listen_fd, &event) == 0;
-    for (struct tutti_store_client *c = s->clients; c; c = c->next) {
-        if (c->until_ns > now) {
-            tutti_store_server_look_by(s, c->until_ns);
-        } else if (c->waiter.entry) {
-            tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear: " TUTTI_SAYS_TIMED_OUT,
-                       (int)c->waiter.entry->key_bytes, c->waiter.entry->key, tutti_says_ms(c->wait_ns));
-            tutti_store_waiter_remove(&s->table, &c->waiter);
-            c->until_ns = TUTTI_NEVER;
-            tutti_store_client_error(s, c);
-            tutti_store_client_frames(s, c);
-            tutti_store_client_watch(s, c);
-        } else {
-            c->doomed = true;
-        }
+    struct client *c = (struct client *)(void *)((char *)timer - offsetof(struct client, timer));
+    if (!c->waiter.entry) {
+        client_doom(c);
+        return;
     }
+    tutti_fail(TUTTI_ERR_TIMEOUT, "key %.*s did not appear: " TUTTI_SAYS_TIMED_OUT, (int)c->waiter.entry->key_bytes,
+               c->waiter.entry->key, tutti_says_ms(c->wait_ns));
+    tutti_store_waiter_remove(&c->server->table, &c->waiter);
+    client_error(c);
+    client_frames(c);
+    client_watch(c);
 }
 
-static void *server_thread(void *arg)
+static void doomed_close(struct tutti_loop_post *post)
 {
-    struct tutti_store_server *s = arg;
-    struct epoll_event events[EVENTS];
-    for (;;) {
-        uint64_t now = tutti_now_ns(), rest = s->next_look_ns > now ? s->next_look_ns - now : 0;
-        if (rest > 3600 * TUTTI_NS_PER_S) rest = 3600 * TUTTI_NS_PER_S;
-        int n = epoll_wait(s->epoll_fd, events, EVENTS, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS));
-        for (int i = 0; i < n; i++) {
-            if (events[i].data.ptr == &s->stop_fd) return NULL;
-            if (events[i].data.ptr == &s->listen_fd)
-                client_accept(s);
-            else
-                client_serve(s, events[i].data.ptr, events[i].events);
-        }
-        clients_look(s, tutti_now_ns());
-        for (struct tutti_store_client *c = s->clients, *next; c; c = next) {
-            next = c->next;
-            if (c->doomed) tutti_store_client_close(s, c);
-        }
+    struct tutti_store_server *s =
+        (struct tutti_store_server *)(void *)((char *)post - offsetof(struct tutti_store_server, reap));
+    for (struct client *c = s->clients, *next; c; c = next) {
+        next = c->next;
+        if (c->doomed) client_close(c);
     }
 }
 
@@ -168,21 +474,21 @@ static enum tutti_status server_listen(struct tutti_store_server *s, const char 
     if (rc != 0)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%.200s\" is not known: %s", host ? host : "*",
                           gai_strerror(rc));
-    for (struct addrinfo *a = list; a && s->listen_fd < 0; a = a->ai_next) {
+    for (struct addrinfo *a = list; a && s->listener.fd < 0; a = a->ai_next) {
         int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         if (fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-            s->listen_fd = fd;
+            s->listener.fd = fd;
         else
             saved = errno;
-        if (fd >= 0 && s->listen_fd < 0) close(fd);
+        if (fd >= 0 && s->listener.fd < 0) close(fd);
     }
     freeaddrinfo(list);
     errno = saved;
-    if (s->listen_fd < 0)
+    if (s->listener.fd < 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a store can not be served on %.200s port %u", host ? host : "*",
                                 port);
-    if (getsockname(s->listen_fd, (struct sockaddr *)&bound, &n) != 0 ||
+    if (getsockname(s->listener.fd, (struct sockaddr *)&bound, &n) != 0 ||
         getnameinfo((struct sockaddr *)&bound, n, NULL, 0, bound_port, sizeof bound_port, NI_NUMERICSERV) != 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the port of the store's server can not be told");
     s->port = 0;
@@ -192,26 +498,31 @@ static enum tutti_status server_listen(struct tutti_store_server *s, const char 
 
 static enum tutti_status server_start(struct tutti_store_server *s)
 {
-    struct epoll_event listen = {.events = EPOLLIN, .data.ptr = &s->listen_fd};
-    struct epoll_event stop = {.events = EPOLLIN, .data.ptr = &s->stop_fd};
-    s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->epoll_fd < 0 || s->stop_fd < 0 || epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->listen_fd, &listen) != 0 ||
-        epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, s->stop_fd, &stop) != 0)
-        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "no descriptors for the store's server");
-    s->accepting = true;
-    errno = tutti_thread_start(&s->thread, 0, server_thread, s);
-    return errno == 0 ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "no thread for the store's server");
+    s->listener.ready = accept_ready;
+    s->accept_again.due = accept_resume;
+    s->reap.call = doomed_close;
+    TUTTI_TRY(tutti_loop_open("tutti-store", &s->loop));
+    TUTTI_TRY(tutti_loop_watch(s->loop, &s->listener, EPOLLIN));
+    return tutti_loop_start(s->loop);
 }
 
-/* Whatever of it is there; the thread is not. */
+static void clients_close(void *arg)
+{
+    struct tutti_store_server *s = arg;
+    tutti_loop_forget(s->loop, &s->listener); /* nobody comes any more */
+    tutti_loop_stop(s->loop, &s->accept_again);
+    while (s->clients) client_close(s->clients);
+}
+
+/* Whatever of it is there. */
 static void server_free(struct tutti_store_server *s)
 {
-    while (s->clients) tutti_store_client_close(s, s->clients);
+    if (s->loop) {
+        tutti_loop_run(s->loop, clients_close, s);
+        tutti_loop_close(s->loop);
+    }
     tutti_store_table_fini(&s->table);
-    if (s->stop_fd >= 0) close(s->stop_fd);
-    if (s->epoll_fd >= 0) close(s->epoll_fd);
-    if (s->listen_fd >= 0) close(s->listen_fd);
+    if (s->listener.fd >= 0) close(s->listener.fd);
     tutti_store_secret_free(s->secret);
     tutti_free(s);
 }
@@ -223,8 +534,7 @@ enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "store_server_open: out is NULL");
     struct tutti_store_server *s = tutti_alloc(sizeof *s);
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's server");
-    s->listen_fd = s->epoll_fd = s->stop_fd = -1;
-    s->next_look_ns = TUTTI_NEVER;
+    s->listener.fd = -1;
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &s->secret), err_free);
     TUTTI_TRY_GOTO(status, server_listen(s, host, port), err_free);
     TUTTI_TRY_GOTO(status, server_start(s), err_free);
@@ -243,7 +553,5 @@ uint16_t tutti_store_server_port(const struct tutti_store_server *server)
 void tutti_store_server_close(struct tutti_store_server *server)
 {
     if (!server) return;
-    eventfd_write(server->stop_fd, 1);
-    pthread_join(server->thread, NULL);
     server_free(server);
 }

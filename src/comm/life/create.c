@@ -78,13 +78,13 @@ static enum tutti_status creation_meet(struct creation *creation)
     const char *secret = creation->has_secret ? creation->secret : NULL;
     const char *address = config->text[TUTTI_OPT_store];
     struct tutti_machine machine = comm->context->machine;
-    struct tutti_told told;
+    struct tutti_launch_store told;
     bool opened = false;
     if (comm->rank == 0 && comm->size > 1) tutti_machine_probe(config, &machine); /* its constants are all ranks' */
     if (!creation->has_store && comm->size > 1 && (!address || !address[0])) {
-        TUTTI_TRY(tutti_store_told(config, comm->rank, comm->size, secret, creation->deadline_ns, &told));
+        TUTTI_TRY(tutti_launch_store_find(config, comm->rank, comm->size, secret, creation->deadline_ns, &told));
         address = told.address;
-        if (told.secret_told) secret = told.secret;
+        if (told.secret_made) secret = told.secret;
     }
     if (!creation->has_store && comm->size > 1 && address && address[0]) {
         TUTTI_TRY(tutti_store_open(address, secret, creation->deadline_ns, &creation->store));

@@ -29,15 +29,15 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
 /* The launcher speaks of these ranks, and started some of them on other hosts. */
 bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t n_ranks);
 
-/* ---- the store that a launcher's wire tells of (told.c), for ranks on several hosts to which none is named ---- */
-struct tutti_told {
+/* ---- the store that a launcher's wire tells of (launch.c), for ranks on several hosts to which none is named ---- */
+struct tutti_launch_store {
     char address[128]; /* "": none is needed, or the launcher has no such wire */
     char secret[256];  /* "": none */
-    bool secret_told;  /* it was made for this job */
+    bool secret_made;  /* it was made for this job */
 };
 /* Collective over the launcher's ranks the first time. secret: the user's, may be NULL. */
-enum tutti_status tutti_store_told(const struct tutti_config *config, int32_t rank, int32_t n_ranks, const char *secret,
-                                   uint64_t deadline_ns, struct tutti_told *out);
+enum tutti_status tutti_launch_store_find(const struct tutti_config *config, int32_t rank, int32_t n_ranks,
+                                          const char *secret, uint64_t deadline_ns, struct tutti_launch_store *out);
 
 /* ---- the meeting (bootstrap.c) ---- */
 struct tutti_bootstrap {

@@ -247,7 +247,7 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
 #define TRY_MS 2000 /* for an address to answer */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tutti_told told; /* under the lock; address "": not yet */
+static struct tutti_launch_store cached; /* under the lock; address "": not yet */
 
 bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t n_ranks)
 {
@@ -258,7 +258,7 @@ bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t
 /* ---- rank 0 ---- */
 
 /* text: port/secret/address,address; the secret is "-" when all have it already, or there is none. */
-static enum tutti_status serve(const struct tutti_config *config, struct tutti_told *out,
+static enum tutti_status serve(const struct tutti_config *config, struct tutti_launch_store *out,
                                char text[TUTTI_SHARE_MAX + 1])
 {
     const struct tutti_listener_config named = {.interface = config->text[TUTTI_OPT_interface],
@@ -275,11 +275,11 @@ static enum tutti_status serve(const struct tutti_config *config, struct tutti_t
     if (!out->secret[0] && tutti_hmac_available()) {
         TUTTI_TRY(tutti_random_bytes(random, sizeof random));
         for (size_t i = 0; i < sizeof random; i++) sprintf(out->secret + 2 * i, "%02x", random[i]);
-        out->secret_told = true;
+        out->secret_made = true;
     }
     TUTTI_TRY(tutti_store_server_open(six ? "::" : "0.0.0.0", 0, out->secret[0] ? out->secret : NULL, &server));
     int used = snprintf(text, TUTTI_SHARE_MAX, "%u/%s/", tutti_store_server_port(server),
-                        out->secret_told ? out->secret : "-");
+                        out->secret_made ? out->secret : "-");
     for (uint32_t i = 0; i < n; i++) {
         char one[64];
         tutti_net_address_text(&addresses[i], one, sizeof one);
@@ -309,7 +309,7 @@ static bool answers(const char *text, uint16_t port)
     return error == 0;
 }
 
-static enum tutti_status find(struct tutti_told *out, char *text)
+static enum tutti_status find(struct tutti_launch_store *out, char *text)
 {
     char *rest = text;
     const char *port = strsep(&rest, "/"), *secret = strsep(&rest, "/");
@@ -318,7 +318,7 @@ static enum tutti_status find(struct tutti_told *out, char *text)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the launcher passes on \"%.60s\", which is no place of a store", text);
     if (strcmp(secret, "-") != 0) {
         snprintf(out->secret, sizeof out->secret, "%s", secret);
-        out->secret_told = true;
+        out->secret_made = true;
     }
     for (const char *one; (one = strsep(&rest, ","));) {
         if (!answers(one, (uint16_t)number)) continue;
@@ -331,27 +331,27 @@ static enum tutti_status find(struct tutti_told *out, char *text)
                             "the network that all hosts share");
 }
 
-enum tutti_status tutti_store_told(const struct tutti_config *config, int32_t rank, int32_t n_ranks, const char *secret,
-                                   uint64_t deadline_ns, struct tutti_told *out)
+enum tutti_status tutti_launch_store_find(const struct tutti_config *config, int32_t rank, int32_t n_ranks,
+                                          const char *secret, uint64_t deadline_ns, struct tutti_launch_store *out)
 {
     struct tutti_launch launch;
     char text[TUTTI_SHARE_MAX + 1] = "";
     enum tutti_status status = TUTTI_OK;
-    *out = (struct tutti_told){.address = ""};
+    *out = (struct tutti_launch_store){.address = ""};
     if (tutti_launch_read(config, &launch) < 0 || !tutti_launch_spans(&launch, rank, n_ranks)) return TUTTI_OK;
     if (secret && strlen(secret) >= sizeof out->secret) return TUTTI_OK;
     pthread_mutex_lock(&lock);
-    if (!told.address[0]) {
-        struct tutti_told mine = {.address = ""};
+    if (!cached.address[0]) {
+        struct tutti_launch_store mine = {.address = ""};
         if (secret) snprintf(mine.secret, sizeof mine.secret, "%s", secret);
         if (tutti_share_present()) {
             if (rank == 0) status = serve(config, &mine, text);
             if (status == TUTTI_OK) status = tutti_share_text(rank, deadline_ns, text);
             if (status == TUTTI_OK) status = find(&mine, text);
-            if (status == TUTTI_OK) told = mine;
+            if (status == TUTTI_OK) cached = mine;
         }
     }
-    if (status == TUTTI_OK) *out = told;
+    if (status == TUTTI_OK) *out = cached;
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -27,7 +27,7 @@
 
 #include "base/stream.h"
 #include "control/hosts.h"
-#include "control/net/loop.h"
+#include "base/loop.h"
 
 /* ---- listening (listener.c) ---- */
 struct tutti_listener_config {

@@ -5,7 +5,7 @@
 /* A socket with HTTP/2 on it: bytes between it and nghttp2, for servers and clients. Private to this folder, on the
  * loop's thread. */
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 #include "control/net/tls.h"
 
 #include <nghttp2/nghttp2.h>

@@ -5,7 +5,7 @@
 /* Names of hosts become addresses on a thread of their own, since the system's resolver blocks without a bound. Private
  * to this folder, on the loop's thread. */
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 
 #include <netdb.h>
 

@@ -24,7 +24,7 @@
  *
  * Thread: the loop's, all; open and close any other. Ownership: what a handler gets is borrowed until it returns. */
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 
 #include <sys/socket.h>
 

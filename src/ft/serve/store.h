@@ -6,7 +6,7 @@
  * one for each job's record. A file is written beside the old one and takes its place when it is on the disk. A thread
  * waits for the disk, so the loop does not. One process at a time may have the folder. Private to this folder. */
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 #include "ft/rules/council.h"
 
 struct serve_store;

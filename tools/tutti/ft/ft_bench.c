@@ -4,7 +4,7 @@
 #include "ft.h"
 
 #include "base/base.h"
-#include "control/net/loop.h"
+#include "base/loop.h"
 #include "ft/rpc/message.h"
 
 #include <tutti.pb-c.h>

@@ -5,7 +5,7 @@
 
 #include "test.h"
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 /* The loop: one epoll set, a heap of timers (a pairing heap: a server has one for each call), a queue of posts with an
  * eventfd that wakes the thread. */
 
-#include "control/net/loop.h"
+#include "base/loop.h"
 
 #include <errno.h>
 #include <stdatomic.h>

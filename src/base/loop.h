@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_CONTROL_NET_LOOP_H
-#define TUTTI_CONTROL_NET_LOOP_H
+#ifndef TUTTI_BASE_LOOP_H
+#define TUTTI_BASE_LOOP_H
 
 /* A thread that waits for descriptors, times and posts of other threads, and calls back. Who registers something keeps
  * its memory (nothing is allocated here) until it has removed it on the loop's thread.
