@@ -29,10 +29,12 @@ from torch.distributed.distributed_c10d import (
 )
 
 import ranks
+import tutti_torch.comms as tc
 from comms_support import Process, on_threads
 from tutti_torch.ft import meeting
 from tutti_torch.ft import process_group as pgs
 from tutti_torch.ft.process_group import ProcessGroup, ProcessGroupBabyTutti, ProcessGroupTutti
+from tutti_torch.ft.torchcomms import ProcessGroupTorchComms
 from tutti_torch.ft.work import _DummyWork
 
 LONG = timedelta(seconds=60)
@@ -358,6 +360,31 @@ class Theirs(unittest.TestCase):
         with ranks.raises(RuntimeError, "injected"):
             work.get_future().wait()
         self.assertTrue(fake.allreduce([one], options).wait())
+
+
+class OverComms(unittest.TestCase):
+    def test_a_communicator_of_torchcomms(self) -> None:
+        """Gets members, others, and after an abort again; and makes the calls of a process group."""
+        stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(3)]
+
+        def body(rank: int, n: int, store: dist.Store) -> None:
+            comm = tc.new_comm("tutti", torch.device("cpu"), "ft", enable_reconfigure=True, timeout=LONG,
+                               hints={"rank": str(rank), "size": str(n)})
+            pg = ProcessGroupTorchComms(comm, LONG)
+            self.assertEqual(pg.getBackendName(), "tutti")
+            for number, place in enumerate(stores):
+                pg.configure(f"127.0.0.1:{place.port}/q/{number}", "g", n - 1 - rank, n, number + 1)
+                self.assertEqual(pg.size(), n)
+                check_sum(pg, n - 1 - rank, n)
+                self.assertIsNone(pg.errored())
+                store.set(f"{number}/{rank}", "")
+                store.wait([f"{number}/{peer}" for peer in range(n)])
+                if number == 1:
+                    pg.abort()
+                    self.assertIn("aborted", str(pg.errored()))
+            pg.shutdown()
+
+        on_threads(3, body)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .process_group import ProcessGroupNCCL as ProcessGroupNCCL
     from .process_group import ProcessGroupTutti as ProcessGroupTutti
     from .process_group import ProcessGroupXCCL as ProcessGroupXCCL
+    from .torchcomms import ProcessGroupTorchComms as ProcessGroupTorchComms
 
 _NAMES: Dict[str, Tuple[str, ...]] = {  # by module
     "baby": ("ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL"),
@@ -31,6 +32,7 @@ _NAMES: Dict[str, Tuple[str, ...]] = {  # by module
     "manager": ("Manager", "WorldSizeMode"),
     "optim": ("OptimizerWrapper",),
     "process_group": ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupTutti", "ProcessGroupXCCL"),
+    "torchcomms": ("ProcessGroupTorchComms",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_MODULES, "Optimizer"])
