@@ -7,7 +7,6 @@
  *   loggops   the rule of LogGOPSim, to the nanosecond: overhead o and O of the CPU, gap g and G of the NIC, latency L,
  *             messages longer than S meet their receive first
  *   ports     latency and bandwidth (alpha, beta): each rank has one port that sends and one that receives
- *   flows     messages share links max-min fairly; links and routes come from a topology (topology.h)
  *
  * The run asks when an operation can begin (`ready`), begins it then, and hears when it is done and when its message
  * arrives. At the arrival it asks again, and the message is received. All functions are called in the order of time. */

@@ -18,16 +18,16 @@ from .._C import ft as _ft
 _DOCS = {
     "FailureNotification": "A group that the lighthouse gave up: replica_id.",
     "FailureStream": "An iterator of FailureNotification, from LighthouseClient.failures(); close() ends it.",
-    "LighthouseClient": """Asks a lighthouse: quorum() joins as a group and waits for the others, heartbeat() says that a
-group lives. addr may be a list with commas.""",
-    "LighthouseServer": """Decides which replica groups take part in a step. min_replicas: a quorum has at least so many;
-join_timeout_ms: so long it waits for groups that live and have not asked; quorum_tick_ms: how often it looks;
+    "LighthouseClient": """Asks a lighthouse: quorum() joins as a group and waits for the others, heartbeat() says that
+a group lives. addr may be a list with commas.""",
+    "LighthouseServer": """Decides which replica groups take part in a step. min_replicas: a quorum has at least
+so many; join_timeout_ms: so long it waits for groups that live and have not asked; quorum_tick_ms: how often it looks;
 heartbeat_timeout_ms: silence after which a group counts as dead. address() is for the groups, shutdown() ends it.""",
     "ManagerClient": """Asks the manager of its own group, which rank 0 runs: the quorum, the votes, where a state is.
 addr: ManagerServer.address(). connect_timeout: so long it is dialled.""",
-    "ManagerServer": """Speaks for a replica group: collects the requests of its world_size ranks, asks the lighthouse, and
-counts votes. replica_id: unlike any other group's; bind: "host:port", port 0 is any; store_addr: where the members of
-the next quorum may meet; heartbeat_interval: how often the lighthouse hears of the group.""",
+    "ManagerServer": """Speaks for a replica group: collects the requests of its world_size ranks, asks the lighthouse,
+and counts votes. replica_id: unlike any other group's; bind: "host:port", port 0 is any; store_addr: where the members
+of the next quorum may meet; heartbeat_interval: how often the lighthouse hears of the group.""",
     "Quorum": "Those who take part: quorum_id, participants (a list of QuorumMember), created.",
     "QuorumMember": "A replica group as the lighthouse knows it, and the data that it joined with.",
     "QuorumResult": """A rank's place in a quorum: its number among the groups, which group it recovers from, which ones
