@@ -110,7 +110,7 @@ struct tutti_backend_op {
     struct tutti_runner runner;
     struct tutti_backend_call call;
 };
-union tutti_backend_room {
+union tutti_backend_storage {
     struct tutti_backend_op op;
     _Alignas(TUTTI_CACHE_LINE) unsigned char bytes[TUTTI_RUNNER_BYTES];
 };

@@ -24,7 +24,7 @@ void watch_tell_late(struct watched *w, uint64_t launch, uint32_t peer, uint64_t
     watch_log_launched(&pair, launch, &mine);
     watch_log_board(pair.theirs, &theirs);
     w->ops->stop(w);
-    tutti_team_tell_timeout(w->team, &mine, timeout_ns, peer, &theirs);
+    tutti_team_report_timeout(w->team, &mine, timeout_ns, peer, &theirs);
 }
 
 static bool find_mismatch(struct watched *w)
@@ -47,7 +47,7 @@ static bool find_lost(struct watched *w, uint64_t now)
         const enum tutti_life life = q == w->me ? TUTTI_LIFE_ALIVE : watch_life(w, q, &call);
         if (!watch_log_gone(&w->gone_ns[q], life, now)) continue;
         w->ops->stop(w);
-        tutti_team_tell_lost(w->team, &call, q, life);
+        tutti_team_report_lost(w->team, &call, q, life);
         return true;
     }
     return false;

@@ -44,7 +44,7 @@ uint64_t watch_log_round(const struct watch_log *log)
 void watch_log_message(struct watch_log *log, uint64_t launch, uint32_t peer, bool sends, size_t bytes,
                        uint64_t timeout_ns)
 {
-    struct watch_letters *letters = sends ? &log->sent[peer] : &log->received[peer];
+    struct watch_messages *letters = sends ? &log->sent[peer] : &log->received[peer];
     const uint64_t n = WATCH_LOAD(letters->n);
     post_item(log, launch, 2 * peer + sends, n + 1, bytes, timeout_ns);
     atomic_thread_fence(memory_order_release); /* a reader of what is written now sees this n, too: read_letters */
@@ -122,7 +122,7 @@ bool watch_log_ahead(const struct watch_log *mine, const struct watch_log *their
 }
 
 /* False: more came meanwhile. While message n + 1 is written down, the hash of the first n stays. */
-static bool read_letters(const struct watch_letters *letters, uint64_t *n, uint64_t *hash)
+static bool read_letters(const struct watch_messages *letters, uint64_t *n, uint64_t *hash)
 {
     *n = atomic_load_explicit(&letters->n, memory_order_acquire);
     *hash = WATCH_LOAD(letters->hash[*n % 2]);
@@ -131,7 +131,7 @@ static bool read_letters(const struct watch_letters *letters, uint64_t *n, uint6
 }
 
 /* Sizes of messages are compared where both sides have come equally far. */
-static bool letters_differ(const struct watch_letters *sent, const struct watch_letters *received, uint64_t *n)
+static bool letters_differ(const struct watch_messages *sent, const struct watch_messages *received, uint64_t *n)
 {
     uint64_t received_n, sent_hash, received_hash;
     return read_letters(sent, n, &sent_hash) && read_letters(received, &received_n, &received_hash) &&

@@ -16,7 +16,7 @@ struct watch_entry {
     _Atomic uint64_t seq, signature, call, count; /* call: tutti_call_word */
     _Atomic uint64_t hash;                        /* over all signatures up to this one */
 };
-struct watch_letters { /* messages with one peer: how many, and a hash of the sizes of the first n at n % 2 */
+struct watch_messages { /* messages with one peer: how many, and a hash of the sizes of the first n at n % 2 */
     _Atomic uint64_t n, hash[2];
 };
 /* Collectives and messages in the order in which the rank enqueued them. */
@@ -39,7 +39,7 @@ struct watch_log {
     _Atomic uint32_t closed;                       /* the rank has closed its side */
     _Atomic uint32_t made; /* it has the communicator of the library that carries out its calls */
     _Alignas(TUTTI_CACHE_LINE) _Atomic uint32_t dropped[WATCH_MAX_RANKS]; /* members that touch its scratch no more */
-    struct watch_letters sent[WATCH_MAX_RANKS], received[WATCH_MAX_RANKS];
+    struct watch_messages sent[WATCH_MAX_RANKS], received[WATCH_MAX_RANKS];
     struct watch_entry entries[WATCH_LOG_ENTRIES];
     struct watch_item items[WATCH_LOG_ITEMS];
 };

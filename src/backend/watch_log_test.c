@@ -233,14 +233,14 @@ static void left(void **state)
     post(&logs[0], 1, 5), post(&logs[1], 1, 5);
     assert_false(watch_log_awaits(&pair, false, &board));
     message(0, false, 40);
-    check_waits(false, TUTTI_TOLD_RECV, 0, 40);
+    check_waits(false, TUTTI_REPORT_RECV, 0, 40);
     message(1, true, 40);
     assert_false(watch_log_awaits(&pair, false, &board));
     post(&logs[0], 2, 6);
     message(0, true, 8);
     check_waits(false, TUTTI_ALL_REDUCE, 2, 6);
     post(&logs[1], 2, 6);
-    check_waits(false, TUTTI_TOLD_SEND, 0, 8);
+    check_waits(false, TUTTI_REPORT_SEND, 0, 8);
     watch_log_message(&logs[0], watch_log_round(&logs[0]), 2, true, 9, 77); /* to another one */
     atomic_store(&logs[0].items_over, 4); /* the message was over without the peer's call, as rings hold it */
     assert_false(watch_log_awaits(&pair, false, &board));
@@ -271,7 +271,7 @@ static void left_behind(void **state)
     post(&logs[0], 13, 7);
     check_waits(false, TUTTI_ALL_REDUCE, 12, 6);
     atomic_store(&logs[0].over, 12); /* without the peer's call */
-    check_waits(false, TUTTI_TOLD_SEND, 0, 8);
+    check_waits(false, TUTTI_REPORT_SEND, 0, 8);
     atomic_store(&logs[0].over, 0);
     for (uint64_t i = 14; i < 14 + 2 * WATCH_LOG_ENTRIES; i++) post(&logs[0], i, i);
     check_waits(false, TUTTI_N_KINDS, 12, 0);
@@ -287,14 +287,14 @@ static void died(void **state)
     (void)state;
     memset(logs, 0, sizeof(logs));
     for (uint32_t r = 0; r < 2; r++) post(&logs[r], 1, 5), message(r, r == 1, 40);
-    check_waits(true, TUTTI_TOLD_RECV, 0, 40);
+    check_waits(true, TUTTI_REPORT_RECV, 0, 40);
     message(0, true, 8);
-    check_waits(true, TUTTI_TOLD_RECV, 0, 40);
+    check_waits(true, TUTTI_REPORT_RECV, 0, 40);
     atomic_store(&logs[1].items_over, 2);
-    check_waits(true, TUTTI_TOLD_SEND, 0, 8);
+    check_waits(true, TUTTI_REPORT_SEND, 0, 8);
     message(1, false, 8);
     post(&logs[0], 2, 6);
-    check_waits(true, TUTTI_TOLD_SEND, 0, 8);
+    check_waits(true, TUTTI_REPORT_SEND, 0, 8);
     atomic_store(&logs[0].items_over, 3);
     check_waits(true, TUTTI_ALL_REDUCE, 2, 6);
 }
@@ -313,15 +313,15 @@ static void launched(void **state)
     message(0, true, 6);
     message(1, true, 7);
     watch_log_launched(&pair, round, &board);
-    assert_int_equal(board.kind, TUTTI_TOLD_RECV);
+    assert_int_equal(board.kind, TUTTI_REPORT_RECV);
     assert_int_equal(board.count, 40);
     message(1, true, 40);
     watch_log_launched(&pair, round, &board);
-    assert_int_equal(board.kind, TUTTI_TOLD_SEND);
+    assert_int_equal(board.kind, TUTTI_REPORT_SEND);
     assert_int_equal(board.count, 8);
     message(1, false, 8);
     watch_log_launched(&pair, round, &board);
-    assert_int_equal(board.kind, TUTTI_TOLD_RECV);
+    assert_int_equal(board.kind, TUTTI_REPORT_RECV);
     watch_log_launched(&pair, 1, &board);
     assert_int_equal(board.seq, 1);
     assert_int_equal(watch_log_timeout(&logs[0], first, 5), 77);

@@ -35,24 +35,24 @@ struct tutti_board {
     uint64_t counted;   /* last call over that went past the engine; control keeps it beside the board */
     uint64_t signature;
     uint64_t count;
-    uint64_t called_ns;     /* when the last call started */
-    uint64_t since_ns;      /* since when it is at this step and waits for this peer, or has been complete */
-    uint64_t letter_ns;     /* when the oldest send or recv started that waits for long */
-    uint32_t step, n_steps; /* oldest incomplete step of the oldest call in flight */
-    int32_t peer;           /* rank it waits for, -1 */
+    uint64_t called_ns;        /* when the last call started */
+    uint64_t since_ns;         /* since when it is at this step and waits for this peer, or has been complete */
+    uint64_t message_since_ns; /* when the oldest send or recv started that waits for long */
+    uint32_t step, n_steps;    /* oldest incomplete step of the oldest call in flight */
+    int32_t peer;              /* rank it waits for, -1 */
     int32_t root;
-    int32_t letter_peer, letter_tag; /* the peer and tag of that send or recv; peer -1: any */
-    uint32_t epoch, rank, size;      /* the communicator's */
-    int32_t pid;                     /* its process's; in answers to TUTTI_BOARD_NTH alone, as is `process` */
-    uint8_t kind, dtype, op, state;  /* enum tutti_board_state */
-    uint8_t letter;                  /* enum tutti_board_letter */
-    uint8_t process;                 /* the kernel's letter for the process: R, S, D, T (stopped), t; 0: not known */
-    uint8_t failed;                  /* the communicator has failed: nothing goes on */
+    int32_t message_peer, message_tag; /* the peer and tag of that send or recv; peer -1: any */
+    uint32_t epoch, rank, size;        /* the communicator's */
+    int32_t pid;                       /* its process's; in answers to TUTTI_BOARD_NTH alone, as is `process` */
+    uint8_t kind, dtype, op, state;    /* enum tutti_board_state */
+    uint8_t message;                   /* enum tutti_board_message */
+    uint8_t process;                   /* the kernel's message for the process: R, S, D, T (stopped), t; 0: not known */
+    uint8_t failed;                    /* the communicator has failed: nothing goes on */
     uint8_t unused;
 };
 enum tutti_board_state { TUTTI_BOARD_EMPTY, TUTTI_BOARD_IN_USE, TUTTI_BOARD_LEFT };
-/* WAIT: for a signal, its number is letter_tag. */
-enum tutti_board_letter { TUTTI_BOARD_NO_LETTER, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV, TUTTI_BOARD_WAIT };
+/* WAIT: for a signal, its number is message_tag. */
+enum tutti_board_message { TUTTI_BOARD_NO_MESSAGE, TUTTI_BOARD_SEND, TUTTI_BOARD_RECV, TUTTI_BOARD_WAIT };
 #define TUTTI_BOARD_SLOTS 64 /* a communicator uses slot id % 64; a slot may be taken over by another communicator */
 #define TUTTI_BOARD_AGREE 8  /* further slots (64..71): agreement on the survivors, apart from what engines publish */
 #define TUTTI_BOARD_ALL (TUTTI_BOARD_SLOTS + TUTTI_BOARD_AGREE)

@@ -137,7 +137,7 @@ struct tutti_call_info {
 enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
                                      const struct tutti_call_info *info, bool helper, struct tutti_work **work);
 /* A message to send or to receive. */
-struct tutti_letter_info {
+struct tutti_p2p_message_info {
     const void *send; /* a send's */
     void *recv;       /* a receive's */
     size_t bytes;
@@ -145,9 +145,9 @@ struct tutti_letter_info {
     uint64_t timeout_ns;           /* 0: the team's */
     struct tutti_message *message; /* what a receive got; may be NULL */
 };
-enum tutti_status tutti_engine_send(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
+enum tutti_status tutti_engine_send(struct tutti_team *team, const struct tutti_p2p_message_info *info, bool helper,
                                     struct tutti_work **work);
-enum tutti_status tutti_engine_recv(struct tutti_team *team, const struct tutti_letter_info *info, bool helper,
+enum tutti_status tutti_engine_recv(struct tutti_team *team, const struct tutti_p2p_message_info *info, bool helper,
                                     struct tutti_work **work);
 enum tutti_status tutti_engine_probe(struct tutti_team *team, int32_t source, int32_t tag, struct tutti_message *out);
 
@@ -216,33 +216,34 @@ void tutti_call_unpack(uint64_t call, uint64_t count, struct tutti_board *board)
  * sentences. A board says which call it is. Its seq is 0 for messages; then kind is one of these, and `count` are the
  * bytes of one message with `peer`. */
 enum {
-    TUTTI_TOLD_SEND = TUTTI_N_KINDS + 1,
-    TUTTI_TOLD_RECV,
-    TUTTI_TOLD_WAIT_SIGNAL, /* `count` is the signal's index, peer who is to change it, -1: any */
-    TUTTI_TOLD_ONE_SIDED    /* other one-sided calls */
+    TUTTI_REPORT_SEND = TUTTI_N_KINDS + 1,
+    TUTTI_REPORT_RECV,
+    TUTTI_REPORT_WAIT_SIGNAL, /* `count` is the signal's index, peer who is to change it, -1: any */
+    TUTTI_REPORT_ONE_SIDED    /* other one-sided calls */
 };
 /* Any thread. ---- */
 uint64_t tutti_team_timeout(const struct tutti_team *team);
 /* theirs: the last call of `peer`, NULL: none. */
-void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
-                             uint32_t peer, const struct tutti_board *theirs);
-void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
-                              const struct tutti_board *theirs);
+void tutti_team_report_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
+                               uint32_t peer, const struct tutti_board *theirs);
+void tutti_team_report_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                                const struct tutti_board *theirs);
 /* Messages between this rank and a peer of which the two think differently. */
-void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n);
+void tutti_team_report_messages(struct tutti_team *team, uint32_t peer, uint64_t n);
 /* This rank made the call on the device; the peer has come as far (tutti_team_reached) and did not. */
-void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer);
+void tutti_team_report_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer);
 /* The number of the last collective that the peer's board shows, which may lag behind; 0: none. */
 uint64_t tutti_team_reached(const struct tutti_team *team, uint32_t peer);
 /* A wait on the device for a signal of this rank (or, by kernels of users, a barrier) has run out of time. */
-struct tutti_told_signal {
+struct tutti_reported_signal {
     uint32_t index, compare; /* enum tutti_compare, or TUTTI_DEVICE_BARRIER */
     uint64_t value, seen, timeout_ns;
     int32_t from; /* slot, -1: any */
 };
-void tutti_team_tell_signal(struct tutti_team *team, const struct tutti_told_signal *signal);
+void tutti_team_report_signal(struct tutti_team *team, const struct tutti_reported_signal *signal);
 /* A peer is dead or has left, and the call waits for it. */
-void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life);
+void tutti_team_report_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                            enum tutti_life life);
 
 /* ---- calls (call.c): steps that are whole collectives of a group of slots. A lane, which a back end opened for the
  * group, carries them out as runners, one after another; schedules are sealed for the lanes that their team has. ----

@@ -111,19 +111,19 @@ void tutti_owner_wake(struct tutti_owner *owner, const void *key)
 
 static void owner_sleep(struct tutti_owner *owner, uint64_t until_ns)
 {
-    struct tutti_bed bed;
+    struct tutti_wake_set wakes;
 
-    bed.n_transports = bed.n_runners = bed.n_bells = 0;
-    tutti_sources_init(&bed.sources);
-    tutti_sources_until(&bed.sources, until_ns);
+    wakes.n_transports = wakes.n_runners = wakes.n_bells = 0;
+    tutti_sources_init(&wakes.sources);
+    tutti_sources_until(&wakes.sources, until_ns);
     atomic_store(&owner->sleeping, 1);
-    bool quiet = owner->ops->sleep_begin(owner->arg, &bed);
+    bool quiet = owner->ops->sleep_begin(owner->arg, &wakes);
     /* After sleep_begin, so that a kick from now on is seen by the futex. */
     if (quiet && atomic_load(&owner->want) == 0 && !atomic_load(&owner->helper.stop)) {
         atomic_store_explicit(&owner->n_sleeps, owner->n_sleeps + 1, memory_order_relaxed);
-        tutti_poller_wait(owner->poller, &bed.sources);
+        tutti_poller_wait(owner->poller, &wakes.sources);
     }
-    owner->ops->sleep_end(owner->arg, &bed);
+    owner->ops->sleep_end(owner->arg, &wakes);
     atomic_store(&owner->sleeping, 0);
 }
 

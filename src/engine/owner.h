@@ -19,12 +19,12 @@ struct tutti_runner;
 struct tutti_transport;
 
 /* What one sleep of the owner waits for, and who is to be told that it is over. */
-#define TUTTI_BED_ARMED 32
-struct tutti_bed {
+#define TUTTI_WAKE_SET_MOST 32
+struct tutti_wake_set {
     struct tutti_sources sources;
-    struct tutti_transport *transports[TUTTI_BED_ARMED];
-    struct tutti_runner *runners[TUTTI_BED_ARMED];
-    struct tutti_bell *bells[TUTTI_BED_ARMED];
+    struct tutti_transport *transports[TUTTI_WAKE_SET_MOST];
+    struct tutti_runner *runners[TUTTI_WAKE_SET_MOST];
+    struct tutti_bell *bells[TUTTI_WAKE_SET_MOST];
     uint32_t n_transports, n_runners, n_bells;
 };
 
@@ -37,8 +37,8 @@ struct tutti_owner_ops {
     bool (*is_calling)(void *arg); /* a whole group of ranks spins for one another: see SPIN_CALLING */
     /* The owner is about to sleep: adds what ends the sleep. False: there is something to do. sleep_end follows in both
      * cases. */
-    bool (*sleep_begin)(void *arg, struct tutti_bed *bed);
-    void (*sleep_end)(void *arg, struct tutti_bed *bed);
+    bool (*sleep_begin)(void *arg, struct tutti_wake_set *wakes);
+    void (*sleep_end)(void *arg, struct tutti_wake_set *wakes);
     void (*kick)(void *arg); /* ends the owner's sleep; any thread, with the lock held */
 };
 

@@ -137,7 +137,7 @@ bool gpu_tracks_await(struct gpu_backend *b, uint32_t peer, bool any, struct tut
         const bool waits = track->waits > track->n_over;
         if (is_idle(track) || (!any && !(waits && track->wait.from == (int32_t)peer))) continue;
         if (found && !(waits && track->wait.from == (int32_t)peer)) continue;
-        *out = (struct tutti_board){.kind = waits ? TUTTI_TOLD_WAIT_SIGNAL : TUTTI_TOLD_ONE_SIDED,
+        *out = (struct tutti_board){.kind = waits ? TUTTI_REPORT_WAIT_SIGNAL : TUTTI_REPORT_ONE_SIDED,
                                     .peer = waits ? track->wait.from : -1,
                                     .count = waits ? track->wait.index : 0,
                                     .root = -1};

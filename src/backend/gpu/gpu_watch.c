@@ -30,14 +30,14 @@ static uint32_t absent(const struct watched *w, uint32_t peer, uint64_t seq)
 static void tell_signal(struct gpu_backend *b, uint32_t peer)
 {
     const struct tutti_device_late *late = &b->control->late;
-    struct tutti_told_signal told = {.index = late->index,
-                                     .compare = late->compare,
-                                     .value = late->value,
-                                     .seen = late->seen,
-                                     .timeout_ns = late->timeout_ns,
-                                     .from = peer < b->site.n ? (int32_t)peer : -1};
+    struct tutti_reported_signal told = {.index = late->index,
+                                         .compare = late->compare,
+                                         .value = late->value,
+                                         .seen = late->seen,
+                                         .timeout_ns = late->timeout_ns,
+                                         .from = peer < b->site.n ? (int32_t)peer : -1};
     gpu_stop(b);
-    tutti_team_tell_signal(b->watched.team, &told);
+    tutti_team_report_signal(b->watched.team, &told);
 }
 
 static bool find_report(struct gpu_backend *b)
@@ -89,7 +89,7 @@ static enum tutti_life life(const struct watched *w, uint32_t peer, struct tutti
     if (here || told == TUTTI_LIFE_LEFT || (died && watch_log_awaits(&pair, died, call))) return told;
     if (gpu_tracks_await(b, peer, died, call)) return died ? told : TUTTI_LIFE_LEFT;
     if (died && atomic_load(&b->one.by_kernels))
-        *call = (struct tutti_board){.kind = TUTTI_TOLD_ONE_SIDED, .peer = -1, .root = -1};
+        *call = (struct tutti_board){.kind = TUTTI_REPORT_ONE_SIDED, .peer = -1, .root = -1};
     else if (died)
         (void)watch_log_last(pair.mine, call);
     return told;

@@ -192,7 +192,7 @@ void oneccl_end_early(const struct oneccl_end *end); /* this member does not wai
 
 /* ---- oneccl_op.c ---- */
 enum tutti_status oneccl_begin(struct tutti_backend *backend, struct tutti_backend_op *op);
-enum tutti_advance oneccl_hurry(struct tutti_backend_op *op, const struct tutti_team *team);
+enum tutti_advance oneccl_run_inline(struct tutti_backend_op *op, const struct tutti_team *team);
 void oneccl_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_board *board);
 
 /* Slot 0's id for the others. UNSUPPORTED: oneCCL can not, or its id is longer than what is told. */

@@ -268,7 +268,7 @@ static void nap(const struct oneccl_op *op)
     atomic_store(&c->caller_sleeps, 0);
 }
 
-enum tutti_advance oneccl_hurry(struct tutti_backend_op *base, const struct tutti_team *team)
+enum tutti_advance oneccl_run_inline(struct tutti_backend_op *base, const struct tutti_team *team)
 {
     struct oneccl_op *op = (struct oneccl_op *)(void *)base;
     const struct oneccl_backend *inst = op->inst;

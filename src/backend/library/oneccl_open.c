@@ -271,6 +271,6 @@ const struct tutti_backend_ops tutti_backend_oneccl = {
     .memory_used = oneccl_memory_used,
     .describe = oneccl_describe,
     .begin = oneccl_begin,
-    .run_inline = oneccl_hurry,
+    .run_inline = oneccl_run_inline,
     .overlay = oneccl_overlay,
 };

@@ -18,7 +18,7 @@ struct tutti_backend;
 /* Which way a request goes (decided in call.h). Calls that go the short way never become requests. */
 enum tutti_via {
     TUTTI_VIA_BACKEND, /* a back end of the communicator carries it out, on host memory */
-    TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or letters */
+    TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or messages */
     TUTTI_VIA_PACKED,  /* two calls of the engine, on packed data (packed.h) */
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
     TUTTI_VIA_STAGING, /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
@@ -41,13 +41,13 @@ struct tutti_request {
     const void *send; /* a call with one buffer passes it as both */
     void *recv;
     size_t count;                        /* a block's; gather_v, scatter_v: the own one; send: what is sent */
-    size_t recv_count;                   /* letters: capacity */
+    size_t recv_count;                   /* recv: capacity */
     const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
     const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
     enum tutti_dtype dtype;
     int op; /* enum tutti_op or a handle; -1: none */
     int32_t root;
-    int32_t dest, send_tag, source, recv_tag; /* letters */
+    int32_t dest, send_tag, source, recv_tag; /* point-to-point */
     struct tutti_message *message;
     struct tutti_call_options options;
     uint8_t factor[16]; /* premul_sum: read at the call */

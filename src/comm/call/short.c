@@ -93,7 +93,7 @@ static void fill(const struct tutti_comm *comm, const struct tutti_plain *plain,
 static enum tutti_status run_plain(struct tutti_comm *comm, const struct tutti_plain *plain,
                                    const struct tutti_call_options *options, bool begun, struct tutti_work **work)
 {
-    union tutti_backend_room room;
+    union tutti_backend_storage room;
     fill(comm, plain, options, &room.op.call);
     const struct tutti_backend_way way = {comm, comm->backend, true, false};
     return begun ? tutti_backend_resume(comm, &room.op, work) : tutti_backend_start(&way, &room.op, work);

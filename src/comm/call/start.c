@@ -108,7 +108,7 @@ void tutti_request_unseal(struct tutti_request *request)
 
 static enum tutti_status start_backend(struct tutti_request *request, bool hurry, bool helper, struct tutti_work **work)
 {
-    union tutti_backend_room room;
+    union tutti_backend_storage room;
     struct tutti_comm *comm = request->comm;
 
     const struct tutti_backend_way way = {comm, request->route.backend, hurry, helper};
@@ -148,22 +148,22 @@ static enum tutti_status start_collective(struct tutti_request *request, bool he
 
 static enum tutti_status start_send(struct tutti_request *request, bool helper, struct tutti_work **work)
 {
-    const struct tutti_letter_info info = {.send = request->send,
-                                           .bytes = request->count * tutti_dtype_bytes(request->dtype),
-                                           .peer = request->dest,
-                                           .tag = request->send_tag,
-                                           .timeout_ns = tutti_request_timeout(request)};
+    const struct tutti_p2p_message_info info = {.send = request->send,
+                                                .bytes = request->count * tutti_dtype_bytes(request->dtype),
+                                                .peer = request->dest,
+                                                .tag = request->send_tag,
+                                                .timeout_ns = tutti_request_timeout(request)};
     return tutti_engine_send(request->comm->team, &info, helper, work);
 }
 
 static enum tutti_status start_recv(struct tutti_request *request, bool helper, struct tutti_work **work)
 {
-    const struct tutti_letter_info info = {.recv = request->recv,
-                                           .bytes = request->recv_count * tutti_dtype_bytes(request->dtype),
-                                           .peer = request->source,
-                                           .tag = request->recv_tag,
-                                           .timeout_ns = tutti_request_timeout(request),
-                                           .message = request->message};
+    const struct tutti_p2p_message_info info = {.recv = request->recv,
+                                                .bytes = request->recv_count * tutti_dtype_bytes(request->dtype),
+                                                .peer = request->source,
+                                                .tag = request->recv_tag,
+                                                .timeout_ns = tutti_request_timeout(request),
+                                                .message = request->message};
     return tutti_engine_recv(request->comm->team, &info, helper, work);
 }
 

@@ -267,7 +267,7 @@ static void times_turn(struct tutti_board *board)
     const uint64_t now = tutti_now_ns();
     if (board->called_ns) board->called_ns = now - board->called_ns;
     if (board->since_ns) board->since_ns = now - board->since_ns;
-    if (board->letter_ns) board->letter_ns = now - board->letter_ns;
+    if (board->message_since_ns) board->message_since_ns = now - board->message_since_ns;
 }
 
 static bool machine_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)

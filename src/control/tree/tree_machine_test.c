@@ -12,10 +12,10 @@
 #define MS TUTTI_NS_PER_MS
 enum { HOSTS = 40, MEMBERS = 200, MAIL = 1 << 16, COMMS = 4 };
 
-enum letter { BYTES, LINKED, BROKEN, DEAD_END, NO_WAY, NEIGHBOUR };
+enum msg { BYTES, LINKED, BROKEN, DEAD_END, NO_WAY, NEIGHBOUR };
 struct mail {
     uint64_t at_ns, number;
-    enum letter letter;
+    enum msg msg;
     uint32_t from, to, n;
     uint64_t link; /* the number of its connection; a newer one makes it void */
     uint8_t bytes[TUTTI_TREE_FRAME_MAX];
@@ -51,7 +51,7 @@ static bool mail_before(const struct mail *a, const struct mail *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->number < b->number;
 }
 
-static void post(enum letter letter, uint32_t from, uint32_t to, const uint8_t *bytes, size_t n)
+static void post(enum msg msg, uint32_t from, uint32_t to, const uint8_t *bytes, size_t n)
 {
     struct mail *m = malloc(sizeof *m);
     assert_non_null(m);
@@ -59,7 +59,7 @@ static void post(enum letter letter, uint32_t from, uint32_t to, const uint8_t *
     uint64_t at = sim.now + rnd(sim.latency_ms * 1000 + 1) * 1000 + 1;
     if (at <= sim.last_ns[from][to]) at = sim.last_ns[from][to] + 1;
     sim.last_ns[from][to] = at;
-    m->at_ns = at, m->number = sim.number++, m->letter = letter, m->from = from, m->to = to, m->n = (uint32_t)n;
+    m->at_ns = at, m->number = sim.number++, m->msg = msg, m->from = from, m->to = to, m->n = (uint32_t)n;
     m->link = nodes[to].connection[from];
     if (n > 0) memcpy(m->bytes, bytes, n);
     uint32_t i = sim.n_mail++;
@@ -193,20 +193,20 @@ static void deliver(struct mail *m)
     struct node *node = &nodes[m->to];
     struct tutti_tree_machine *machine = &node->machine;
     const bool lives = !node->dead && !node->left;
-    if (m->letter == LINKED) {
+    if (m->msg == LINKED) {
         if (lives && node->connection[m->from] != 0) tutti_tree_linked(machine, m->from, sim.now);
-    } else if (m->letter == BYTES) {
+    } else if (m->msg == BYTES) {
         if (lives && m->link != 0 && node->connection[m->from] == m->link)
             tutti_tree_received(machine, m->from, m->bytes, m->n, sim.now);
-    } else if (m->letter == BROKEN) {
+    } else if (m->msg == BROKEN) {
         if (lives && m->link != 0 && node->connection[m->from] == m->link) {
             node->connection[m->from] = 0;
             tutti_tree_broken(machine, m->from, sim.now);
         }
-    } else if (lives && m->letter == NEIGHBOUR) {
+    } else if (lives && m->msg == NEIGHBOUR) {
         tutti_tree_local_gone(machine, m->from, nodes[m->from].left ? TUTTI_LIFE_LEFT : TUTTI_LIFE_DEAD, sim.now);
     } else if (lives) {
-        tutti_tree_unreachable(machine, m->from, m->letter == DEAD_END, sim.now);
+        tutti_tree_unreachable(machine, m->from, m->msg == DEAD_END, sim.now);
     }
 }
 

@@ -244,7 +244,7 @@ static void test_kinds_tcp(void **state)
     }
 }
 
-/* More packets than there are loans, of calls and letters at once. */
+/* More packets than there are loans, of calls and messages at once. */
 static void test_kinds_ofi(void **state)
 {
     static const char *const providers[] = {"tcp;ofi_rxm", "net"};
@@ -269,8 +269,8 @@ static void many_at_once(struct rig_rank *rank)
     for (uint32_t k = 0; k < n * LETTERS; k++) {
         uint32_t peer = (me + k / LETTERS) % n, from = (me + n - k / LETTERS) % n;
         const int32_t tag = (int32_t)(k % LETTERS);
-        const struct tutti_letter_info send = {.send = out, .bytes = BYTES, .peer = (int32_t)peer, .tag = tag};
-        const struct tutti_letter_info recv = {
+        const struct tutti_p2p_message_info send = {.send = out, .bytes = BYTES, .peer = (int32_t)peer, .tag = tag};
+        const struct tutti_p2p_message_info recv = {
             .recv = in + (size_t)k * COUNT, .bytes = BYTES, .peer = (int32_t)from, .tag = tag};
         RIG_OK(rank, tutti_engine_send(rank->team, &send, false, &sends[k]));
         RIG_OK(rank, tutti_engine_recv(rank->team, &recv, false, &recvs[k]));
@@ -293,7 +293,7 @@ static void many_at_once(struct rig_rank *rank)
         RIG_OK(rank, tutti_work_finish(sends[k]));
         RIG_OK(rank, tutti_work_finish(recvs[k]));
         for (size_t i = 0; i < COUNT; i++)
-            RIG_CHECK(rank, in[(size_t)k * COUNT + i] == value((me + n - k / LETTERS) % n, n, i), "letter %u", k);
+            RIG_CHECK(rank, in[(size_t)k * COUNT + i] == value((me + n - k / LETTERS) % n, n, i), "msg %u", k);
     }
     free(in);
     free(out);
@@ -349,7 +349,7 @@ static void test_large_tcp(void **state)
 /* Rank 0 aborts while a packet is with the wire. Whose work has ended owns its buffers again: the wire does not fill
  * them any more. */
 static enum late_state abort_state; /* the packet's */
-static bool abort_letters;
+static bool abort_messages;
 
 static bool is_under_way(struct late_net *net)
 {
@@ -367,13 +367,13 @@ static void aborted(struct rig_rank *rank)
     struct tutti_team *other = rig_team(rank, RIG_TEAM + 1, 0);
     struct rig_call call = {.kind = TUTTI_BROADCAST, .dtype = TUTTI_UINT8, .op = -1, .count = BYTES};
     struct tutti_work *work = NULL;
-    const struct tutti_letter_info send = {.send = data, .bytes = BYTES, .peer = 1, .tag = 3};
-    const struct tutti_letter_info recv = {.recv = data, .bytes = BYTES, .peer = 0, .tag = 3};
+    const struct tutti_p2p_message_info send = {.send = data, .bytes = BYTES, .peer = 1, .tag = 3};
+    const struct tutti_p2p_message_info recv = {.recv = data, .bytes = BYTES, .peer = 0, .tag = 3};
     struct tutti_error error;
 
     memset(data, 0x11, BYTES);
     call.input = call.output = data;
-    if (!abort_letters)
+    if (!abort_messages)
         RIG_OK(rank, rig_start(rank, rank->team, &call, true, &work));
     else if (rank->me == 0)
         RIG_OK(rank, tutti_engine_send(rank->team, &send, true, &work));
@@ -401,7 +401,7 @@ static void aborted(struct rig_rank *rank)
               (int)abort_state);
     rig_meet(rank);
     tutti_team_destroy(other);
-    if (!abort_letters) tutti_schedule_destroy(call.schedule);
+    if (!abort_messages) tutti_schedule_destroy(call.schedule);
     free(data);
     free(copy);
 }
@@ -411,7 +411,7 @@ static void test_aborted_late(void **state)
     (void)state;
     for (int k = 0; k < 4; k++) {
         struct rig rig = {.n = 2, .wire_ns = 20 * TUTTI_NS_PER_MS, .main = aborted};
-        abort_letters = k % 2, abort_state = k / 2 ? LATE_PLACED : LATE_SENT;
+        abort_messages = k % 2, abort_state = k / 2 ? LATE_PLACED : LATE_SENT;
         rig_run(&rig);
     }
 }

@@ -200,7 +200,7 @@ static struct tutti_flight *flight_new(struct tutti_team *team, enum tutti_work_
     flight->runner = NULL;
     flight->region = (struct tutti_region){NULL, 0};
     flight->next_slice = flight->n_finished = flight->n_compared = 0;
-    flight->told_missing = flight->in_vain = flight->blocked = false;
+    flight->reported_missing = flight->in_vain = flight->blocked = false;
     flight->info = *info;
     flight->work.team = team;
     flight->work.label = info->label;

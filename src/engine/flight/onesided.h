@@ -144,10 +144,10 @@ bool tutti_waits_run(struct tutti_team *team);
 void tutti_waits_fail(struct tutti_team *team, const struct tutti_error *error);
 /* Whether the word of one of them compares so. */
 bool tutti_waits_any(const struct tutti_team *team);
-/* The owner is about to sleep. Whether the bell, if there is one, is in the bed; puts it there: whether a fence of all
- * is to follow. */
-bool tutti_wait_listens(const struct tutti_word_wait *wait, const struct tutti_bed *bed);
-bool tutti_wait_listen(const struct tutti_word_wait *wait, struct tutti_bed *bed);
+/* The owner is about to sleep. Whether the bell, if there is one, is in the wakes; puts it there: whether a fence of
+ * all is to follow. */
+bool tutti_wait_listens(const struct tutti_word_wait *wait, const struct tutti_wake_set *wakes);
+bool tutti_wait_listen(const struct tutti_word_wait *wait, struct tutti_wake_set *wakes);
 void tutti_report_wait_timeout(struct tutti_team *team, const struct tutti_word_wait *wait);
 void tutti_report_wait_lost(struct tutti_team *team, const struct tutti_word_wait *wait, uint32_t peer,
                             enum tutti_life life);

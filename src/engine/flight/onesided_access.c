@@ -68,7 +68,7 @@ void tutti_access_begin(struct tutti_team *team, struct tutti_one_access *access
     access->left =
         access->why != TUTTI_ONE_FINE || (info->kind <= TUTTI_ONE_GET && info->bytes == 0 && !info->has_signal);
     if (access->left) {
-        tutti_access_settle(team, access);
+        tutti_access_finish(team, access);
         return;
     }
     *pair->end = access;
@@ -126,7 +126,7 @@ bool tutti_ones_run(struct tutti_team *team, bool retry)
         pair->next_ready = ones->stalled;
         ones->stalled = pair;
     }
-    if (ones->flushed && !team->halted) tutti_flushes_look(team);
+    if (ones->flushed && !team->halted) tutti_flushes_check(team);
     return ones->n_moves != before;
 }
 
@@ -167,7 +167,7 @@ void tutti_ones_back(struct tutti_team *team, const struct tutti_loan *loan, enu
     if (status < 0)
         tutti_access_unsent(team, access, loan->peer, status);
     else
-        tutti_access_settle(team, access);
+        tutti_access_finish(team, access);
 }
 
 /* ---- What asking and serving share: pairs, their packets, and how an access ends. ---- */
@@ -200,7 +200,7 @@ enum tutti_status tutti_one_send(struct tutti_team *team, struct tutti_one_pair 
     packet->count = pair->applied;
     enum tutti_status status = tutti_team_lend(team, pair->slot, packet, span, span != NULL, what);
     if (status != TUTTI_OK && status != TUTTI_PENDING) return status;
-    pair->told = pair->applied;
+    pair->acknowledged = pair->applied;
     pair->owes = false;
     team->ones->n_moves++;
     return status;
@@ -242,7 +242,7 @@ static void end_refused(struct tutti_team *team, struct tutti_one_access *access
     tutti_access_end(team, access, &error);
 }
 
-void tutti_access_settle(struct tutti_team *team, struct tutti_one_access *access)
+void tutti_access_finish(struct tutti_team *team, struct tutti_one_access *access)
 {
     if (!access->left || access->n_open > 0 || access->n_lent > 0) return;
     if (access->why == TUTTI_ONE_FINE)
@@ -352,7 +352,7 @@ bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair)
         if (!access->left) continue;
         pair->first = access->queued;
         if (!pair->first) pair->end = &pair->first;
-        tutti_access_settle(team, access);
+        tutti_access_finish(team, access);
     }
     if (status == TUTTI_OK) status = ask(team, pair);
     if (status < 0) tutti_access_unsent(team, pair->first, pair->slot, status);
@@ -421,7 +421,7 @@ static void flush_end(struct tutti_team *team, struct tutti_one_access *access)
     tutti_access_end(team, access, pair ? &error : NULL);
 }
 
-void tutti_flushes_look(struct tutti_team *team)
+void tutti_flushes_check(struct tutti_team *team)
 {
     struct tutti_ones *ones = team->ones;
 
@@ -512,7 +512,7 @@ static void refusal_take(struct tutti_team *team, struct tutti_one_pair *pair, s
     if (why == TUTTI_ONE_GONE) tutti_one_lose(team->ones, pair->slot, open->window);
     if (access) {
         if (access->why == TUTTI_ONE_FINE) access->why = why;
-        tutti_access_settle(team, access);
+        tutti_access_finish(team, access);
     } else if (!pair->refusal.name) {
         pair->refusal = refusal;
     }
@@ -557,5 +557,5 @@ void tutti_answer_take(struct tutti_team *team, struct tutti_one_pair *pair, con
     struct tutti_one_access *access = open_end(team->ones, pair, open);
     if (packet->bytes > 0) memcpy((unsigned char *)access->info.dest + at, payload, packet->bytes);
     if (access->info.kind != TUTTI_ONE_GET) *access->info.before = packet->call;
-    tutti_access_settle(team, access);
+    tutti_access_finish(team, access);
 }

@@ -95,9 +95,10 @@ struct tutti_one_pair {
     struct tutti_one_refusal refusal;
     struct tutti_one_open open[TUTTI_ONE_OPEN];
     /* in */
-    uint64_t applied, told; /* numbers of packets: all up to `applied` have taken effect here; as was told */
-    uint64_t gets;          /* bits of `held`: gets that are due */
-    bool owes;              /* what was applied is to be told at once */
+    uint64_t applied,
+        acknowledged; /* numbers of packets: all up to `applied` have taken effect here; what the peer knows of that */
+    uint64_t gets;    /* bits of `held`: gets that are due */
+    bool owes;        /* what was applied is to be told at once */
     struct tutti_one_held held[TUTTI_ONE_OPEN];
 };
 
@@ -143,7 +144,7 @@ static inline struct tutti_one_held *tutti_one_held(struct tutti_one_pair *pair,
 struct tutti_one_pair *tutti_one_pair(struct tutti_team *team, uint32_t slot);
 void tutti_pair_ready(struct tutti_ones *ones, struct tutti_one_pair *pair);
 /* Ends it if nothing of it is left. */
-void tutti_access_settle(struct tutti_team *team, struct tutti_one_access *access);
+void tutti_access_finish(struct tutti_team *team, struct tutti_one_access *access);
 void tutti_access_end(struct tutti_team *team, struct tutti_one_access *access, const struct tutti_error *error);
 /* Sends a packet of the pair, which takes the count along. */
 enum tutti_status tutti_one_send(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_packet *packet,
@@ -156,7 +157,7 @@ bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair);
 /* The lowest order of an access to the peer that may not have taken effect, UINT64_MAX: all have. */
 uint64_t tutti_pair_pending(const struct tutti_one_pair *pair);
 void tutti_flush_begin(struct tutti_team *team, struct tutti_one_access *access);
-void tutti_flushes_look(struct tutti_team *team);
+void tutti_flushes_check(struct tutti_team *team);
 
 /* The pair that a packet came for, after what the packet says of it was taken; NULL: that can not be. */
 struct tutti_one_pair *tutti_one_source(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet);

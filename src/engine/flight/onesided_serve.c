@@ -139,10 +139,10 @@ static enum tutti_status apply(struct tutti_team *team, struct tutti_one_pair *p
 static enum tutti_status tell(struct tutti_team *team, struct tutti_one_pair *pair)
 {
     struct tutti_packet packet = {.type = TUTTI_PACKET_ONE_ANSWER};
-    const uint64_t owed = pair->applied - pair->told;
+    const uint64_t owed = pair->applied - pair->acknowledged;
     struct tutti_one_held none = {.state = TUTTI_ONE_OVER};
 
-    if (pair->gone) pair->told = pair->applied;
+    if (pair->gone) pair->acknowledged = pair->applied;
     if (owed == 0 || pair->gone) pair->owes = false;
     if (pair->gone || !(pair->owes || owed >= TELL_AT)) return TUTTI_OK;
     return answered(team, pair, &none, tutti_one_send(team, pair, &packet, NULL, NULL));

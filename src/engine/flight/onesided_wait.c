@@ -41,8 +41,8 @@ static void end(struct tutti_team *team, struct tutti_word_wait **at, const stru
 
     *at = wait->next;
     if (!wait->next) team->waits_end = at;
-    if (team->board.letter && wait->work.start_ns == team->board.letter_ns) {
-        team->board.letter = TUTTI_BOARD_NO_LETTER;
+    if (team->board.message && wait->work.start_ns == team->board.message_since_ns) {
+        team->board.message = TUTTI_BOARD_NO_MESSAGE;
         tutti_team_publish(team);
     }
     if (wait->what.end) wait->what.end(wait->what.arg, error);
@@ -80,20 +80,20 @@ bool tutti_waits_any(const struct tutti_team *team)
     return false;
 }
 
-bool tutti_wait_listens(const struct tutti_word_wait *wait, const struct tutti_bed *bed)
+bool tutti_wait_listens(const struct tutti_word_wait *wait, const struct tutti_wake_set *wakes)
 {
-    for (uint32_t i = 0; i < bed->n_bells; i++)
-        if (bed->bells[i] == wait->what.bell) return true;
+    for (uint32_t i = 0; i < wakes->n_bells; i++)
+        if (wakes->bells[i] == wait->what.bell) return true;
     return !wait->what.bell;
 }
 
-bool tutti_wait_listen(const struct tutti_word_wait *wait, struct tutti_bed *bed)
+bool tutti_wait_listen(const struct tutti_word_wait *wait, struct tutti_wake_set *wakes)
 {
     struct tutti_bell *bell = wait->what.bell;
     const uint32_t event = tutti_bell_listen(bell);
 
-    bed->bells[bed->n_bells++] = bell;
-    tutti_sources_add_word(&bed->sources, &bell->event, event);
+    wakes->bells[wakes->n_bells++] = bell;
+    tutti_sources_add_word(&wakes->sources, &bell->event, event);
     return !bell->fences;
 }
 

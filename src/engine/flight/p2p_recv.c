@@ -8,64 +8,64 @@
 
 #include <string.h>
 
-/* ---- a letter and its message ---- */
+/* ---- a message and its message ---- */
 
-static void recv_end(struct tutti_team *team, struct tutti_letter **at)
+static void recv_end(struct tutti_team *team, struct tutti_p2p_message **at)
 {
-    struct tutti_letter *letter = *at;
+    struct tutti_p2p_message *msg = *at;
     struct tutti_error error;
 
-    if (letter->message) *letter->message = (struct tutti_message){letter->peer, letter->tag, letter->total};
-    if (letter->total <= letter->bytes) {
-        tutti_letter_end(team, at, NULL);
+    if (msg->message) *msg->message = (struct tutti_message){msg->peer, msg->tag, msg->total};
+    if (msg->total <= msg->bytes) {
+        tutti_p2p_message_end(team, at, NULL);
         return;
     }
     tutti_error_set(&error, TUTTI_ERR_TRUNCATED,
                     "recv on communicator %" PRIx64
                     ": the message of rank %d (tag %d) has %zu bytes, the buffer of rank "
                     "%u has %zu",
-                    team->id, letter->peer, letter->tag, letter->total, team->slot, letter->bytes);
-    error.peer = letter->peer;
+                    team->id, msg->peer, msg->tag, msg->total, team->slot, msg->bytes);
+    error.peer = msg->peer;
     error.collective = "recv";
-    tutti_letter_end(team, at, &error);
+    tutti_p2p_message_end(team, at, &error);
 }
 
 /* What fits into the buffer. */
-static void recv_bytes(struct tutti_letter *letter, size_t offset, size_t bytes, const unsigned char *payload)
+static void recv_bytes(struct tutti_p2p_message *msg, size_t offset, size_t bytes, const unsigned char *payload)
 {
-    if (offset >= letter->bytes || bytes == 0) return;
-    size_t room = letter->bytes - offset;
+    if (offset >= msg->bytes || bytes == 0) return;
+    size_t room = msg->bytes - offset;
     if (bytes > room) bytes = room;
-    if (letter->total >= TUTTI_PAST_CACHE_BYTES)
-        tutti_copy_past_cache(letter->buffer + offset, payload, bytes);
+    if (msg->total >= TUTTI_PAST_CACHE_BYTES)
+        tutti_copy_past_cache(msg->buffer + offset, payload, bytes);
     else
-        memcpy(letter->buffer + offset, payload, bytes);
+        memcpy(msg->buffer + offset, payload, bytes);
 }
 
-/* A letter meets its message. */
-static void recv_match(struct tutti_team *team, struct tutti_letter **at, const struct tutti_envelope *e,
+/* A message meets its message. */
+static void recv_match(struct tutti_team *team, struct tutti_p2p_message **at, const struct tutti_envelope *e,
                        const unsigned char *payload)
 {
-    struct tutti_letter *letter = *at;
+    struct tutti_p2p_message *msg = *at;
 
-    letter->peer = (int32_t)e->source, letter->tag = e->tag;
-    letter->number = e->number, letter->total = (size_t)e->total;
+    msg->peer = (int32_t)e->source, msg->tag = e->tag;
+    msg->number = e->number, msg->total = (size_t)e->total;
     team->channels[e->source].p2p_freed++;
     team->owing = true;
     tutti_team_list(team, e->source);
     if (e->total == 0 || payload) {
-        recv_bytes(letter, 0, (size_t)e->total, payload);
+        recv_bytes(msg, 0, (size_t)e->total, payload);
         recv_end(team, at);
         return;
     }
-    letter->state = TUTTI_LETTER_WAITING;
-    team->letters_dirty = true;
+    msg->state = TUTTI_P2P_WAITING;
+    team->messages_dirty = true;
 }
 
-void tutti_recv_begin(struct tutti_team *team, struct tutti_letter **at)
+void tutti_recv_begin(struct tutti_team *team, struct tutti_p2p_message **at)
 {
-    struct tutti_letter *letter = *at;
-    struct tutti_envelope *e = tutti_envelope_find(team, letter->peer, letter->tag);
+    struct tutti_p2p_message *msg = *at;
+    struct tutti_envelope *e = tutti_envelope_find(team, msg->peer, msg->tag);
 
     if (!e) return;
     recv_match(team, at, e, tutti_envelope_payload(team, e));
@@ -76,23 +76,23 @@ bool tutti_recvs_run(struct tutti_team *team)
 {
     bool moved = false;
 
-    for (struct tutti_letter **at = &team->recvs; *at;) {
-        struct tutti_letter *letter = *at;
-        bool asking = letter->state == TUTTI_LETTER_WAITING;
-        if (asking || letter->state == TUTTI_LETTER_READ_OWED) {
+    for (struct tutti_p2p_message **at = &team->recvs; *at;) {
+        struct tutti_p2p_message *msg = *at;
+        bool asking = msg->state == TUTTI_P2P_WAITING;
+        if (asking || msg->state == TUTTI_P2P_READ_OWED) {
             struct tutti_packet packet =
-                tutti_letter_packet(letter, asking ? TUTTI_PACKET_P2P_GRANT : TUTTI_PACKET_P2P_READ);
-            enum tutti_status status = tutti_team_send(team, (uint32_t)letter->peer, &packet, NULL, 0);
+                tutti_p2p_message_packet(msg, asking ? TUTTI_PACKET_P2P_GRANT : TUTTI_PACKET_P2P_READ);
+            enum tutti_status status = tutti_team_send(team, (uint32_t)msg->peer, &packet, NULL, 0);
             bool gone = status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
-            if (status == TUTTI_OK && asking) letter->state = TUTTI_LETTER_MOVING;
+            if (status == TUTTI_OK && asking) msg->state = TUTTI_P2P_MOVING;
             moved |= status == TUTTI_OK;
             if (!asking && (status == TUTTI_OK || gone)) {
                 recv_end(team, at);
                 continue;
             }
-            if (!tutti_letter_sent(team, letter, status)) return true;
+            if (!tutti_p2p_message_sent(team, msg, status)) return true;
         }
-        at = &letter->next;
+        at = &msg->next;
     }
     return moved;
 }
@@ -100,12 +100,12 @@ bool tutti_recvs_run(struct tutti_team *team)
 /* ---- arrivals ---- */
 
 /* The first receive that asks for such a message. */
-static struct tutti_letter **posted_find(struct tutti_team *team, uint32_t source, int32_t tag)
+static struct tutti_p2p_message **posted_find(struct tutti_team *team, uint32_t source, int32_t tag)
 {
-    struct tutti_letter **at = &team->recvs;
+    struct tutti_p2p_message **at = &team->recvs;
 
     for (; *at; at = &(*at)->next)
-        if ((*at)->state == TUTTI_LETTER_QUEUED && ((*at)->peer < 0 || (*at)->peer == (int32_t)source) &&
+        if ((*at)->state == TUTTI_P2P_QUEUED && ((*at)->peer < 0 || (*at)->peer == (int32_t)source) &&
             ((*at)->tag < 0 || (*at)->tag == tag))
             break;
     return at;
@@ -117,7 +117,7 @@ static bool envelope_take(struct tutti_team *team, uint32_t source, const struct
 {
     const struct tutti_envelope e = {
         .source = source, .tag = (int32_t)packet->slice, .number = packet->seq, .total = packet->total};
-    struct tutti_letter **at = posted_find(team, source, e.tag);
+    struct tutti_p2p_message **at = posted_find(team, source, e.tag);
 
     team->channels[source].p2p_taken++;
     if (!*at) return tutti_envelope_keep(team, source, packet, payload, false);
@@ -134,7 +134,7 @@ static void early_take(struct tutti_team *team, uint32_t source)
     while ((e = tutti_envelope_find_early(team, source, team->channels[source].p2p_taken + 1)) != NULL) {
         team->channels[source].p2p_taken++;
         tutti_envelope_promote(team, e);
-        struct tutti_letter **at = posted_find(team, source, e->tag);
+        struct tutti_p2p_message **at = posted_find(team, source, e->tag);
         if (!*at) continue;
         recv_match(team, at, e, tutti_envelope_payload(team, e));
         tutti_envelope_drop(team, e);
@@ -167,26 +167,26 @@ void tutti_recv_envelope(struct tutti_team *team, uint32_t source, const struct 
 void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
                         const void *payload)
 {
-    struct tutti_letter **at = tutti_letter_find(&team->recvs, TUTTI_LETTER_MOVING, source, packet->seq), *letter = *at;
+    struct tutti_p2p_message **at = tutti_p2p_message_find(&team->recvs, TUTTI_P2P_MOVING, source, packet->seq),
+                             *msg = *at;
     bool broken = false;
 
-    if (!letter) {
+    if (!msg) {
         team->engine->stats.duplicates_dropped++;
-    } else if (packet->total != letter->total) {
+    } else if (packet->total != msg->total) {
         tutti_report_protocol(team, source, NULL, "a message of another size than it announced");
     } else if (packet->flags & TUTTI_PACKET_OFFER) {
-        const void *from = tutti_offer_map(team, source, packet->offset, letter->total);
+        const void *from = tutti_offer_map(team, source, packet->offset, msg->total);
         if (!from) {
             tutti_report_protocol(team, source, NULL, "an offer of memory that it can not read");
             return;
         }
-        recv_bytes(letter, 0, letter->total, from);
-        letter->state = TUTTI_LETTER_READ_OWED;
-        team->letters_dirty = true;
-    } else if (tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) {
-        recv_bytes(letter, (size_t)packet->offset, packet->bytes, payload);
-        if (letter->inflow.received == letter->total && !tutti_is_lent(team->port, letter, TUTTI_NO_STEP))
-            recv_end(team, at);
+        recv_bytes(msg, 0, msg->total, from);
+        msg->state = TUTTI_P2P_READ_OWED;
+        team->messages_dirty = true;
+    } else if (tutti_inflow_add(&msg->inflow, msg->total, packet->offset, packet->bytes, &broken)) {
+        recv_bytes(msg, (size_t)packet->offset, packet->bytes, payload);
+        if (msg->inflow.received == msg->total && !tutti_is_lent(team->port, msg, TUTTI_NO_STEP)) recv_end(team, at);
     } else if (broken) {
         tutti_report_protocol(team, source, NULL, "a part of a message that is out of range or far out of order");
     } else {
@@ -194,26 +194,26 @@ void tutti_recv_payload(struct tutti_team *team, uint32_t source, const struct t
     }
 }
 
-bool tutti_letters_place(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
-                         struct tutti_target *target, struct tutti_loan *what)
+bool tutti_p2p_messages_place(struct tutti_team *team, uint32_t source, const struct tutti_packet *packet,
+                              struct tutti_target *target, struct tutti_loan *what)
 {
-    struct tutti_letter *letter = *tutti_letter_find(&team->recvs, TUTTI_LETTER_MOVING, source, packet->seq);
+    struct tutti_p2p_message *msg = *tutti_p2p_message_find(&team->recvs, TUTTI_P2P_MOVING, source, packet->seq);
     bool broken;
 
-    if (!letter || packet->flags & TUTTI_PACKET_OFFER || packet->total != letter->total) return false;
-    if (packet->offset > letter->bytes || packet->bytes > letter->bytes - packet->offset) return false;
-    if (!tutti_inflow_add(&letter->inflow, letter->total, packet->offset, packet->bytes, &broken)) return false;
-    *target = (struct tutti_target){letter->buffer + packet->offset, packet->bytes};
-    *what = (struct tutti_loan){.team = team, .of = letter, .step = TUTTI_NO_STEP, .peer = source};
+    if (!msg || packet->flags & TUTTI_PACKET_OFFER || packet->total != msg->total) return false;
+    if (packet->offset > msg->bytes || packet->bytes > msg->bytes - packet->offset) return false;
+    if (!tutti_inflow_add(&msg->inflow, msg->total, packet->offset, packet->bytes, &broken)) return false;
+    *target = (struct tutti_target){msg->buffer + packet->offset, packet->bytes};
+    *what = (struct tutti_loan){.team = team, .of = msg, .step = TUTTI_NO_STEP, .peer = source};
     return true;
 }
 
-void tutti_recv_placed(struct tutti_team *team, const struct tutti_letter *letter)
+void tutti_recv_placed(struct tutti_team *team, const struct tutti_p2p_message *msg)
 {
-    struct tutti_letter **at = &team->recvs;
+    struct tutti_p2p_message **at = &team->recvs;
 
-    if (letter->inflow.received != letter->total || tutti_is_lent(team->port, letter, TUTTI_NO_STEP)) return;
-    while (*at != letter) at = &(*at)->next;
+    if (msg->inflow.received != msg->total || tutti_is_lent(team->port, msg, TUTTI_NO_STEP)) return;
+    while (*at != msg) at = &(*at)->next;
     recv_end(team, at);
 }
 

@@ -8,10 +8,10 @@
 static void send_now(struct rig_rank *rank, const void *data, size_t bytes, uint32_t dest, int32_t tag)
 {
     struct tutti_work *work;
-    RIG_OK(rank,
-           tutti_engine_send(
-               rank->team, &(struct tutti_letter_info){.send = data, .bytes = bytes, .peer = (int32_t)dest, .tag = tag},
-               false, &work));
+    RIG_OK(rank, tutti_engine_send(
+                     rank->team,
+                     &(struct tutti_p2p_message_info){.send = data, .bytes = bytes, .peer = (int32_t)dest, .tag = tag},
+                     false, &work));
     RIG_OK(rank, tutti_work_finish(work));
 }
 
@@ -20,7 +20,7 @@ static struct tutti_message recv_now(struct rig_rank *rank, void *data, size_t b
     struct tutti_work *work;
     struct tutti_message message = {-7, -7, 0};
     RIG_OK(rank, tutti_engine_recv(rank->team,
-                                   &(struct tutti_letter_info){
+                                   &(struct tutti_p2p_message_info){
                                        .recv = data, .bytes = bytes, .peer = source, .tag = tag, .message = &message},
                                    false, &work));
     RIG_OK(rank, tutti_work_finish(work));
@@ -57,7 +57,7 @@ static void ordered(struct rig_rank *rank)
         for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) {
             out[i] = filled(rank->me, (int32_t)i, sizes[i]);
             RIG_OK(rank, tutti_engine_send(rank->team,
-                                           &(struct tutti_letter_info){
+                                           &(struct tutti_p2p_message_info){
                                                .send = out[i], .bytes = sizes[i], .peer = (int32_t)to, .tag = 5},
                                            round == 1, &sends[i]));
         }
@@ -130,9 +130,10 @@ static void reversed(struct rig_rank *rank)
 
     for (int32_t t = 0; t < N_TAGS; t++) {
         out[t] = filled(rank->me, t, 100);
-        RIG_OK(rank, tutti_engine_send(
-                         rank->team, &(struct tutti_letter_info){.send = out[t], .bytes = 100, .peer = peer, .tag = t},
-                         true, &sends[t]));
+        RIG_OK(rank,
+               tutti_engine_send(rank->team,
+                                 &(struct tutti_p2p_message_info){.send = out[t], .bytes = 100, .peer = peer, .tag = t},
+                                 true, &sends[t]));
     }
     for (int32_t t = N_TAGS; t-- > 0;) {
         uint8_t in[100];
@@ -168,11 +169,11 @@ static void posted(struct rig_rank *rank)
     if (rank->me == 0) {
         for (int i = 0; i < 4; i++)
             RIG_OK(rank, tutti_engine_recv(rank->team,
-                                           &(struct tutti_letter_info){.recv = &in[i],
-                                                                       .bytes = 4,
-                                                                       .peer = wanted[i].source,
-                                                                       .tag = wanted[i].tag,
-                                                                       .message = &messages[i]},
+                                           &(struct tutti_p2p_message_info){.recv = &in[i],
+                                                                            .bytes = 4,
+                                                                            .peer = wanted[i].source,
+                                                                            .tag = wanted[i].tag,
+                                                                            .message = &messages[i]},
                                            true, &works[i]));
         send_now(rank, &go, 4, 1, 0);
         for (int i = 0; i < 4; i++) RIG_OK(rank, tutti_work_finish(works[i]));
@@ -206,10 +207,10 @@ static void truncated(struct rig_rank *rank)
         } else {
             struct tutti_work *work;
             struct tutti_message m;
-            RIG_OK(rank, tutti_engine_recv(
-                             rank->team,
-                             &(struct tutti_letter_info){.recv = data, .bytes = 70, .peer = 0, .tag = 1, .message = &m},
-                             false, &work));
+            RIG_OK(rank, tutti_engine_recv(rank->team,
+                                           &(struct tutti_p2p_message_info){
+                                               .recv = data, .bytes = 70, .peer = 0, .tag = 1, .message = &m},
+                                           false, &work));
             RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TRUNCATED, "not truncated");
             RIG_CHECK(rank, strstr(tutti_last_error()->text, "70") && strstr(tutti_last_error()->text, "rank 0"), "%s",
                       tutti_last_error()->text);

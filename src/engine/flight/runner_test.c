@@ -78,15 +78,15 @@ static void mixed(struct rig_rank *rank)
                                 .cache = cache};
         for (uint32_t k = 0; k < 400; k++) data[k] = given(rank->me, i + k);
         if (i % 7 == 6 && rank->me == 0)
-            RIG_OK(rank,
-                   tutti_engine_send(
-                       rank->team, &(struct tutti_letter_info){.send = data, .bytes = 8, .peer = 1, .tag = (int32_t)i},
-                       true, &works[i]));
-        else if (i % 7 == 6 && rank->me == 1)
-            RIG_OK(rank, tutti_engine_recv(
+            RIG_OK(rank, tutti_engine_send(
                              rank->team,
-                             &(struct tutti_letter_info){.recv = &sums[i], .bytes = 8, .peer = 0, .tag = (int32_t)i},
+                             &(struct tutti_p2p_message_info){.send = data, .bytes = 8, .peer = 1, .tag = (int32_t)i},
                              true, &works[i]));
+        else if (i % 7 == 6 && rank->me == 1)
+            RIG_OK(rank, tutti_engine_recv(rank->team,
+                                           &(struct tutti_p2p_message_info){
+                                               .recv = &sums[i], .bytes = 8, .peer = 0, .tag = (int32_t)i},
+                                           true, &works[i]));
         else if (i % 7 == 6)
             works[i] = NULL;
         else if (i % 2)

@@ -17,8 +17,8 @@ enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, 
     static const size_t work_bytes[TUTTI_N_WORK_TYPES] = {
         [TUTTI_WORK_FLIGHT] = sizeof(struct tutti_flight),
         [TUTTI_WORK_RUNNER] = sizeof(struct tutti_flight) + TUTTI_RUNNER_BYTES,
-        [TUTTI_WORK_SEND] = sizeof(struct tutti_letter),
-        [TUTTI_WORK_RECV] = sizeof(struct tutti_letter),
+        [TUTTI_WORK_SEND] = sizeof(struct tutti_p2p_message),
+        [TUTTI_WORK_RECV] = sizeof(struct tutti_p2p_message),
         [TUTTI_WORK_FOLLOWED] = sizeof(struct tutti_followed),
         [TUTTI_WORK_WAIT] = sizeof(struct tutti_word_wait),
         [TUTTI_WORK_ACCESS] = sizeof(struct tutti_one_access),
@@ -259,7 +259,7 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
                                        .epoch = team->epoch,
                                        .rank = team->slot,
                                        .size = team->size,
-                                       .letter_peer = -1,
+                                       .message_peer = -1,
                                        .state = TUTTI_BOARD_IN_USE};
     team->shown = &team->unseen, team->shown_tag = tutti_board_count(team->id, 0);
     TUTTI_TRY_GOTO(status, tables_create(team, config), err_team);

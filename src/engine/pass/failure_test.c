@@ -343,7 +343,7 @@ static void test_lossy(void **state)
 }
 
 /* ---- deadlines of point-to-point, and a wait that is over before the call ---- */
-static void letters(struct rig_rank *rank)
+static void msgs(struct rig_rank *rank)
 {
     static const char *const parts[] = {"recv from rank 1 (tag 5, 4 bytes)", ": rank 0 timed out after 1000 ms", NULL};
     struct tutti_work *work;
@@ -351,25 +351,25 @@ static void letters(struct rig_rank *rank)
 
     if (rank->me == 0) {
         RIG_OK(rank, tutti_engine_recv(rank->team,
-                                       &(struct tutti_letter_info){
+                                       &(struct tutti_p2p_message_info){
                                            .recv = &x, .bytes = 4, .peer = 1, .tag = 5, .timeout_ns = 1000 * MS},
                                        false, &work));
         RIG_CHECK(rank, tutti_work_wait(work, 20 * MS) == TUTTI_PENDING, "not pending");
         RIG_CHECK(rank, tutti_work_test(work) == TUTTI_PENDING, "not pending");
         RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
     } else {
-        RIG_OK(rank,
-               tutti_engine_recv(rank->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 0, .tag = 6},
-                                 false, &work));
+        RIG_OK(rank, tutti_engine_recv(rank->team,
+                                       &(struct tutti_p2p_message_info){.recv = &x, .bytes = 4, .peer = 0, .tag = 6},
+                                       false, &work));
         RIG_CHECK(rank, tutti_work_finish(work) == TUTTI_ERR_TIMEOUT, "no error");
     }
     expect(rank, TUTTI_ERR_TIMEOUT, parts);
 }
 
-static void test_letters(void **state)
+static void test_messages(void **state)
 {
     (void)state;
-    struct rig rig = {.n = 2, .main = letters};
+    struct rig rig = {.n = 2, .main = msgs};
     rig_run(&rig);
     same_sentence(2, TUTTI_ERR_TIMEOUT);
 }
@@ -458,12 +458,12 @@ int main(void)
         cmocka_unit_test(test_death),    cmocka_unit_test(test_long_wait), cmocka_unit_test(test_silent),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_at_once),   cmocka_unit_test(test_unequal),
         cmocka_unit_test(test_leaving),  cmocka_unit_test(test_abort),     cmocka_unit_test(test_lossy),
-        cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_messages),
     };
     const struct CMUnitTest late[] = {
-        cmocka_unit_test(test_late_death), cmocka_unit_test(test_silent),  cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_at_once),    cmocka_unit_test(test_unequal), cmocka_unit_test(test_leaving),
-        cmocka_unit_test(test_abort),      cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_late_death), cmocka_unit_test(test_silent),   cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_at_once),    cmocka_unit_test(test_unequal),  cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_abort),      cmocka_unit_test(test_messages),
     };
     const struct CMUnitTest never[] = {cmocka_unit_test(test_never_answered)};
     int n_failed = cmocka_run_group_tests_name("failure", tests, NULL, NULL);

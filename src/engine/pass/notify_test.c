@@ -70,7 +70,7 @@ static void order(struct rig_rank *rank)
         for (uint32_t i = 0; i < N; i++) {
             RIG_OK(rank,
                    tutti_engine_send(rank->team,
-                                     &(struct tutti_letter_info){
+                                     &(struct tutti_p2p_message_info){
                                          .send = &shuffled[i], .bytes = 4, .peer = 0, .tag = (int32_t)shuffled[i]},
                                      i % 3 != 0, &work));
             RIG_OK(rank, tutti_work_finish(work));
@@ -79,10 +79,10 @@ static void order(struct rig_rank *rank)
     }
     uint32_t n = 0;
     for (uint32_t i = 0; i < N; i++) {
-        RIG_OK(rank, tutti_engine_recv(
-                         rank->team,
-                         &(struct tutti_letter_info){.recv = &received[i], .bytes = 4, .peer = 1, .tag = (int32_t)i},
-                         true, &works[i]));
+        RIG_OK(rank, tutti_engine_recv(rank->team,
+                                       &(struct tutti_p2p_message_info){
+                                           .recv = &received[i], .bytes = 4, .peer = 1, .tag = (int32_t)i},
+                                       true, &works[i]));
         for (uint32_t k = 0; k < (i % TWICE ? 1 : 2); k++, n++) {
             entries[n] = (struct entry){&journal, i};
             RIG_OK(rank, tutti_work_notify(works[i], note, &entries[n]));
@@ -169,7 +169,7 @@ static void joins(struct rig_rank *rank)
             for (int32_t i = 1; i <= N; i++) {
                 if (i == N) pthread_barrier_wait(&rank->rig->barrier);
                 RIG_OK(rank, tutti_engine_send(rank->team,
-                                               &(struct tutti_letter_info){
+                                               &(struct tutti_p2p_message_info){
                                                    .send = &parting, .bytes = 4, .peer = 0, .tag = (last + i) % N},
                                                false, &part));
                 RIG_OK(rank, tutti_work_finish(part));
@@ -180,9 +180,10 @@ static void joins(struct rig_rank *rank)
         struct joined joined = {.at = TUTTI_ERR_INTERNAL};
         _Atomic uint32_t empty = 0;
         for (int32_t i = 0; i < N; i++)
-            RIG_OK(rank, tutti_engine_recv(rank->team,
-                                           &(struct tutti_letter_info){.recv = &x[i], .bytes = 4, .peer = 1, .tag = i},
-                                           true, &parts[i]));
+            RIG_OK(rank,
+                   tutti_engine_recv(rank->team,
+                                     &(struct tutti_p2p_message_info){.recv = &x[i], .bytes = 4, .peer = 1, .tag = i},
+                                     true, &parts[i]));
         RIG_OK(rank, tutti_work_join(rank->engine, parts, 2, &parts[0]));
         parts[1] = parts[2];
         RIG_OK(rank, tutti_work_join(rank->engine, parts, 2, &joined.work));
@@ -376,7 +377,7 @@ static void failing(struct rig_rank *rank)
     for (int32_t i = 0; i < N; i++) {
         seen[i] = (struct joined){.at = TUTTI_OK};
         RIG_OK(rank, tutti_engine_recv(rank->team,
-                                       &(struct tutti_letter_info){
+                                       &(struct tutti_p2p_message_info){
                                            .recv = &x[i], .bytes = 4, .peer = 1 - (int32_t)rank->me, .tag = i},
                                        true, &seen[i].work));
         if (i % 2) RIG_OK(rank, tutti_work_join(rank->engine, &seen[i].work, 1, &seen[i].work));
@@ -400,7 +401,7 @@ static void late(struct rig_rank *rank)
     if (rank->me == 0) {
         RIG_OK(rank,
                tutti_engine_recv(rank->team,
-                                 &(struct tutti_letter_info){
+                                 &(struct tutti_p2p_message_info){
                                      .recv = &x, .bytes = 4, .peer = 1, .tag = 0, .timeout_ns = 50 * TUTTI_NS_PER_MS},
                                  true, &seen.work));
         RIG_OK(rank, tutti_work_notify(seen.work, look, &seen));

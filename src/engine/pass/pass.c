@@ -32,7 +32,7 @@ static void absorb_one(struct tutti_team *team, struct tutti_work *work)
     } else if (team->failed) {
         tutti_team_complete(work, &team->error);
     } else {
-        tutti_letter_begin(team, (struct tutti_letter *)work);
+        tutti_p2p_message_begin(team, (struct tutti_p2p_message *)work);
     }
 }
 
@@ -59,7 +59,7 @@ static void failures_end(struct tutti_engine *engine)
         for (struct tutti_team *team = engine->busy; team; team = team->next) {
             if (!team->failed) continue;
             tutti_flights_fail(team, &team->error);
-            tutti_letters_fail(team, &team->error);
+            tutti_p2p_messages_fail(team, &team->error);
             tutti_ones_fail(team, &team->error);
             tutti_follow_fail(team, &team->error);
             tutti_waits_fail(team, &team->error);
@@ -124,20 +124,20 @@ static void flush(struct tutti_team *team)
     while (*at) {
         uint32_t peer = *at - 1;
         struct tutti_channel *channel = &team->channels[peer];
-        uint8_t owed = (uint8_t)(channel->consumed - channel->told);
-        bool letters = tutti_letters_owe(team, channel);
-        if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || letters) {
+        uint8_t owed = (uint8_t)(channel->consumed - channel->credited);
+        bool msgs = tutti_p2p_messages_owe(team, channel);
+        if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || msgs) {
             struct tutti_packet packet = {.type = TUTTI_PACKET_CREDIT};
             enum tutti_status status = tutti_team_send(team, peer, &packet, NULL, 0);
             if (status == TUTTI_AGAIN) {
                 team->owing = true;
             } else { /* a peer that is gone needs none */
-                channel->told = channel->consumed;
-                channel->p2p_paid_told = channel->p2p_paid_freed, channel->p2p_told = channel->p2p_freed;
+                channel->credited = channel->consumed;
+                channel->p2p_paid_credited = channel->p2p_paid_freed, channel->p2p_credited = channel->p2p_freed;
             }
         }
-        if (channel->consumed == channel->told && channel->n_held == 0 && channel->n_grants == 0 &&
-            channel->p2p_told == channel->p2p_freed) {
+        if (channel->consumed == channel->credited && channel->n_held == 0 && channel->n_grants == 0 &&
+            channel->p2p_credited == channel->p2p_freed) {
             *at = channel->next_listed;
             channel->listed = false;
         } else {
@@ -155,7 +155,7 @@ static bool team_run(struct tutti_team *team)
         team->retry = team->again = false;
         moved |= tutti_flights_run(team, retry);
         if (team->halted) return true;
-        moved |= tutti_letters_run(team, retry);
+        moved |= tutti_p2p_messages_run(team, retry);
         if (team->halted) return true;
         moved |= tutti_ones_run(team, retry);
         if (team->followed) moved |= tutti_follow_run(team);
@@ -233,83 +233,84 @@ static bool is_calling(void *arg)
 /* ---- sleeping ---- */
 
 /* Too many to be armed: what is left is looked at in short turns. */
-static bool is_full(struct tutti_bed *bed, uint32_t n)
+static bool is_full(struct tutti_wake_set *wakes, uint32_t n)
 {
-    if (n < TUTTI_BED_ARMED) return false;
-    bed->sources.crowded = true;
+    if (n < TUTTI_WAKE_SET_MOST) return false;
+    wakes->sources.crowded = true;
     return true;
 }
 
 /* Whether there is nothing to do: also of the next ones. */
-static bool ports_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+static bool ports_begin(const struct tutti_engine *engine, struct tutti_wake_set *wakes)
 {
     bool quiet = true;
 
     for (struct tutti_port *port = engine->ports; port; port = port->next) {
         struct tutti_transport *t = port->transport;
         if (port->n_busy == 0 && engine->ports->next) continue;
-        if (is_full(bed, bed->n_transports)) return quiet;
-        quiet &= t->ops->sleep_begin(t, &bed->sources) && !tutti_control_alarmed(port->control);
-        bed->transports[bed->n_transports++] = t;
+        if (is_full(wakes, wakes->n_transports)) return quiet;
+        quiet &= t->ops->sleep_begin(t, &wakes->sources) && !tutti_control_alarmed(port->control);
+        wakes->transports[wakes->n_transports++] = t;
     }
     return quiet;
 }
 
-static bool runner_begin(struct tutti_runner *runner, struct tutti_bed *bed)
+static bool runner_begin(struct tutti_runner *runner, struct tutti_wake_set *wakes)
 {
-    if (is_full(bed, bed->n_runners)) return true;
+    if (is_full(wakes, wakes->n_runners)) return true;
     _Atomic uint32_t *word;
     uint32_t expected;
     bool quiet = runner->ops->sleep_begin(runner, &word, &expected);
-    bed->runners[bed->n_runners++] = runner;
-    if (quiet) tutti_sources_add_word(&bed->sources, word, expected);
+    wakes->runners[wakes->n_runners++] = runner;
+    if (quiet) tutti_sources_add_word(&wakes->sources, word, expected);
     return quiet;
 }
 
-static bool runners_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+static bool runners_begin(const struct tutti_engine *engine, struct tutti_wake_set *wakes)
 {
     for (const struct tutti_team *team = engine->busy; team; team = team->next) {
-        if (team->followed) tutti_sources_until(&bed->sources, team->look_ns);
+        if (team->followed) tutti_sources_until(&wakes->sources, team->look_ns);
         if (tutti_flights_may_begin(team)) return false;
-        if (team->n_runners > 0 && !runner_begin(team->order[tutti_runner_oldest(team)]->flight->runner, bed))
+        if (team->n_runners > 0 && !runner_begin(team->order[tutti_runner_oldest(team)]->flight->runner, wakes))
             return false;
         for (uint32_t l = 0; l < team->n_lanes; l++)
-            if (team->lanes[l].slice && !runner_begin(tutti_calling_runner(&team->lanes[l]), bed)) return false;
+            if (team->lanes[l].slice && !runner_begin(tutti_calling_runner(&team->lanes[l]), wakes)) return false;
     }
     return true;
 }
 
 /* A thread that changes a word rings its bell, once it has seen that somebody listens; what it did not see is seen
  * here. */
-static bool waits_begin(const struct tutti_engine *engine, struct tutti_bed *bed)
+static bool waits_begin(const struct tutti_engine *engine, struct tutti_wake_set *wakes)
 {
     bool fence = false;
 
     for (const struct tutti_team *team = engine->busy; team; team = team->next)
         for (const struct tutti_word_wait *wait = team->waits; wait; wait = wait->next)
-            if (!tutti_wait_listens(wait, bed) && !is_full(bed, bed->n_bells)) fence |= tutti_wait_listen(wait, bed);
+            if (!tutti_wait_listens(wait, wakes) && !is_full(wakes, wakes->n_bells))
+                fence |= tutti_wait_listen(wait, wakes);
     if (fence) tutti_fence_all();
     for (const struct tutti_team *team = engine->busy; team; team = team->next)
         if (tutti_waits_any(team) || tutti_moves_any(team->ones)) return false;
     return true;
 }
 
-static bool sleep_begin(void *arg, struct tutti_bed *bed)
+static bool sleep_begin(void *arg, struct tutti_wake_set *wakes)
 {
     struct tutti_engine *engine = arg;
 
-    tutti_sources_until(&bed->sources, tutti_owner_deadline(engine->owner, engine->tick_ns));
-    tutti_sources_until(&bed->sources, engine->next_watch_ns);
-    return ports_begin(engine, bed) && runners_begin(engine, bed) && waits_begin(engine, bed) &&
+    tutti_sources_until(&wakes->sources, tutti_owner_deadline(engine->owner, engine->tick_ns));
+    tutti_sources_until(&wakes->sources, engine->next_watch_ns);
+    return ports_begin(engine, wakes) && runners_begin(engine, wakes) && waits_begin(engine, wakes) &&
            !atomic_load(&engine->works->has_submitted) && !engine->failing;
 }
 
-static void sleep_end(void *arg, struct tutti_bed *bed)
+static void sleep_end(void *arg, struct tutti_wake_set *wakes)
 {
     (void)arg;
-    for (uint32_t i = 0; i < bed->n_bells; i++) tutti_bell_leave(bed->bells[i]);
-    for (uint32_t i = 0; i < bed->n_runners; i++) bed->runners[i]->ops->sleep_end(bed->runners[i]);
-    for (uint32_t i = 0; i < bed->n_transports; i++) bed->transports[i]->ops->sleep_end(bed->transports[i]);
+    for (uint32_t i = 0; i < wakes->n_bells; i++) tutti_bell_leave(wakes->bells[i]);
+    for (uint32_t i = 0; i < wakes->n_runners; i++) wakes->runners[i]->ops->sleep_end(wakes->runners[i]);
+    for (uint32_t i = 0; i < wakes->n_transports; i++) wakes->transports[i]->ops->sleep_end(wakes->transports[i]);
 }
 
 static void kick(void *arg)
@@ -343,10 +344,10 @@ static const packet_handler handlers[] = {
     [TUTTI_PACKET_GRANT] = tutti_flights_grant,
     [TUTTI_PACKET_CREDIT] = credit,
     [TUTTI_PACKET_READ] = tutti_flights_read,
-    [TUTTI_PACKET_P2P] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_GRANT] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_DATA] = tutti_letters_deliver,
-    [TUTTI_PACKET_P2P_READ] = tutti_letters_deliver,
+    [TUTTI_PACKET_P2P] = tutti_p2p_messages_deliver,
+    [TUTTI_PACKET_P2P_GRANT] = tutti_p2p_messages_deliver,
+    [TUTTI_PACKET_P2P_DATA] = tutti_p2p_messages_deliver,
+    [TUTTI_PACKET_P2P_READ] = tutti_p2p_messages_deliver,
     [TUTTI_PACKET_ONE] = tutti_ones_deliver,
     [TUTTI_PACKET_ONE_ANSWER] = tutti_ones_deliver,
 };
@@ -361,7 +362,7 @@ static void credits_take(struct tutti_team *team, uint32_t peer, const struct tu
         channel->returned = packet->credits;
         team->retry = true;
     }
-    if (tutti_packet_pays(packet)) tutti_letters_credit(team, channel, packet);
+    if (tutti_packet_pays(packet)) tutti_p2p_messages_credit(team, channel, packet);
 }
 
 void tutti_team_deliver(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
@@ -404,7 +405,7 @@ static bool target_find(struct tutti_port *port, const struct tutti_packet *pack
 
     if (!team || team->halted || peer == TUTTI_NO_SLOT || port->n_loans == TUTTI_LOANS) return false;
     if (packet->type == TUTTI_PACKET_DATA) placed = tutti_flights_place(team, peer, packet, target, &what);
-    if (packet->type == TUTTI_PACKET_P2P_DATA) placed = tutti_letters_place(team, peer, packet, target, &what);
+    if (packet->type == TUTTI_PACKET_P2P_DATA) placed = tutti_p2p_messages_place(team, peer, packet, target, &what);
     if (packet->type >= TUTTI_PACKET_ONE) placed = tutti_ones_place(team, peer, packet, target, &what);
     if (!placed) return false;
     credits_take(team, peer, packet);
@@ -434,7 +435,7 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
         tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", loan.team->id,
                    loan.team->slot, loan.peer);
     if (loan.step == TUTTI_NO_STEP)
-        tutti_letters_back(loan.team, &loan, status);
+        tutti_p2p_messages_back(loan.team, &loan, status);
     else
         (loan.step >= TUTTI_LOAN_PART ? tutti_ones_back : tutti_flights_back)(loan.team, &loan, status);
 }

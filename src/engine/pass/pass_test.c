@@ -133,21 +133,21 @@ static void stray(struct rig_rank *rank)
         if (rank->me != 0) {
             team = rig_team(rank, RIG_TEAM + round, (uint32_t)round);
             RIG_OK(rank, tutti_engine_send(
-                             team, &(struct tutti_letter_info){.send = &rank->me, .bytes = 4, .peer = 0, .tag = 1},
+                             team, &(struct tutti_p2p_message_info){.send = &rank->me, .bytes = 4, .peer = 0, .tag = 1},
                              true, &works[1]));
             RIG_OK(rank, rig_start(rank, team, &call, true, &works[0]));
             tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
-            RIG_OK(rank, tutti_engine_send(rank->team,
-                                           &(struct tutti_letter_info){.send = &go, .bytes = 4, .peer = 0, .tag = 0},
-                                           false, &hint));
+            RIG_OK(rank, tutti_engine_send(
+                             rank->team, &(struct tutti_p2p_message_info){.send = &go, .bytes = 4, .peer = 0, .tag = 0},
+                             false, &hint));
             RIG_OK(rank, tutti_work_finish(hint));
         } else {
             tutti_engine_stats(rank->engine, &before);
             for (uint32_t i = 1; i < rank->n; i++) {
-                RIG_OK(rank, tutti_engine_recv(
-                                 rank->team,
-                                 &(struct tutti_letter_info){.recv = &go, .bytes = 4, .peer = (int32_t)i, .tag = 0},
-                                 false, &hint));
+                RIG_OK(rank, tutti_engine_recv(rank->team,
+                                               &(struct tutti_p2p_message_info){
+                                                   .recv = &go, .bytes = 4, .peer = (int32_t)i, .tag = 0},
+                                               false, &hint));
                 RIG_OK(rank, tutti_work_finish(hint));
             }
             tutti_engine_stats(rank->engine, &after);
@@ -158,7 +158,7 @@ static void stray(struct rig_rank *rank)
             for (uint32_t i = 1; i < rank->n; i++) {
                 RIG_OK(rank,
                        tutti_engine_recv(
-                           team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = (int32_t)i, .tag = 1},
+                           team, &(struct tutti_p2p_message_info){.recv = &x, .bytes = 4, .peer = (int32_t)i, .tag = 1},
                            false, &hint));
                 RIG_OK(rank, tutti_work_finish(hint));
                 RIG_CHECK(rank, x == (int32_t)i, "%d from rank %u", x, i);

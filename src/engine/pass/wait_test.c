@@ -83,8 +83,8 @@ static void *patient_main(void *arg)
     uint32_t x = 0;
 
     RIG_OK(w->rank,
-           tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 77}, false,
-                             &work));
+           tutti_engine_recv(w->team, &(struct tutti_p2p_message_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 77},
+                             false, &work));
     RIG_OK(w->rank, tutti_work_finish(work));
     RIG_CHECK(w->rank, x == 5, "got %u", x);
     return NULL;
@@ -112,9 +112,9 @@ static void prompt(struct rig_rank *rank)
     /* Each call would last until the owner's next look at the clock, a tenth of a second. */
     RIG_CHECK(rank, n_late < 15, "%u calls took long", n_late);
     if (rank->me == 1) {
-        RIG_OK(rank,
-               tutti_engine_send(rank->team, &(struct tutti_letter_info){.send = &x, .bytes = 4, .peer = 0, .tag = 77},
-                                 false, &work));
+        RIG_OK(rank, tutti_engine_send(rank->team,
+                                       &(struct tutti_p2p_message_info){.send = &x, .bytes = 4, .peer = 0, .tag = 77},
+                                       false, &work));
         RIG_OK(rank, tutti_work_finish(work));
     } else {
         pthread_join(thread, NULL);
@@ -135,8 +135,9 @@ static void *short_main(void *arg)
     struct tutti_work *work;
     uint32_t x;
 
-    RIG_OK(w->rank, tutti_engine_recv(w->team, &(struct tutti_letter_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 1},
-                                      false, &work));
+    RIG_OK(w->rank,
+           tutti_engine_recv(w->team, &(struct tutti_p2p_message_info){.recv = &x, .bytes = 4, .peer = 1, .tag = 1},
+                             false, &work));
     RIG_OK(w->rank, tutti_work_finish(work));
     return NULL;
 }
@@ -154,9 +155,9 @@ static void handed(struct rig_rank *rank)
         if (rank->me == 0) {
             pthread_create(&thread, NULL, short_main, &arg);
             tutti_sleep_ns(3 * TUTTI_NS_PER_MS); /* it owns */
-            RIG_OK(rank, tutti_engine_recv(rank->team,
-                                           &(struct tutti_letter_info){.recv = &x, .bytes = 8, .peer = 1, .tag = 2},
-                                           false, &work));
+            RIG_OK(rank, tutti_engine_recv(
+                             rank->team, &(struct tutti_p2p_message_info){.recv = &x, .bytes = 8, .peer = 1, .tag = 2},
+                             false, &work));
             RIG_OK(rank, tutti_work_finish(work));
             n_late += tutti_now_ns() - x > 500 * TUTTI_NS_PER_MS;
             pthread_join(thread, NULL);
@@ -165,7 +166,7 @@ static void handed(struct rig_rank *rank)
                 tutti_sleep_ns(10 * TUTTI_NS_PER_MS);
                 x = tutti_now_ns();
                 RIG_OK(rank, tutti_engine_send(rank->team,
-                                               &(struct tutti_letter_info){
+                                               &(struct tutti_p2p_message_info){
                                                    .send = &x, .bytes = tag == 1 ? 4 : 8, .peer = 0, .tag = tag},
                                                false, &work));
                 RIG_OK(rank, tutti_work_finish(work));

@@ -19,7 +19,7 @@
 #define ASK_NS (250 * TUTTI_NS_PER_MS) /* so long a sentence waits for boards that were asked for */
 #define ASK_AGAIN_NS (10 * TUTTI_NS_PER_MS)
 #define PENDING_AGAIN_NS (100 * TUTTI_NS_PER_MS) /* then a board that was asked for is looked at again */
-#define LETTER_SHOWN_NS (100 * TUTTI_NS_PER_MS)  /* younger letters are not worth a board */
+#define LETTER_SHOWN_NS (100 * TUTTI_NS_PER_MS)  /* younger messages are not worth a board */
 #define VAIN_AGAIN_NS (100 * TUTTI_NS_PER_MS)    /* the second look comes soon, since the deadline may be near */
 /* Ranks whose deadlines pass together should not all find it out at once: the first one tells. */
 #define STAGGER_NS TUTTI_NS_PER_MS
@@ -74,11 +74,11 @@ static void watch_deadlines(struct tutti_team *team, uint64_t now)
         tutti_report_timeout(team, flight);
         return;
     }
-    const struct tutti_letter *lists[2] = {team->sends, team->recvs};
+    const struct tutti_p2p_message *lists[2] = {team->sends, team->recvs};
     for (int l = 0; l < 2; l++) {
-        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
-            if (!is_over(team, &letter->work, now)) continue;
-            tutti_report_letter_timeout(team, letter);
+        for (const struct tutti_p2p_message *msg = lists[l]; msg; msg = msg->next) {
+            if (!is_over(team, &msg->work, now)) continue;
+            tutti_report_message_timeout(team, msg);
             return;
         }
     }
@@ -179,21 +179,21 @@ static uint32_t any_lost(struct tutti_team *team, uint64_t now, enum tutti_life 
     return TUTTI_NO_SLOT;
 }
 
-static void watch_letters(struct tutti_team *team, uint64_t now)
+static void watch_messages(struct tutti_team *team, uint64_t now)
 {
-    const struct tutti_letter *lists[2] = {team->sends, team->recvs}, *any = NULL;
+    const struct tutti_p2p_message *lists[2] = {team->sends, team->recvs}, *any = NULL;
     enum tutti_life life;
 
     for (int l = 0; l < 2; l++) {
-        for (const struct tutti_letter *letter = lists[l]; letter; letter = letter->next) {
-            if (letter->peer < 0) any = any ? any : letter;
-            if (letter->peer < 0 || !is_gone(team, (uint32_t)letter->peer, now, &life)) continue;
-            tutti_report_letter_lost(team, letter, (uint32_t)letter->peer, life);
+        for (const struct tutti_p2p_message *msg = lists[l]; msg; msg = msg->next) {
+            if (msg->peer < 0) any = any ? any : msg;
+            if (msg->peer < 0 || !is_gone(team, (uint32_t)msg->peer, now, &life)) continue;
+            tutti_report_message_lost(team, msg, (uint32_t)msg->peer, life);
             return;
         }
     }
     const uint32_t lost = any ? any_lost(team, now, &life) : TUTTI_NO_SLOT;
-    if (lost != TUTTI_NO_SLOT) tutti_report_letter_lost(team, any, lost, life);
+    if (lost != TUTTI_NO_SLOT) tutti_report_message_lost(team, any, lost, life);
 }
 
 /* What a peer changed before it was gone has been seen, or is seen now. */
@@ -245,24 +245,25 @@ static void watch_wait_board(struct tutti_team *team, uint64_t now)
 {
     const struct tutti_word_wait *oldest = team->waits;
 
-    if (!oldest || team->board.letter || now - oldest->work.start_ns < LETTER_SHOWN_NS) return;
-    team->board.letter = TUTTI_BOARD_WAIT;
-    team->board.letter_peer = oldest->what.from, team->board.letter_tag = (int32_t)oldest->what.signal;
-    team->board.letter_ns = oldest->work.start_ns;
+    if (!oldest || team->board.message || now - oldest->work.start_ns < LETTER_SHOWN_NS) return;
+    team->board.message = TUTTI_BOARD_WAIT;
+    team->board.message_peer = oldest->what.from, team->board.message_tag = (int32_t)oldest->what.signal;
+    team->board.message_since_ns = oldest->work.start_ns;
     tutti_team_publish(team);
 }
 
 /* Shows the oldest send or recv that waits for long. */
-static void watch_letter_board(struct tutti_team *team, uint64_t now)
+static void watch_message_board(struct tutti_team *team, uint64_t now)
 {
-    const struct tutti_letter *oldest = team->recvs;
+    const struct tutti_p2p_message *oldest = team->recvs;
 
     if (!oldest || (team->sends && team->sends->work.start_ns < oldest->work.start_ns)) oldest = team->sends;
-    if (!oldest || now - oldest->work.start_ns < LETTER_SHOWN_NS || oldest->work.start_ns == team->board.letter_ns)
+    if (!oldest || now - oldest->work.start_ns < LETTER_SHOWN_NS ||
+        oldest->work.start_ns == team->board.message_since_ns)
         return;
-    team->board.letter = oldest->work.type == TUTTI_WORK_SEND ? TUTTI_BOARD_SEND : TUTTI_BOARD_RECV;
-    team->board.letter_peer = oldest->peer < 0 ? -1 : oldest->peer, team->board.letter_tag = oldest->tag;
-    team->board.letter_ns = oldest->work.start_ns;
+    team->board.message = oldest->work.type == TUTTI_WORK_SEND ? TUTTI_BOARD_SEND : TUTTI_BOARD_RECV;
+    team->board.message_peer = oldest->peer < 0 ? -1 : oldest->peer, team->board.message_tag = oldest->tag;
+    team->board.message_since_ns = oldest->work.start_ns;
     tutti_team_publish(team);
 }
 
@@ -320,9 +321,9 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
     }
     tutti_engine_watch_by(team->engine, oldest->compare_ns);
     if (!oldest->runner && watch_vain(team, oldest, now)) return;
-    if (n_missing == 0 || oldest->told_missing) return;
+    if (n_missing == 0 || oldest->reported_missing) return;
     char call[TUTTI_CALL_TEXT];
-    oldest->told_missing = true;
+    oldest->reported_missing = true;
     tutti_say_flight(oldest, call, sizeof(call));
     tutti_log(TUTTI_LOG_INFO, "%s: rank %u and %u others have not called it yet, rank %u waits", call, missing,
               n_missing - 1, team->slot);
@@ -347,7 +348,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
         next = team->next;
         if (team->halted && !team->failed) watch_verdict(team, now_ns);
         if (!team->halted) watch_board(team, now_ns);
-        if (!team->halted) watch_letter_board(team, now_ns);
+        if (!team->halted) watch_message_board(team, now_ns);
         if (!team->halted) watch_wait_board(team, now_ns);
         for (uint32_t i = 0; i < team->n_active && !team->halted; i++) {
             const struct tutti_slice *slice = team->order[i];
@@ -357,7 +358,7 @@ void tutti_engine_watch(struct tutti_engine *engine, uint64_t now_ns)
                 watch_slice(team, slice, now_ns);
         }
         for (uint32_t l = 0; l < team->n_lanes && !team->halted; l++) watch_calling(team, &team->lanes[l], now_ns);
-        if (!team->halted) watch_letters(team, now_ns);
+        if (!team->halted) watch_messages(team, now_ns);
         if (!team->halted && team->waits) watch_waits(team, now_ns);
         if (!team->halted && team->ones) watch_accesses(team, now_ns);
         if (!team->halted) watch_calls(team, now_ns);

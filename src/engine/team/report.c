@@ -204,20 +204,20 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     tutti_team_break(team, TUTTI_ERR_TIMEOUT, peer, flight, step, text);
 }
 
-void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter)
+void tutti_report_message_timeout(struct tutti_team *team, const struct tutti_p2p_message *msg)
 {
     static const char *const waiting[2][4] = {
         {"its message never came", "its message was not asked for", "its message came in part", "it was read"},
         {"no room to announce it", "it was announced, and never asked for", "it was sent in part", "it was not read"},
     };
-    bool send = letter->work.type == TUTTI_WORK_SEND;
+    bool send = msg->work.type == TUTTI_WORK_SEND;
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
-    tutti_say_letter(letter, call, sizeof(call));
+    tutti_say_message(msg, call, sizeof(call));
     tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
-                 tutti_says_ms(letter->work.timeout_ns));
-    tutti_append(text, sizeof(text), ": %s", letter->offered ? "it was not read" : waiting[send][letter->state]);
-    tutti_team_break(team, TUTTI_ERR_TIMEOUT, letter->peer, NULL, TUTTI_NO_STEP, text);
+                 tutti_says_ms(msg->work.timeout_ns));
+    tutti_append(text, sizeof(text), ": %s", msg->offered ? "it was not read" : waiting[send][msg->state]);
+    tutti_team_break(team, TUTTI_ERR_TIMEOUT, msg->peer, NULL, TUTTI_NO_STEP, text);
 }
 
 void tutti_report_flight_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer,
@@ -232,12 +232,12 @@ void tutti_report_flight_lost(struct tutti_team *team, const struct tutti_flight
     tutti_team_break(team, tutti_lost_status(life), (int32_t)peer, flight, step, text);
 }
 
-void tutti_report_letter_lost(struct tutti_team *team, const struct tutti_letter *letter, uint32_t peer,
-                              enum tutti_life life)
+void tutti_report_message_lost(struct tutti_team *team, const struct tutti_p2p_message *msg, uint32_t peer,
+                               enum tutti_life life)
 {
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
-    tutti_say_letter(letter, call, sizeof(call));
+    tutti_say_message(msg, call, sizeof(call));
     tutti_say_lost(team, peer, life, call, text, sizeof(text));
     tutti_team_break(team, tutti_lost_status(life), (int32_t)peer, NULL, TUTTI_NO_STEP, text);
 }
@@ -260,7 +260,7 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
 
     tutti_owner_enter(team->engine->owner);
     const struct tutti_flight *flight = team->n_active > 0 ? team->order[0]->flight : team->pending;
-    const struct tutti_letter *letter = team->recvs ? team->recvs : team->sends;
+    const struct tutti_p2p_message *msg = team->recvs ? team->recvs : team->sends;
     struct tutti_board board = team->board;
     tutti_team_complete_board(team, team->slot, &board);
     uint64_t counted = atomic_load_explicit(&team->seq, memory_order_relaxed);
@@ -270,9 +270,9 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
         tutti_say_flight(flight, call, sizeof(call)), seq = flight->work.seq;
     else if (past)
         tutti_say_call(team, &board, NULL, call, sizeof(call)), seq = board.seq;
-    else if (letter)
-        tutti_say_letter(letter, call, sizeof(call)), seq = 0;
-    if (flight || past || letter)
+    else if (msg)
+        tutti_say_message(msg, call, sizeof(call)), seq = 0;
+    if (flight || past || msg)
         snprintf(out, capacity, "in %s", call);
     else
         say_last(team, &board, seq, out, capacity);
@@ -343,21 +343,21 @@ void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capac
     tutti_say_call(flight->work.team, &board, flight->work.label, out, capacity);
 }
 
-void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity)
+void tutti_say_message(const struct tutti_p2p_message *msg, char *out, size_t capacity)
 {
-    bool send = letter->work.type == TUTTI_WORK_SEND;
-    const struct tutti_team *team = letter->work.team;
+    bool send = msg->work.type == TUTTI_WORK_SEND;
+    const struct tutti_team *team = msg->work.team;
     char peer[160] = "", tag[32] = "any tag";
 
-    if (letter->peer >= 0 && team)
-        tutti_say_rank(team, (uint32_t)letter->peer, peer, sizeof(peer));
-    else if (letter->peer >= 0)
-        snprintf(peer, sizeof(peer), "rank %d", letter->peer);
+    if (msg->peer >= 0 && team)
+        tutti_say_rank(team, (uint32_t)msg->peer, peer, sizeof(peer));
+    else if (msg->peer >= 0)
+        snprintf(peer, sizeof(peer), "rank %d", msg->peer);
     else
         snprintf(peer, sizeof(peer), "any rank");
-    if (letter->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", letter->tag);
-    snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, letter->bytes);
-    if (letter->work.label) tutti_append(out, capacity, ", label '%.40s'", letter->work.label);
+    if (msg->tag >= 0) snprintf(tag, sizeof(tag), "tag %d", msg->tag);
+    snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, msg->bytes);
+    if (msg->work.label) tutti_append(out, capacity, ", label '%.40s'", msg->work.label);
     tutti_append(out, capacity, ")");
     if (team) tutti_append(out, capacity, " on communicator %" PRIx64, team->id);
 }
@@ -410,12 +410,12 @@ static void say_call(const struct tutti_team *team, const struct tutti_board *ca
         snprintf(out, capacity, "call #%" PRIu64 " on communicator %" PRIx64, call->seq, team->id);
     else if (call->seq > 0)
         tutti_say_call(team, call, NULL, out, capacity);
-    else if (call->kind == TUTTI_TOLD_SEND || call->kind == TUTTI_TOLD_RECV)
+    else if (call->kind == TUTTI_REPORT_SEND || call->kind == TUTTI_REPORT_RECV)
         snprintf(out, capacity, "%s rank %d (%" PRIu64 " bytes) on communicator %" PRIx64,
-                 call->kind == TUTTI_TOLD_SEND ? "send to" : "recv from", (int)call->peer, call->count, team->id);
-    else if (call->kind == TUTTI_TOLD_WAIT_SIGNAL)
+                 call->kind == TUTTI_REPORT_SEND ? "send to" : "recv from", (int)call->peer, call->count, team->id);
+    else if (call->kind == TUTTI_REPORT_WAIT_SIGNAL)
         snprintf(out, capacity, "wait_signal (signal %" PRIu64 ") on communicator %" PRIx64, call->count, team->id);
-    else if (call->kind == TUTTI_TOLD_ONE_SIDED)
+    else if (call->kind == TUTTI_REPORT_ONE_SIDED)
         snprintf(out, capacity, "one-sided calls on communicator %" PRIx64, team->id);
     else
         snprintf(out, capacity, "messages on communicator %" PRIx64, team->id);
@@ -436,8 +436,8 @@ static void end(struct tutti_team *team, enum tutti_status status, const struct 
     if (tutti_team_state(team, &error) < 0 && strcmp(error.text, text) == 0) tutti_log(TUTTI_LOG_WARN, "%s", text);
 }
 
-void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
-                             uint32_t peer, const struct tutti_board *theirs)
+void tutti_team_report_timeout(struct tutti_team *team, const struct tutti_board *call, uint64_t timeout_ns,
+                               uint32_t peer, const struct tutti_board *theirs)
 {
     enum tutti_life life = tutti_team_life(team, peer);
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
@@ -452,7 +452,7 @@ void tutti_team_tell_timeout(struct tutti_team *team, const struct tutti_board *
     end(team, TUTTI_ERR_TIMEOUT, call, peer, text);
 }
 
-void tutti_team_tell_signal(struct tutti_team *team, const struct tutti_told_signal *signal)
+void tutti_team_report_signal(struct tutti_team *team, const struct tutti_reported_signal *signal)
 {
     static const char *const compares[] = {"==", "!=", "<", "<=", ">", ">="};
     const bool barrier = signal->compare >= TUTTI_ARRAY_LEN(compares);
@@ -478,8 +478,8 @@ void tutti_team_tell_signal(struct tutti_team *team, const struct tutti_told_sig
     end(team, TUTTI_ERR_TIMEOUT, NULL, (uint32_t)signal->from, text);
 }
 
-void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
-                              const struct tutti_board *theirs)
+void tutti_team_report_mismatch(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                                const struct tutti_board *theirs)
 {
     char text[TUTTI_ERROR_TEXT];
 
@@ -487,7 +487,7 @@ void tutti_team_tell_mismatch(struct tutti_team *team, const struct tutti_board 
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
 }
 
-void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer)
+void tutti_team_report_elsewhere(struct tutti_team *team, const struct tutti_board *call, uint32_t peer)
 {
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT];
 
@@ -498,7 +498,7 @@ void tutti_team_tell_elsewhere(struct tutti_team *team, const struct tutti_board
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
 }
 
-void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n)
+void tutti_team_report_messages(struct tutti_team *team, uint32_t peer, uint64_t n)
 {
     char text[TUTTI_ERROR_TEXT];
 
@@ -509,7 +509,8 @@ void tutti_team_tell_messages(struct tutti_team *team, uint32_t peer, uint64_t n
     end(team, TUTTI_ERR_MISMATCH, NULL, peer, text);
 }
 
-void tutti_team_tell_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer, enum tutti_life life)
+void tutti_team_report_lost(struct tutti_team *team, const struct tutti_board *call, uint32_t peer,
+                            enum tutti_life life)
 {
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 

@@ -16,7 +16,7 @@ void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity
 void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity);
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity);
-void tutti_say_letter(const struct tutti_letter *letter, char *out, size_t capacity);
+void tutti_say_message(const struct tutti_p2p_message *msg, char *out, size_t capacity);
 /* "connection closed by peer: rank 2 died while rank 0 waited for it in CALL". */
 void tutti_say_lost(const struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *call, char *out,
                     size_t capacity);
@@ -40,12 +40,12 @@ void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice
 /* The peer has completed the call, and what this step waits for never came. */
 void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step);
 void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *flight);
-void tutti_report_letter_timeout(struct tutti_team *team, const struct tutti_letter *letter);
+void tutti_report_message_timeout(struct tutti_team *team, const struct tutti_p2p_message *msg);
 /* A peer that the call waits for is dead or has left. */
 void tutti_report_flight_lost(struct tutti_team *team, const struct tutti_flight *flight, uint32_t peer,
                               enum tutti_life life, uint32_t step);
-void tutti_report_letter_lost(struct tutti_team *team, const struct tutti_letter *letter, uint32_t peer,
-                              enum tutti_life life);
+void tutti_report_message_lost(struct tutti_team *team, const struct tutti_p2p_message *msg, uint32_t peer,
+                               enum tutti_life life);
 /* What the peer sent can not be; what: "a part of a message that ...". flight may be NULL. */
 void tutti_report_protocol(struct tutti_team *team, uint32_t peer, const struct tutti_flight *flight, const char *what);
 /* A runner of the flight found that `peer`, a slot of the team, called something else. */

@@ -19,8 +19,8 @@ static enum tutti_status send_as(struct tutti_team *team, uint32_t peer, struct 
     if (pays) packet->fifo = channel->p2p_paid_freed, packet->count = channel->p2p_freed;
     enum tutti_status status = t->ops->send(t, team->members[peer], packet, spans, n_spans, token);
     if (status == TUTTI_OK || status == TUTTI_PENDING) {
-        channel->told = channel->consumed;
-        if (pays) channel->p2p_paid_told = channel->p2p_paid_freed, channel->p2p_told = channel->p2p_freed;
+        channel->credited = channel->consumed;
+        if (pays) channel->p2p_paid_credited = channel->p2p_paid_freed, channel->p2p_credited = channel->p2p_freed;
         team->engine->stats.packets_sent++;
         team->engine->stats.bytes_sent += packet->bytes;
     } else if (status == TUTTI_AGAIN) {
@@ -68,7 +68,7 @@ const void *tutti_offer_map(struct tutti_team *team, uint32_t peer, uint64_t off
 }
 
 /* ---- Memory that the wire has borrowed: a loan for each piece of a message that is not sent, or not in place, when
- * the call returns. The loan tells whose memory it is when the wire gives it back. The step or letter is not complete
+ * the call returns. The loan tells whose memory it is when the wire gives it back. The step or message is not complete
  * while it has loans, and a team that fails takes its loans back before its works end: so a work is complete only when
  * nobody touches its buffers any more. A wire that completes at once never gets a loan. ---- */
 

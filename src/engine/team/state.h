@@ -8,14 +8,14 @@
 #include "engine/bind.h"
 #include "engine/work.h"
 
-/* ---- Messages between two ranks: a letter is one that this rank sends or wants, an envelope is one that came unasked,
- * and an inflow says which bytes of a message are here (send.c). All of it is the owner's. ---- */
+/* ---- Messages between two ranks: a message is one that this rank sends or wants, an envelope is one that came
+ * unasked, and an inflow says which bytes of a message are here (send.c). All of it is the owner's. ---- */
 
-enum tutti_letter_state {
-    TUTTI_LETTER_QUEUED,   /* send: no room for the envelope yet. recv: posted */
-    TUTTI_LETTER_WAITING,  /* send: for the grant. recv: the grant is to be sent */
-    TUTTI_LETTER_MOVING,   /* payload on its way */
-    TUTTI_LETTER_READ_OWED /* recv: an offer was read, which is to be told */
+enum tutti_p2p_message_state {
+    TUTTI_P2P_QUEUED,   /* send: no room for the envelope yet. recv: posted */
+    TUTTI_P2P_WAITING,  /* send: for the grant. recv: the grant is to be sent */
+    TUTTI_P2P_MOVING,   /* payload on its way */
+    TUTTI_P2P_READ_OWED /* recv: an offer was read, which is to be told */
 };
 /* Progress of a message of several packets: all before `received`, and what came out of order after it. */
 #define TUTTI_INFLOW_GAPS 6
@@ -26,10 +26,10 @@ struct tutti_inflow {
         uint64_t first, end;
     } ahead[TUTTI_INFLOW_GAPS];
 };
-struct tutti_letter {
+struct tutti_p2p_message {
     struct tutti_work work; /* first */
-    struct tutti_letter *next;
-    enum tutti_letter_state state;
+    struct tutti_p2p_message *next;
+    enum tutti_p2p_message_state state;
     unsigned char *buffer;
     size_t bytes, total; /* the buffer's; the message's */
     size_t offset;       /* send: what left */
@@ -74,7 +74,7 @@ struct tutti_flight {
     uint64_t compare_ns;                /* when the boards are compared next */
     uint32_t n_compared;                /* boards so far */
     bool past_cache;                    /* results are too much for the caches, and not read again */
-    bool told_missing, in_vain;         /* in_vain: at the last look a peer had completed what it waits for */
+    bool reported_missing, in_vain;     /* in_vain: at the last look a peer had completed what it waits for */
     uint64_t packed_call, packed_count; /* what packets say of the call */
     _Alignas(16) unsigned char room[];  /* for runners: TUTTI_RUNNER_BYTES */
 };
@@ -155,7 +155,7 @@ struct tutti_channel {
     uint32_t out_step;
     size_t out_offset;
     /* collectives, incoming */
-    uint8_t consumed, told; /* eager messages, modulo 256 */
+    uint8_t consumed, credited; /* eager messages, modulo 256 */
     uint8_t n_incoming, n_held;
     bool listed; /* in the team's list of channels that hold something or owe credits */
     uint32_t next_listed;
@@ -164,11 +164,12 @@ struct tutti_channel {
     bool used[TUTTI_CREDITS];
     /* point-to-point */
     uint64_t p2p_sent, p2p_taken; /* envelopes: sent there; of theirs, in order */
-    uint64_t p2p_freed, p2p_told; /* their envelopes that are gone from the table, and those that were acknowledged */
-    uint64_t p2p_returned;        /* our envelopes that came back, as told */
-    uint32_t p2p_paid, p2p_paid_returned, p2p_paid_freed, p2p_paid_told; /* the same for those with payload */
-    uint32_t p2p_used;                                                   /* bits: payload slots in use */
-    uint64_t p2p_pass;  /* pass over the letters in which it was found blocked */
+    uint64_t p2p_freed,
+        p2p_credited;      /* their envelopes that are gone from the table, and those that were acknowledged */
+    uint64_t p2p_returned; /* our envelopes that came back, as told */
+    uint32_t p2p_paid, p2p_paid_returned, p2p_paid_freed, p2p_paid_credited; /* the same for those with payload */
+    uint32_t p2p_used;                                                       /* bits: payload slots in use */
+    uint64_t p2p_pass;  /* pass over the messages in which it was found blocked */
     uint64_t gone_ns;   /* watch: when the peer was first found gone, */
     uint64_t gone_pass; /* and in which pass */
     uint64_t seen_tick; /* watch: the tick in which it was looked at */
@@ -190,8 +191,8 @@ struct tutti_stray {
 #define TUTTI_LOANS 256
 struct tutti_loan {
     struct tutti_team *team; /* NULL: free */
-    void *of;                /* the slice whose step it belongs to, the letter, access or part */
-    uint32_t step, peer;     /* TUTTI_NO_STEP: of a letter; or one of the next two */
+    void *of;                /* the slice whose step it belongs to, the message, access or part */
+    uint32_t step, peer;     /* TUTTI_NO_STEP: of a message; or one of the next two */
     uint32_t generation;     /* how often it was given back: a part of the token */
     uint64_t number;         /* TUTTI_LOAN_PART: of the peer's packet */
 };

@@ -2,7 +2,7 @@
 #ifndef TUTTI_ENGINE_TEAM_TEAM_H
 #define TUTTI_ENGINE_TEAM_TEAM_H
 
-/* A team is what the engine knows of a communicator: its calls, its letters, a channel a peer. This room holds that
+/* A team is what the engine knows of a communicator: its calls, its messages, a channel a peer. This room holds that
  * state, and what all rooms that work on it (flight, p2p, report, pass) need: works of a team, its board, its packets,
  * its failure, and what its calls wait for. Begin with this header (state.h holds the parts), then
  * team.c.
@@ -52,10 +52,10 @@ struct tutti_team {
     bool owing;              /* credits may be due */
     uint32_t listed;         /* 1 + slot of the first channel that holds something or owes credits */
 
-    struct tutti_letter *sends, *recvs; /* not complete, in order */
-    struct tutti_letter **sends_end, **recvs_end;
-    bool letters_dirty;
-    uint64_t letter_pass;
+    struct tutti_p2p_message *sends, *recvs; /* not complete, in order */
+    struct tutti_p2p_message **sends_end, **recvs_end;
+    bool messages_dirty;
+    uint64_t message_pass;
     uint32_t envelope_first, envelope_last; /* in order; no receive has asked for them yet */
     uint32_t envelope_early;                /* numbers before them are missing */
     uint32_t envelope_free, envelope_used;
@@ -108,7 +108,7 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 /* Sends a packet of the team; fills comm, epoch, credits. */
 enum tutti_status tutti_team_send(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
                                   const struct tutti_span *spans, uint32_t n_spans);
-/* The same for a piece of a step's or letter's payload, with generation 0. PENDING: the wire keeps the spans, and
+/* The same for a piece of a step's or message's payload, with generation 0. PENDING: the wire keeps the spans, and
  * `what` has a loan until it gives them back. AGAIN: also when there are no loans left. */
 enum tutti_status tutti_team_lend(struct tutti_team *team, uint32_t peer, struct tutti_packet *packet,
                                   const struct tutti_span *spans, uint32_t n_spans, const struct tutti_loan *what);
@@ -122,7 +122,7 @@ bool tutti_loan_take(struct tutti_port *port, const struct tutti_loan *what, uin
 bool tutti_loan_end(struct tutti_port *port, uint64_t token, struct tutti_loan *out);
 bool tutti_loan_find(const struct tutti_port *port, const void *of, uint32_t step);
 uint64_t tutti_loan_token(const struct tutti_port *port, const struct tutti_loan *loan);
-/* Whether the wire has borrowed memory of a step or letter. */
+/* Whether the wire has borrowed memory of a step or message. */
 static inline bool tutti_is_lent(const struct tutti_port *port, const void *of, uint32_t step)
 {
     return port->n_loans > 0 && tutti_loan_find(port, of, step);

@@ -25,7 +25,7 @@ struct port {
 };
 
 struct flight {
-    union tutti_backend_room room;
+    union tutti_backend_storage room;
     struct mark_sheet sheet;
     size_t plan;
 };

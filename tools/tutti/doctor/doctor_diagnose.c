@@ -39,12 +39,12 @@ static const struct doctor_rank *last_look(const struct doctor_world *world)
 static bool is_waiting(const struct tutti_board *b)
 {
     if (b->failed) return false;
-    return doctor_is_in_call(b) || b->letter != TUTTI_BOARD_NO_LETTER;
+    return doctor_is_in_call(b) || b->message != TUTTI_BOARD_NO_MESSAGE;
 }
 
 static uint64_t wait_age(const struct tutti_board *b)
 {
-    return doctor_is_in_call(b) ? b->called_ns : b->letter_ns;
+    return doctor_is_in_call(b) ? b->called_ns : b->message_since_ns;
 }
 
 /* The board that a rank waits in for longest; NULL: it waits for nobody. */
@@ -166,7 +166,7 @@ static bool is_mismatch(const struct doctor_world *world, struct doctor_verdict 
 static bool same_place(const struct tutti_board *a, const struct tutti_board *b)
 {
     return a->seq == b->seq && a->completed == b->completed && a->counted == b->counted && a->step == b->step &&
-           a->letter == b->letter && a->letter_peer == b->letter_peer && a->letter_tag == b->letter_tag;
+           a->message == b->message && a->message_peer == b->message_peer && a->message_tag == b->message_tag;
 }
 
 /* Whether no rank of the communicator moved between the first and the last look. */
@@ -199,7 +199,7 @@ static int32_t awaited(const struct doctor_world *world, const struct doctor_ran
 {
     uint32_t n;
     if (!doctor_is_in_call(b))
-        return b->letter_peer < 0 ? -1 : doctor_rank_of(ranks, world->n, b->comm, b->letter_peer);
+        return b->message_peer < 0 ? -1 : doctor_rank_of(ranks, world->n, b->comm, b->message_peer);
     const int32_t missing = missing_of(ranks, world->n, b, &n);
     if (missing >= 0) return missing;
     return b->peer < 0 ? -1 : doctor_rank_of(ranks, world->n, b->comm, b->peer);

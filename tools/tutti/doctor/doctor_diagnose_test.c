@@ -25,7 +25,7 @@ static struct tutti_board board_of(uint32_t rank, uint64_t seq, bool in_call)
                                 .since_ns = 5 * S,
                                 .peer = -1,
                                 .root = -1,
-                                .letter_peer = -1,
+                                .message_peer = -1,
                                 .rank = rank,
                                 .size = RANKS,
                                 .kind = TUTTI_ALL_REDUCE,
@@ -166,14 +166,14 @@ static void letter(struct doctor_world *w)
     for (uint32_t i = 0; i < RANKS; i++) {
         struct tutti_board *b = &(*look)[i].boards[0];
         *b = board_of(i, 16, false);
-        if (i == 0) b->letter = TUTTI_BOARD_RECV, b->letter_peer = 2, b->letter_tag = 7, b->letter_ns = 3 * S;
+        if (i == 0) b->message = TUTTI_BOARD_RECV, b->message_peer = 2, b->message_tag = 7, b->message_since_ns = 3 * S;
     }
 }
 
 static void unsignalled(struct doctor_world *w)
 {
     letter(w);
-    EACH(w, look)(*look)[0].boards[0].letter = TUTTI_BOARD_WAIT;
+    EACH(w, look)(*look)[0].boards[0].message = TUTTI_BOARD_WAIT;
 }
 
 /* All have called; each waits for the one before it in a ring: a message is on its way. */

@@ -26,16 +26,16 @@ struct field {
     bool is_signed;
 };
 #define FIELD(name, is_signed)                                                                                         \
-    {                                                                                                                  \
-#name, offsetof(struct tutti_board, name), sizeof(((struct tutti_board *)0)->name), is_signed                  \
-    }
+    {#name, offsetof(struct tutti_board, name), sizeof(((struct tutti_board *)0)->name), is_signed}
 static const struct field fields[] = {
-    FIELD(comm, false),      FIELD(seq, false),        FIELD(completed, false), FIELD(counted, false),
-    FIELD(signature, false), FIELD(count, false),      FIELD(called_ns, false), FIELD(since_ns, false),
-    FIELD(letter_ns, false), FIELD(step, false),       FIELD(n_steps, false),   FIELD(peer, true),
-    FIELD(root, true),       FIELD(letter_peer, true), FIELD(letter_tag, true), FIELD(epoch, false),
-    FIELD(rank, false),      FIELD(size, false),       FIELD(kind, false),      FIELD(dtype, false),
-    FIELD(op, false),        FIELD(letter, false),     FIELD(failed, false),
+    FIELD(comm, false),      FIELD(seq, false),         FIELD(completed, false),
+    FIELD(counted, false),   FIELD(signature, false),   FIELD(count, false),
+    FIELD(called_ns, false), FIELD(since_ns, false),    FIELD(message_since_ns, false),
+    FIELD(step, false),      FIELD(n_steps, false),     FIELD(peer, true),
+    FIELD(root, true),       FIELD(message_peer, true), FIELD(message_tag, true),
+    FIELD(epoch, false),     FIELD(rank, false),        FIELD(size, false),
+    FIELD(kind, false),      FIELD(dtype, false),       FIELD(op, false),
+    FIELD(message, false),   FIELD(failed, false),
 };
 
 static uint64_t field_get(const struct tutti_board *b, const struct field *f)

@@ -65,7 +65,7 @@ static bool board_add(struct doctor_rank *rank, const struct tutti_board *board,
     if (board->state != TUTTI_BOARD_IN_USE || rank->n_boards == DOCTOR_BOARDS) return false;
     struct tutti_board *b = &rank->boards[rank->n_boards++];
     *b = *board;
-    uint64_t *times[] = {&b->called_ns, &b->since_ns, &b->letter_ns};
+    uint64_t *times[] = {&b->called_ns, &b->since_ns, &b->message_since_ns};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(times); i++)
         if (*times[i]) *times[i] = *times[i] < now ? now - *times[i] : 1;
     return rank->n_boards < DOCTOR_BOARDS;

@@ -54,9 +54,9 @@ static void add_call(const struct words *w)
         tutti_say_call(NULL, b, NULL, text, sizeof text);
         ADD(w, "%s", text);
     } else {
-        const bool signal = b->letter == TUTTI_BOARD_WAIT;
-        const char *verb = b->letter == TUTTI_BOARD_SEND ? "send to" : signal ? "wait_signal from" : "recv from";
-        ADD(w, "%s rank %d (%s %d)", verb, (int)b->letter_peer, signal ? "signal" : "tag", (int)b->letter_tag);
+        const bool signal = b->message == TUTTI_BOARD_WAIT;
+        const char *verb = b->message == TUTTI_BOARD_SEND ? "send to" : signal ? "wait_signal from" : "recv from";
+        ADD(w, "%s rank %d (%s %d)", verb, (int)b->message_peer, signal ? "signal" : "tag", (int)b->message_tag);
     }
     ADD(w, " on communicator %llx", (unsigned long long)b->comm);
 }
@@ -172,12 +172,12 @@ static void say_link(const struct words *w)
 
 static void say_letter(const struct words *w)
 {
-    const bool signal = w->v->call.letter == TUTTI_BOARD_WAIT;
+    const bool signal = w->v->call.message == TUTTI_BOARD_WAIT;
     add_rank(w, w->v->rank);
-    ADD(w, w->v->call.letter == TUTTI_BOARD_SEND ? " has not received" : " has not sent");
-    ADD(w, " %s %d that ", signal ? "signal" : "the message with tag", (int)w->v->call.letter_tag);
+    ADD(w, w->v->call.message == TUTTI_BOARD_SEND ? " has not received" : " has not sent");
+    ADD(w, " %s %d that ", signal ? "signal" : "the message with tag", (int)w->v->call.message_tag);
     add_rank(w, w->v->other);
-    ADD(w, w->v->call.letter == TUTTI_BOARD_SEND ? " has sent it: " : " waits for: ");
+    ADD(w, w->v->call.message == TUTTI_BOARD_SEND ? " has sent it: " : " waits for: ");
     add_call(w);
     ADD(w, ", for ");
     add_age(w, w->v->age_ns);

@@ -18,7 +18,10 @@ static const char *kind_name(const struct tutti_board *b)
 /* "all_reduce #17, step 3 of 6, waits for rank 1, 4.2 s" */
 static void board_write(FILE *out, const struct tutti_board *b)
 {
-    const double age = (double)(doctor_is_in_call(b) ? b->called_ns : b->letter ? b->letter_ns : b->since_ns) / 1e9;
+    const double age = (double)(doctor_is_in_call(b) ? b->called_ns
+                                : b->message         ? b->message_since_ns
+                                                     : b->since_ns) /
+                       1e9;
     fprintf(out, "    communicator %llx, rank %u of %u: ", (unsigned long long)b->comm, b->rank, b->size);
     if (b->failed) {
         fprintf(out, "failed\n");
@@ -28,11 +31,11 @@ static void board_write(FILE *out, const struct tutti_board *b)
         fprintf(out, "in %s #%llu", kind_name(b), (unsigned long long)b->seq);
         if (b->n_steps) fprintf(out, ", step %u of %u", b->step + 1, b->n_steps);
         if (b->peer >= 0) fprintf(out, ", waits for rank %d of it", (int)b->peer);
-    } else if (b->letter == TUTTI_BOARD_WAIT) {
-        fprintf(out, "waits for signal %d of rank %d of it", (int)b->letter_tag, (int)b->letter_peer);
-    } else if (b->letter) {
-        fprintf(out, "%s rank %d of it, tag %d", b->letter == TUTTI_BOARD_SEND ? "sends to" : "receives from",
-                (int)b->letter_peer, (int)b->letter_tag);
+    } else if (b->message == TUTTI_BOARD_WAIT) {
+        fprintf(out, "waits for signal %d of rank %d of it", (int)b->message_tag, (int)b->message_peer);
+    } else if (b->message) {
+        fprintf(out, "%s rank %d of it, tag %d", b->message == TUTTI_BOARD_SEND ? "sends to" : "receives from",
+                (int)b->message_peer, (int)b->message_tag);
     } else if (b->counted > b->seq) {
         fprintf(out, "#%llu is complete\n", (unsigned long long)b->counted);
         return;
@@ -78,8 +81,8 @@ static void board_json(FILE *out, const struct tutti_board *b)
     fprintf(out, ",\"step\":%u,\"steps\":%u,\"awaits\":%d,\"called_s\":%.3f,\"since_s\":%.3f", b->step, b->n_steps,
             (int)b->peer, (double)b->called_ns / 1e9, (double)b->since_ns / 1e9);
     fprintf(out, ",\"message\":\"%s\",\"message_peer\":%d,\"message_tag\":%d,\"message_s\":%.3f}",
-            letters[b->letter > TUTTI_BOARD_WAIT ? 0 : b->letter], (int)b->letter_peer, (int)b->letter_tag,
-            (double)b->letter_ns / 1e9);
+            letters[b->message > TUTTI_BOARD_WAIT ? 0 : b->message], (int)b->message_peer, (int)b->message_tag,
+            (double)b->message_since_ns / 1e9);
 }
 
 static void rank_json(FILE *out, const struct doctor_rank *rank, uint32_t number)
