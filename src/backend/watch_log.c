@@ -172,7 +172,7 @@ static void item_board(const struct watch_log *log, const struct watch_item *ite
     const uint64_t with = WATCH_LOAD(item->with);
     call_of(log, watch_launch_seq(WATCH_LOAD(item->launch)), out);
     if (!is_message(item)) return;
-    out->kind = with & 1 ? TUTTI_TOLD_SEND : TUTTI_TOLD_RECV;
+    out->kind = with & 1 ? TUTTI_REPORT_SEND : TUTTI_REPORT_RECV;
     out->peer = (int32_t)(with / 2);
     out->count = WATCH_LOAD(item->bytes);
 }
@@ -183,7 +183,7 @@ static bool has_made(const struct watch_pair *pair, const struct watch_item *ite
     const struct watch_log *theirs = pair->theirs;
     struct tutti_board last;
     if (!is_message(item)) return watch_log_last(theirs, &last) && last.seq >= WATCH_LOAD(item->launch);
-    const struct watch_letters *letters =
+    const struct watch_messages *letters =
         WATCH_LOAD(item->with) & 1 ? &theirs->received[pair->me] : &theirs->sent[pair->me];
     return atomic_load(&letters->n) >= WATCH_LOAD(item->nth);
 }
@@ -328,11 +328,11 @@ bool watch_log_mismatch(struct tutti_team *team, const struct watch_pair *pair, 
 void watch_log_tell(struct tutti_team *team, const struct watch_pair *pair, const struct watch_mismatch *found)
 {
     if (found->what == WATCH_CALLS_DIFFER)
-        tutti_team_tell_mismatch(team, &found->mine, pair->peer, &found->theirs);
+        tutti_team_report_mismatch(team, &found->mine, pair->peer, &found->theirs);
     else if (found->what == WATCH_CALLED_ELSEWHERE)
-        tutti_team_tell_elsewhere(team, &found->mine, pair->peer);
+        tutti_team_report_elsewhere(team, &found->mine, pair->peer);
     else
-        tutti_team_tell_messages(team, pair->peer, found->n);
+        tutti_team_report_messages(team, pair->peer, found->n);
 }
 
 bool watch_log_gone(uint64_t *since_ns, enum tutti_life life, uint64_t now)
