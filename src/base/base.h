@@ -74,7 +74,7 @@ enum tutti_status tutti_fail_errno(enum tutti_status status, const char *format,
 enum tutti_status tutti_fail_record(const struct tutti_error *error);
 void tutti_error_set(struct tutti_error *error, enum tutti_status status, const char *format, ...) TUTTI_PRINTF(3, 4);
 
-/* ---- text (text.c): appends to what is in `out`, cut where the room ends. ---- */
+/* ---- text (mem.c): appends to what is in `out`, cut where the room ends. ---- */
 void tutti_append(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
 char *tutti_text_copy(const char *text); /* by tutti_alloc; NULL: out of memory */
 
@@ -88,14 +88,14 @@ void tutti_log_write(enum tutti_log_level level, const char *file, int line, con
 void tutti_log_set_rank(int32_t rank);
 int tutti_log_level(const char *text);              /* -1: text is no level */
 enum tutti_status tutti_log_open(const char *path); /* from now on lines go there; SYSTEM: errno says why */
-/* Sets level and file of the process, NULL: leave as it is. ARGUMENT, SYSTEM (log_configure.c). */
+/* Sets level and file of the process, NULL: leave as it is. ARGUMENT, SYSTEM. */
 enum tutti_status tutti_log_configure(const char *level, const char *file);
 #define tutti_log(level, ...)                                                                                          \
     do {                                                                                                               \
         if ((int)(level) <= tutti_log_threshold) tutti_log_write((level), __FILE__, __LINE__, __VA_ARGS__);            \
     } while (0)
 
-/* ---- clock (clock.c): CLOCK_MONOTONIC, nanoseconds. ---- */
+/* ---- clock (thread.c): CLOCK_MONOTONIC, nanoseconds. ---- */
 #define TUTTI_NS_PER_S UINT64_C(1000000000)
 #define TUTTI_NS_PER_MS UINT64_C(1000000)
 #define TUTTI_NEVER UINT64_MAX
@@ -168,7 +168,7 @@ extern _Thread_local uint32_t tutti_inside;
 extern uint32_t tutti_n_forks;
 void tutti_forks_count(void);
 
-/* ---- cpus (cpus.c) ---- */
+/* ---- cpus (process.c) ---- */
 #define TUTTI_CPU_SET_BITS 1024
 /* CPUs by their numbers. A number beyond the table counts as its remainder; then two CPUs may look like one. */
 struct tutti_cpu_set {
@@ -204,7 +204,7 @@ bool tutti_process_read(int32_t pid, struct tutti_process *out); /* false when t
 bool tutti_process_alive(int32_t pid, uint64_t start);           /* start 0: whatever its age */
 uint64_t tutti_process_namespace(void); /* in which numbers of processes mean what they mean here; 0: not known */
 
-/* ---- futex (futex.c), on words that may be shared between processes ---- */
+/* ---- futex (thread.c), on words that may be shared between processes ---- */
 /* Sleeps while *word == expected, at most until deadline (absolute, monotonic). Spurious returns are allowed. */
 void tutti_futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline_ns);
 void tutti_futex_wake(_Atomic uint32_t *word, uint32_t n_sleepers);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* XXH64 (Collet's specification, public domain): stable on every machine because bytes are read as little-endian by
- * hand, and fast enough for whole buffers. Not for secrets. And random bytes from the kernel. */
+/* Hashes, random numbers, and signed frames. */
 
 #include "base/base.h"
 
+#include "base/session.h"
+
 #include <errno.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define PRIME_1 UINT64_C(0x9E3779B185EBCA87)
@@ -74,5 +76,45 @@ enum tutti_status tutti_random_bytes(void *out, size_t n)
         p += got;
         n -= (size_t)got;
     }
+    return TUTTI_OK;
+}
+
+/* ---- signed frames ---- */
+
+/* sent: the frame that this side sends next; else the one that it receives next. */
+static enum tutti_status frame_mac(const struct tutti_session *session, const char *protocol, bool sent,
+                                   const uint8_t *bytes, size_t n, uint8_t out[TUTTI_HMAC_BYTES])
+{
+    uint8_t place[16 + 2 * TUTTI_NONCE_BYTES + 8] = {0}, key[TUTTI_HMAC_BYTES];
+    memcpy(place, protocol, strnlen(protocol, 15));
+    place[15] = sent != session->server; /* whether it goes to the server */
+    memcpy(place + 16, session->nonces, sizeof session->nonces);
+    tutti_le_store(place + 16 + sizeof session->nonces, 8, sent ? session->n_sent : session->n_received);
+    TUTTI_TRY(tutti_hmac(session->secret, strlen(session->secret), place, sizeof place, key));
+    enum tutti_status status = tutti_hmac(key, sizeof key, bytes, n, out);
+    explicit_bzero(key, sizeof key);
+    return status;
+}
+
+enum tutti_status tutti_session_sign(struct tutti_session *session, const char *protocol, const uint8_t *bytes,
+                                     size_t n, uint8_t mac[TUTTI_HMAC_BYTES])
+{
+    TUTTI_TRY(frame_mac(session, protocol, true, bytes, n, mac));
+    session->n_sent++;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_session_check(struct tutti_session *session, bool due, const char *protocol,
+                                      const uint8_t *bytes, size_t n, const uint8_t *mac)
+{
+    uint8_t expected[TUTTI_HMAC_BYTES];
+    if (due != (mac != NULL))
+        return tutti_fail(TUTTI_ERR_AUTH, "the other side has %s secret, this side has %s", due ? "no" : "a",
+                          due ? "one" : "none");
+    if (!due) return TUTTI_OK;
+    TUTTI_TRY(frame_mac(session, protocol, false, bytes, n, expected));
+    if (!tutti_hmac_equal(expected, mac))
+        return tutti_fail(TUTTI_ERR_AUTH, "a frame does not verify: the two sides have different secrets");
+    session->n_received++;
     return TUTTI_OK;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The log: one line is one write(2), so that lines of many ranks do not mix. The level and the file are the process's,
- * the rank is the thread's (ranks may be threads). TUTTI_LOG and TUTTI_LOG_FILE are read at the first line, so that
- * what happens before any context exists is seen too. */
+/* The log: one write a line, to stderr or a file. */
 
 #include "base/base.h"
 
@@ -146,4 +144,18 @@ void tutti_log_write(enum tutti_log_level level, const char *file, int line, con
     if ((int)level <= tutti_log_threshold) line_write(level, file, line, format, args);
     va_end(args);
     errno = saved;
+}
+
+/* ---- what options set ---- */
+
+enum tutti_status tutti_log_configure(const char *level, const char *file)
+{
+    int threshold = level ? tutti_log_level(level) : -1;
+
+    if (level && threshold < 0)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "log level \"%s\": write error, warn, info, debug or trace", level);
+    if (file && file[0] && tutti_log_open(file) < 0)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "log file \"%s\" can not be opened", file);
+    if (level) tutti_log_threshold = threshold;
+    return TUTTI_OK;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Memory, and memory to share. Allocation is in one place, so that a test can make the n-th one fail and prove that
- * nothing is left behind. The counter is per thread: a failing rank does not disturb the others of its process. */
+/* Memory, memory to share, and texts. Allocation is in one place, so that a test can make the n-th one fail and prove
+ * that nothing is left behind. The counter is per thread: a failing rank does not disturb the others of its process. */
 
 #include "base/base.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -82,4 +84,24 @@ enum tutti_status tutti_memfd(const char *name, uint64_t bytes, int *out)
     }
     *out = fd;
     return TUTTI_OK;
+}
+
+/* ---- texts that are put together piece by piece ---- */
+
+void tutti_append(char *out, size_t capacity, const char *format, ...)
+{
+    const size_t used = strnlen(out, capacity);
+    va_list args;
+    if (used + 1 >= capacity) return;
+    va_start(args, format);
+    vsnprintf(out + used, capacity - used, format, args);
+    va_end(args);
+}
+
+char *tutti_text_copy(const char *text)
+{
+    const size_t n = strlen(text) + 1;
+    char *copy = tutti_alloc(n);
+
+    return copy ? memcpy(copy, text, n) : NULL;
 }
