@@ -4,7 +4,11 @@
 #include "ft/client/client.h"
 #include "ft/client/manager_server.h"
 
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TIDY_NS (5 * TUTTI_NS_PER_S)
 
 static struct tutti_rpc_call *call_of(uint64_t request)
 {
@@ -122,99 +126,120 @@ void manager_refused(void *arg, uint64_t request, enum tutti_manager_why why, co
 }
 
 /* ---- calls ---- */
-static void unreadable(struct tutti_rpc_call *call)
-{
-    tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-}
-
 /* A number that can be no rank stays none. */
 static uint32_t rank_of(int64_t group_rank)
 {
     return group_rank >= 0 && group_rank < UINT32_MAX ? (uint32_t)group_rank : UINT32_MAX;
 }
 
-static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static void on_quorum(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
-    struct tutti_ft_manager *manager = arg;
-    Torchft__ManagerQuorumRequest *request = torchft__manager_quorum_request__unpack(NULL, n, message);
-    const uint64_t deadline = tutti_rpc_deadline(call);
+    const Torchft__ManagerQuorumRequest *request = message;
+    const struct tutti_manager_ask ask = {.step = request->step,
+                                          .commit_failures = request->commit_failures,
+                                          .checkpoint_metadata = request->checkpoint_metadata,
+                                          .handle = request->reconfigure_handle,
+                                          .shrink_only = request->shrink_only,
+                                          .init_sync = request->init_sync,
+                                          .deadline_ns = tutti_rpc_deadline(call)};
+    const uint32_t rank = rank_of(request->group_rank);
 
-    if (!request) {
-        unreadable(call);
-    } else if (deadline == TUTTI_NEVER) {
+    if (ask.deadline_ns == TUTTI_NEVER) {
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "missing timeout");
-    } else {
-        const struct tutti_manager_ask ask = {.step = request->step,
-                                              .commit_failures = request->commit_failures,
-                                              .checkpoint_metadata = request->checkpoint_metadata,
-                                              .handle = request->reconfigure_handle,
-                                              .shrink_only = request->shrink_only,
-                                              .init_sync = request->init_sync,
-                                              .deadline_ns = deadline};
-        const uint32_t rank = rank_of(request->group_rank);
-        manager_watch(manager, rank, request->pid, call);
-        tutti_manager_ask(manager->machine, rank, &ask, (uintptr_t)call);
+        return;
     }
-    if (request) torchft__manager_quorum_request__free_unpacked(request, NULL);
-    manager_schedule(manager);
+    manager_watch(manager, rank, request->pid, call);
+    tutti_manager_ask(manager->machine, rank, &ask, (uintptr_t)call);
 }
 
-static void on_should_commit(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static void on_should_commit(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
-    struct tutti_ft_manager *manager = arg;
-    Torchft__ShouldCommitRequest *request = torchft__should_commit_request__unpack(NULL, n, message);
+    const Torchft__ShouldCommitRequest *request = message;
 
-    if (request)
-        tutti_manager_vote(manager->machine, rank_of(request->group_rank), request->step, request->should_commit,
-                           (uintptr_t)call);
-    else
-        unreadable(call);
-    if (request) torchft__should_commit_request__free_unpacked(request, NULL);
-    manager_schedule(manager);
+    tutti_manager_vote(manager->machine, rank_of(request->group_rank), request->step, request->should_commit,
+                       (uintptr_t)call);
 }
 
-static void on_metadata(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static void on_metadata(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
-    const struct tutti_ft_manager *manager = arg;
-    Torchft__CheckpointMetadataRequest *request = torchft__checkpoint_metadata_request__unpack(NULL, n, message);
+    const Torchft__CheckpointMetadataRequest *request = message;
+    const char *metadata = tutti_manager_metadata(manager->machine, rank_of(request->rank));
     Torchft__CheckpointMetadataResponse response = TORCHFT__CHECKPOINT_METADATA_RESPONSE__INIT;
-    const char *metadata = request ? tutti_manager_metadata(manager->machine, rank_of(request->rank)) : NULL;
 
     response.checkpoint_metadata = client_text(metadata);
-    if (!request)
-        unreadable(call);
-    else if (metadata)
+    if (metadata)
         reply(call, &response.base);
     else
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "rank not found"); /* as torchft's says it */
-    if (request) torchft__checkpoint_metadata_request__free_unpacked(request, NULL);
 }
 
-static void on_hello(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static void on_hello(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
-    const struct tutti_ft_manager *manager = arg;
     Torchft__HelloResponse response = TORCHFT__HELLO_RESPONSE__INIT;
 
-    (void)message, (void)n; /* it says nothing yet */
+    (void)message; /* it says nothing yet */
     response.replica_id = manager->replica_id;
     response.world_size = manager->world_size;
     reply(call, &response.base);
 }
 
-static void on_progress(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static void on_progress(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
-    struct tutti_ft_manager *manager = arg;
-    Torchft__ProgressRequest *request = torchft__progress_request__unpack(NULL, n, message);
+    const Torchft__ProgressRequest *request = message;
     const Torchft__LighthouseHeartbeatResponse response = TORCHFT__LIGHTHOUSE_HEARTBEAT_RESPONSE__INIT;
 
-    if (!request)
-        unreadable(call);
-    else if (!tutti_manager_progress(manager->machine, rank_of(request->group_rank), request->step,
-                                     request->collective))
-        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "the group has no such rank");
-    else
+    if (tutti_manager_progress(manager->machine, rank_of(request->group_rank), request->step, request->collective))
         reply(call, &response.base);
-    if (request) torchft__progress_request__free_unpacked(request, NULL);
+    else
+        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "the group has no such rank");
+}
+
+/* Ends this process, when somebody asks who may: SIGTERM first, so that what handles it can tidy up. */
+static void on_kill(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
+{
+    const Torchft__KillRequest *request = message;
+    const Torchft__KillResponse response = TORCHFT__KILL_RESPONSE__INIT;
+
+    if (!manager->anyone_may_kill && !manager->has_secret) {
+        tutti_log(TUTTI_LOG_WARN, "%s: %s wants to kill this process", manager->replica_id, tutti_rpc_peer(call));
+        tutti_rpc_fail(call, TUTTI_RPC_PERMISSION_DENIED,
+                       "this manager has no secret (TUTTI_SECRET), so nobody may kill it");
+        return;
+    }
+    tutti_log(TUTTI_LOG_WARN, "%s: this process is killed by %s: %.200s", manager->replica_id, tutti_rpc_peer(call),
+              request->msg);
+    reply(call, &response.base);
+    tutti_loop_at(manager->loop, &manager->end, tutti_deadline_ns(TIDY_NS));
+    kill(getpid(), SIGTERM);
+}
+
+static const struct {
+    const char *path;
+    const ProtobufCMessageDescriptor *type;
+    void (*handle)(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message);
+} rows[] = {
+    {"/torchft.ManagerService/Quorum", &torchft__manager_quorum_request__descriptor, on_quorum},
+    {"/torchft.ManagerService/ShouldCommit", &torchft__should_commit_request__descriptor, on_should_commit},
+    {"/torchft.ManagerService/CheckpointMetadata", &torchft__checkpoint_metadata_request__descriptor, on_metadata},
+    {"/torchft.ManagerService/Kill", &torchft__kill_request__descriptor, on_kill},
+    {"/tutti.ManagerService/Hello", &torchft__hello_request__descriptor, on_hello},
+    {"/tutti.ManagerService/Progress", &torchft__progress_request__descriptor, on_progress},
+};
+
+static void on_call(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
+{
+    struct tutti_ft_manager *manager = arg;
+    size_t row = 0;
+
+    while (strcmp(rows[row].path, tutti_rpc_path(call)) != 0) row++;
+    ProtobufCMessage *message = protobuf_c_message_unpack(rows[row].type, NULL, n, bytes);
+    if (!message) {
+        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
+        return;
+    }
+    rows[row].handle(manager, call, message);
+    protobuf_c_message_free_unpacked(message, NULL);
+    manager_schedule(manager);
 }
 
 void manager_cancelled(void *arg, struct tutti_rpc_call *call)
@@ -232,10 +257,10 @@ void manager_expired(void *arg, const struct tutti_rpc_call *call, char *why, si
     tutti_manager_waits(manager->machine, (uintptr_t)call, why, n);
 }
 
-const struct tutti_rpc_method manager_methods[] = {{"/torchft.ManagerService/Quorum", on_quorum},
-                                                   {"/torchft.ManagerService/ShouldCommit", on_should_commit},
-                                                   {"/torchft.ManagerService/CheckpointMetadata", on_metadata},
-                                                   {"/torchft.ManagerService/Kill", manager_on_kill},
-                                                   {"/tutti.ManagerService/Hello", on_hello},
-                                                   {"/tutti.ManagerService/Progress", on_progress}};
+const struct tutti_rpc_method manager_methods[] = {{"/torchft.ManagerService/Quorum", on_call},
+                                                   {"/torchft.ManagerService/ShouldCommit", on_call},
+                                                   {"/torchft.ManagerService/CheckpointMetadata", on_call},
+                                                   {"/torchft.ManagerService/Kill", on_call},
+                                                   {"/tutti.ManagerService/Hello", on_call},
+                                                   {"/tutti.ManagerService/Progress", on_call}};
 const size_t manager_n_methods = TUTTI_ARRAY_LEN(manager_methods);

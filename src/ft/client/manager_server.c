@@ -2,8 +2,6 @@
 /* The life of the manager. */
 #include "ft/client/manager_server.h"
 
-#include "ft/client/manager_server.h"
-
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,36 +29,11 @@ static void on_due(struct tutti_loop_timer *timer)
     manager_schedule(manager);
 }
 
-/* ---- the process ends itself when somebody asks who may. SIGTERM first, so that what handles it can tidy up ---- */
-#define TIDY_NS (5 * TUTTI_NS_PER_S)
-
+/* This process was told to end, and has had its time. */
 static void end_process(struct tutti_loop_timer *timer)
 {
     (void)timer;
     kill(getpid(), SIGKILL);
-}
-
-void manager_on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
-{
-    struct tutti_ft_manager *manager = arg;
-    Torchft__KillRequest *request = torchft__kill_request__unpack(NULL, n, message);
-    struct tutti_rpc_body *empty = tutti_rpc_body_new(0);
-
-    if (!request || !empty) {
-        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    } else if (!manager->anyone_may_kill && !manager->has_secret) {
-        tutti_log(TUTTI_LOG_WARN, "%s: %s wants to kill this process", manager->replica_id, tutti_rpc_peer(call));
-        tutti_rpc_fail(call, TUTTI_RPC_PERMISSION_DENIED,
-                       "this manager has no secret (TUTTI_SECRET), so nobody may kill it");
-    } else {
-        tutti_log(TUTTI_LOG_WARN, "%s: this process is killed by %s: %.200s", manager->replica_id, tutti_rpc_peer(call),
-                  request->msg);
-        tutti_rpc_reply(call, empty), empty = NULL;
-        tutti_loop_at(manager->loop, &manager->end, tutti_deadline_ns(TIDY_NS));
-        kill(getpid(), SIGTERM);
-    }
-    tutti_rpc_body_give(empty);
-    if (request) torchft__kill_request__free_unpacked(request, NULL);
 }
 
 #define MAX_CALLS 4096 /* a connection's */

@@ -42,7 +42,6 @@ struct tutti_ft_manager {
 
 /* ---- manager_server.c ---- */
 void manager_schedule(struct tutti_ft_manager *manager); /* the machine's next time: after every event */
-void manager_on_kill(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 
 /* ---- manager_calls.c: from the ranks ---- */
 extern const struct tutti_rpc_method manager_methods[];

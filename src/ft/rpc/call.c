@@ -343,8 +343,9 @@ const char *tutti_rpc_path(const struct tutti_rpc_call *call)
     return call->method->path;
 }
 
-void tutti_rpc_passed_on(struct tutti_rpc_call *call, const char *job)
+void tutti_rpc_passed_on(struct tutti_rpc_call *call, const struct tutti_rpc_method *method, const char *job)
 {
+    call->method = method;
     snprintf(call->job, sizeof call->job, "%s", job);
     call->passed_on = true;
 }

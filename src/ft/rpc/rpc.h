@@ -101,8 +101,8 @@ void **tutti_rpc_kept(struct tutti_rpc_call *call);
 void tutti_rpc_set_note(struct tutti_rpc_call *call, int64_t note);
 int64_t tutti_rpc_note(const struct tutti_rpc_call *call);
 const char *tutti_rpc_path(const struct tutti_rpc_call *call);
-/* Marks the call as passed on by another server, for a client of this job. */
-void tutti_rpc_passed_on(struct tutti_rpc_call *call, const char *job);
+/* Marks the call as passed on by another server: a call of this method, for a client of this job. */
+void tutti_rpc_passed_on(struct tutti_rpc_call *call, const struct tutti_rpc_method *method, const char *job);
 bool tutti_rpc_is_passed_on(const struct tutti_rpc_call *call);
 /* The job that the client's address names, "http://JOB@host:port"; "": none. */
 const char *tutti_rpc_job(const struct tutti_rpc_call *call);

@@ -11,107 +11,58 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what all calls have in common; heartbeats and leaves ---- */
-bool serve_is_long(const char *text)
+#define HEARTBEAT "/torchft.LighthouseService/Heartbeat"
+
+static bool is_long(const char *text)
 {
     return strlen(text) > TUTTI_MESSAGE_TEXT;
 }
 
-void serve_refuse(struct tutti_rpc_call *call)
+static enum tutti_status no_memory(void)
 {
-    tutti_rpc_fail(call,
-                   tutti_last_error()->status == TUTTI_ERR_ARGUMENT ? TUTTI_RPC_INVALID_ARGUMENT
-                                                                    : TUTTI_RPC_RESOURCE_EXHAUSTED,
-                   tutti_last_error()->text);
+    return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
 }
 
-/* The group whose heartbeat it is: should its connection end, who leads hears of it from here. */
-static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static enum tutti_status reply_empty(struct tutti_rpc_call *call)
 {
-    const bool beats = strcmp(tutti_rpc_path(call), "/torchft.LighthouseService/Heartbeat") == 0;
-    Torchft__LighthouseHeartbeatRequest *request =
-        beats ? torchft__lighthouse_heartbeat_request__unpack(NULL, n, message) : NULL;
+    struct tutti_rpc_body *empty = tutti_rpc_body_new(0);
 
-    if (!request) return;
-    const char *job = tutti_rpc_job(call);
-    if (strlen(request->replica_id) <= TUTTI_MESSAGE_TEXT)
-        serve_present(job[0] ? job : SERVE_DEFAULT, call, request->replica_id, tutti_now_ns());
-    torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
-}
-
-struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
-{
-    const char *name = tutti_rpc_job(call);
-
-    if (!serve_leads(serve)) {
-        note_presence(call, message, n);
-        serve_forward(serve, call, message, n);
-        return NULL;
-    }
-    struct serve_job *job = serve_job(serve, name[0] ? name : SERVE_DEFAULT);
-    if (!job) serve_refuse(call);
-    return job;
-}
-
-/* ---- */
-static enum tutti_status beat(struct serve_job *job, struct tutti_rpc_call *call,
-                              const Torchft__LighthouseHeartbeatRequest *request)
-{
-    const struct tutti_lighthouse_time now = serve_job_now(job);
-    const Torchft__Progress *told = request->progress;
-
-    TUTTI_TRY(tutti_lighthouse_beat(job->machine, request->replica_id, now));
-    serve_present(job->name, call, request->replica_id, now.now);
-    if (!told) return TUTTI_OK;
-    const struct tutti_progress progress = {
-        .step = told->step, .collective = told->collective, .rank = told->rank, .n_ranks = told->n_ranks};
-    tutti_lighthouse_progress(job->machine, request->replica_id, &progress, now.now);
+    if (!empty) return no_memory();
+    tutti_rpc_reply(call, empty);
     return TUTTI_OK;
 }
 
-void serve_on_heartbeat(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+/* ---- heartbeats and leaves ---- */
+static enum tutti_status on_heartbeat(struct serve_job *job, struct tutti_rpc_call *call, const void *message)
 {
-    struct serve_job *job = serve_job_of(arg, call, message, n);
-    Torchft__LighthouseHeartbeatRequest *request =
-        job ? torchft__lighthouse_heartbeat_request__unpack(NULL, n, message) : NULL;
-    struct tutti_rpc_body *empty = request ? tutti_rpc_body_new(0) : NULL;
+    const Torchft__LighthouseHeartbeatRequest *request = message;
+    const Torchft__Progress *said = request->progress;
+    const struct tutti_lighthouse_time now = serve_job_now(job);
 
-    if (!job) return;
-    if (!request)
-        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    else if (serve_is_long(request->replica_id))
-        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "replica_id is longer than 4096 bytes");
-    else if (!empty || beat(job, call, request) < 0)
-        serve_refuse(call);
-    else
-        tutti_rpc_reply(call, empty), empty = NULL;
-    tutti_rpc_body_give(empty);
-    if (request) torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
     job->n_beats++;
-    serve_schedule(job);
+    if (is_long(request->replica_id))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "replica_id is longer than %d bytes", TUTTI_MESSAGE_TEXT);
+    TUTTI_TRY(tutti_lighthouse_beat(job->machine, request->replica_id, now));
+    serve_present(job->name, call, request->replica_id, now.now);
+    if (said) {
+        const struct tutti_progress progress = {
+            .step = said->step, .collective = said->collective, .rank = said->rank, .n_ranks = said->n_ranks};
+        tutti_lighthouse_progress(job->machine, request->replica_id, &progress, now.now);
+    }
+    return reply_empty(call);
 }
 
-void serve_on_leave(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static enum tutti_status on_leave(struct serve_job *job, struct tutti_rpc_call *call, const void *message)
 {
-    struct serve_job *job = serve_job_of(arg, call, message, n);
-    Torchft__LeaveRequest *request = job ? torchft__leave_request__unpack(NULL, n, message) : NULL;
-    struct tutti_rpc_body *empty = request ? tutti_rpc_body_new(0) : NULL;
+    const Torchft__LeaveRequest *request = message;
 
-    if (!job) return;
-    if (!request) {
-        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    } else if (!empty) {
-        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
-    } else {
-        tutti_rpc_reply(call, empty);
-        serve_note(job, "%.64s leaves: %.100s", request->replica_id, request->why);
-        const struct tutti_lighthouse_time now = serve_job_now(job);
-        const uint64_t age = tutti_ns(request->unless_heard_ms, TUTTI_NS_PER_MS);
-        const uint64_t since = age > 0 ? now.now - (age < now.now ? age : 0) : UINT64_MAX;
-        tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);
-    }
-    if (request) torchft__leave_request__free_unpacked(request, NULL);
-    serve_schedule(job);
+    TUTTI_TRY(reply_empty(call));
+    serve_note(job, "%.64s leaves: %.100s", request->replica_id, request->why);
+    const struct tutti_lighthouse_time now = serve_job_now(job);
+    const uint64_t age = request->unless_heard_ms * TUTTI_NS_PER_MS;
+    const uint64_t since = age > 0 ? now.now - (age < now.now ? age : 0) : UINT64_MAX;
+    tutti_lighthouse_leave_unless(job->machine, request->replica_id, since, now);
+    return TUTTI_OK;
 }
 
 /* ---- answers ---- */
@@ -145,12 +96,12 @@ static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call,
                                     .world_size = m->world_size,
                                     .shrink_only = m->shrink_only};
 
-    if (serve_is_long(m->replica_id) || serve_is_long(m->address) || serve_is_long(m->store_address))
+    if (is_long(m->replica_id) || is_long(m->address) || is_long(m->store_address))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a name or an address is longer than %d bytes", TUTTI_MESSAGE_TEXT);
     m->step = m->commit_failures = 0, m->shrink_only = false;
     replica.n_raw = torchft__quorum_member__get_packed_size(m);
     uint8_t *raw = tutti_alloc(replica.n_raw);
-    if (!raw) return tutti_fail(TUTTI_ERR_MEMORY, "the lighthouse is out of memory");
+    if (!raw) return no_memory();
     torchft__quorum_member__pack(m, raw);
     replica.raw = raw;
     const struct tutti_lighthouse_time now = serve_job_now(job);
@@ -161,21 +112,11 @@ static enum tutti_status ask(struct serve_job *job, struct tutti_rpc_call *call,
     return status;
 }
 
-static void on_quorum(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static enum tutti_status on_quorum(struct serve_job *job, struct tutti_rpc_call *call, const void *message)
 {
-    struct serve_job *job = serve_job_of(arg, call, message, n);
-    Torchft__LighthouseQuorumRequest *request =
-        job ? torchft__lighthouse_quorum_request__unpack(NULL, n, message) : NULL;
+    Torchft__QuorumMember *requester = ((const Torchft__LighthouseQuorumRequest *)message)->requester;
 
-    if (!job) return;
-    if (!request)
-        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    else if (!request->requester)
-        tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "missing requester");
-    else if (ask(job, call, request->requester) < 0)
-        serve_refuse(call);
-    if (request) torchft__lighthouse_quorum_request__free_unpacked(request, NULL);
-    serve_schedule(job);
+    return requester ? ask(job, call, requester) : tutti_fail(TUTTI_ERR_ARGUMENT, "missing requester");
 }
 
 /* ---- Step ---- */
@@ -217,22 +158,16 @@ static enum tutti_status ask_anew(struct serve_job *job, struct tutti_rpc_call *
     return status;
 }
 
-static void on_step(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static enum tutti_status on_step(struct serve_job *job, struct tutti_rpc_call *call, const void *message)
 {
-    struct serve_job *job = serve_job_of(arg, call, message, n);
-    Tutti__StepRequest *step = job ? tutti__step_request__unpack(NULL, n, message) : NULL;
-    const struct tutti_replica *was = step && step->member.len == 0 ? known(job, step) : NULL;
+    const Tutti__StepRequest *step = message;
+    const struct tutti_replica *was = step->member.len == 0 ? known(job, step) : NULL;
 
-    if (!job) return;
-    if (step) tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) % INT64_MAX + 1);
-    if (!step)
-        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
-    else if (step->member.len == 0 && !was)
-        tutti_rpc_fail(call, TUTTI_RPC_NOT_FOUND, "this group was not in the quorum of this epoch: say what it is");
-    else if ((was ? ask_again(job, call, step, was) : ask_anew(job, call, step)) < 0)
-        serve_refuse(call);
-    if (step) tutti__step_request__free_unpacked(step, NULL);
-    serve_schedule(job);
+    tutti_rpc_set_note(call, (step->known_epoch > 0 ? step->known_epoch : 0) % INT64_MAX + 1);
+    if (was) return ask_again(job, call, step, was);
+    if (step->member.len > 0) return ask_anew(job, call, step);
+    tutti_rpc_fail(call, TUTTI_RPC_NOT_FOUND, "this group was not in the quorum of this epoch: say what it is");
+    return TUTTI_OK;
 }
 
 /* ---- what groups are told ---- */
@@ -294,19 +229,18 @@ static void on_config(void *arg, struct tutti_rpc_call *call, const uint8_t *mes
     tutti_free(all);
 }
 
-static void on_subscribe(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+static enum tutti_status on_subscribe(struct serve_job *job, struct tutti_rpc_call *call, const void *message)
 {
-    struct serve_job *job = serve_job_of(arg, call, message, n);
-    struct serve_subscriber *subscriber = job ? tutti_alloc(sizeof(*subscriber)) : NULL;
+    struct serve_subscriber *subscriber = tutti_alloc(sizeof(*subscriber));
 
-    if (!job) return;
+    (void)message; /* it says nothing */
     if (!subscriber || !tutti_rpc_push(call, NULL)) {
         tutti_free(subscriber);
-        tutti_rpc_fail(call, TUTTI_RPC_RESOURCE_EXHAUSTED, "the lighthouse is out of memory");
-        return;
+        return no_memory();
     }
     *subscriber = (struct serve_subscriber){.next = job->subscribers, .call = call};
     job->subscribers = subscriber;
+    return TUTTI_OK;
 }
 
 static void forget_unsubscribed(struct serve_job *job)
@@ -381,14 +315,72 @@ void serve_expired(void *arg, const struct tutti_rpc_call *call, char *why, size
         tutti_lighthouse_reason(job->machine, tutti_now_ns(), why, n);
 }
 
-const struct tutti_rpc_method serve_methods[] = {{"/torchft.LighthouseService/Quorum", on_quorum},
-                                                 {"/torchft.LighthouseService/Heartbeat", serve_on_heartbeat},
-                                                 {"/tutti.LighthouseService/Leave", serve_on_leave},
-                                                 {"/torchft.LighthouseService/GetConfig", on_config},
-                                                 {"/torchft.LighthouseService/SubscribeFailures", on_subscribe},
-                                                 {"/tutti.LighthouseService/Step", on_step},
-                                                 {"/tutti.CouncilService/Tell", serve_on_tell},
-                                                 {"/tutti.CouncilService/Forward", serve_on_forward}};
+/* ---- the table ---- */
+/* A call of a job's group that the leader answers; a handler that fails has not replied. */
+static const struct {
+    const char *path;
+    const ProtobufCMessageDescriptor *type;
+    enum tutti_status (*handle)(struct serve_job *job, struct tutti_rpc_call *call, const void *message);
+} rows[] = {
+    {"/torchft.LighthouseService/Quorum", &torchft__lighthouse_quorum_request__descriptor, on_quorum},
+    {HEARTBEAT, &torchft__lighthouse_heartbeat_request__descriptor, on_heartbeat},
+    {"/tutti.LighthouseService/Leave", &torchft__leave_request__descriptor, on_leave},
+    {"/torchft.LighthouseService/SubscribeFailures", &tutti__subscribe_failures_request__descriptor, on_subscribe},
+    {"/tutti.LighthouseService/Step", &tutti__step_request__descriptor, on_step},
+};
+
+/* Notes whose heartbeat it is: should its connection end, the leader hears of it from here. */
+static void note_presence(struct tutti_rpc_call *call, const uint8_t *message, size_t n)
+{
+    const char *job = tutti_rpc_job(call);
+    Torchft__LighthouseHeartbeatRequest *request = strcmp(tutti_rpc_path(call), HEARTBEAT) == 0
+                                                       ? torchft__lighthouse_heartbeat_request__unpack(NULL, n, message)
+                                                       : NULL;
+
+    if (!request) return;
+    if (!is_long(request->replica_id))
+        serve_present(job[0] ? job : SERVE_DEFAULT, call, request->replica_id, tutti_now_ns());
+    torchft__lighthouse_heartbeat_request__free_unpacked(request, NULL);
+}
+
+static void refuse(struct tutti_rpc_call *call)
+{
+    const bool argument = tutti_last_error()->status == TUTTI_ERR_ARGUMENT;
+
+    tutti_rpc_fail(call, argument ? TUTTI_RPC_INVALID_ARGUMENT : TUTTI_RPC_RESOURCE_EXHAUSTED,
+                   tutti_last_error()->text);
+}
+
+static void on_call(void *arg, struct tutti_rpc_call *call, const uint8_t *bytes, size_t n)
+{
+    const char *name = tutti_rpc_job(call);
+    size_t row = 0;
+
+    if (!serve_leads(arg)) {
+        note_presence(call, bytes, n);
+        serve_forward(arg, call, bytes, n);
+        return;
+    }
+    struct serve_job *job = serve_job(arg, name[0] ? name : SERVE_DEFAULT);
+    if (!job) {
+        refuse(call);
+        return;
+    }
+    while (strcmp(rows[row].path, tutti_rpc_path(call)) != 0) row++;
+    ProtobufCMessage *message = protobuf_c_message_unpack(rows[row].type, NULL, n, bytes);
+    if (!message)
+        tutti_rpc_fail(call, TUTTI_RPC_INTERNAL, "the request can not be read");
+    else if (rows[row].handle(job, call, message) < 0)
+        refuse(call);
+    if (message) protobuf_c_message_free_unpacked(message, NULL);
+    serve_schedule(job);
+}
+
+const struct tutti_rpc_method serve_methods[] = {
+    {"/torchft.LighthouseService/Quorum", on_call}, {HEARTBEAT, on_call},
+    {"/tutti.LighthouseService/Leave", on_call},    {"/torchft.LighthouseService/SubscribeFailures", on_call},
+    {"/tutti.LighthouseService/Step", on_call},     {"/torchft.LighthouseService/GetConfig", on_config},
+    {"/tutti.CouncilService/Tell", serve_on_tell},  {"/tutti.CouncilService/Forward", serve_on_forward}};
 const size_t serve_n_methods = TUTTI_ARRAY_LEN(serve_methods);
 
 /* All but what lighthouses say to one another. */

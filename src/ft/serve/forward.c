@@ -245,7 +245,7 @@ void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *byt
     } else if (!serve_leads(serve)) {
         tutti_rpc_fail(call, TUTTI_RPC_UNAVAILABLE, "this lighthouse does not lead");
     } else {
-        tutti_rpc_passed_on(call, request->job);
+        tutti_rpc_passed_on(call, method, request->job);
         method->called(arg, call, request->message.data, request->message.len);
     }
     if (request) tutti__forward_request__free_unpacked(request, NULL);

@@ -124,11 +124,6 @@ void serve_forward_leave(struct tutti_serve *serve, const char *job, const char 
 void serve_on_forward(void *arg, struct tutti_rpc_call *call, const uint8_t *message, size_t n);
 
 /* ---- calls.c ---- */
-bool serve_is_long(const char *text);
-void serve_refuse(struct tutti_rpc_call *call); /* as the record says */
-/* The job of the call; NULL: the call was refused, or passed on to the leader. */
-struct serve_job *serve_job_of(struct tutti_serve *serve, struct tutti_rpc_call *call, const uint8_t *message,
-                               size_t n);
 extern const struct tutti_rpc_method serve_methods[];
 extern const size_t serve_n_methods;
 void serve_notify_lost(struct serve_job *job); /* subscribers hear of them, and they are freed */
