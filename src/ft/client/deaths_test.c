@@ -1,12 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Lighthouses that go and come back, and ranks that die: the others go on, or hear of it at once. */
+/* Lighthouses that go and come back, and ranks that die: the others go on, or hear of it at once. Progress of ranks, as
+ * the lighthouse shows it. */
 
 #include "ft/client/groups_test.h"
-#include "ft/client/status_test.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+
+/* All of the status page that other programs read; "": this build has no page. */
+static void read_status(const struct tutti_ft_lighthouse *lighthouse, char *out, size_t room)
+{
+    static const char ask[] = "GET /status.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    const char *port = strrchr(tutti_ft_lighthouse_address(lighthouse), ':') + 1;
+    const struct sockaddr_in at = {.sin_family = AF_INET,
+                                   .sin_port = htons((uint16_t)strtoul(port, NULL, 10)),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t n = 0;
+    ssize_t more;
+
+    assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(send(fd, ask, sizeof ask - 1, MSG_NOSIGNAL), sizeof ask - 1);
+    while (n + 1 < room && (more = recv(fd, out + n, room - 1 - n, 0)) > 0) n += (size_t)more;
+    out[n] = '\0';
+    close(fd);
+}
+
+static void await_status(const struct tutti_ft_lighthouse *lighthouse, const char *wanted)
+{
+    static char status[65536];
+
+    for (int i = 0; i < 2000; i++) {
+        read_status(lighthouse, status, sizeof status);
+        if (!status[0] || strstr(status, wanted)) return;
+        usleep(10000);
+    }
+    fail_msg("%s is not in %s", wanted, status);
+}
 
 /* The lighthouse goes while two groups wait, and comes back at its address: the quorum comes, too. */
 static void test_lighthouse_comes_back(void **state)
@@ -163,6 +197,29 @@ static void test_group_of_the_dead_is_not_waited_for(void **state)
     tutti_ft_lighthouse_close(lighthouse);
 }
 
+/* A trainer that hangs is seen although its manager lives: the lighthouse knows its step and its last collective. */
+static void test_progress_is_shown(void **state)
+{
+    struct tutti_ft_lighthouse *lighthouse = lighthouse_at("127.0.0.1:0", 1);
+    struct tutti_ft_manager *m = manager_of("a", tutti_ft_lighthouse_address(lighthouse), 2);
+    struct tutti_ft_client *client, *other;
+
+    (void)state;
+    OK(tutti_ft_client_open(tutti_ft_manager_address(m), 10 * S, &client));
+    OK(tutti_ft_client_progress(client, 0, 7, 41));
+    await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":41,\"rank\":0,\"ranks\":1");
+    OK(tutti_ft_client_progress(client, 1, 7, 40));
+    await_status(lighthouse, "\"progress\":{\"step\":7,\"collective\":40,\"rank\":1,\"ranks\":2");
+    for (uint64_t i = 0; i < 1000; i++) OK(tutti_ft_client_progress(client, 1, 8, i)); /* the last one of many counts */
+    OK(tutti_ft_client_open(tutti_ft_manager_address(m), 10 * S, &other));
+    OK(tutti_ft_client_progress(other, 0, 9, 1));
+    await_status(lighthouse, "\"progress\":{\"step\":8,\"collective\":999,\"rank\":1,\"ranks\":2");
+    tutti_ft_client_close(other);
+    tutti_ft_client_close(client);
+    tutti_ft_manager_close(m);
+    tutti_ft_lighthouse_close(lighthouse);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "rank") == 0) return be_rank(argv[2], argv[3]);
@@ -170,6 +227,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_lighthouse_comes_back),
         cmocka_unit_test(test_next_lighthouse),
         cmocka_unit_test(test_no_lighthouse),
+        cmocka_unit_test(test_progress_is_shown),
         cmocka_unit_test(test_death_of_a_rank_is_known_at_once),
         cmocka_unit_test(test_group_of_the_dead_is_not_waited_for),
     };

@@ -2,7 +2,7 @@
 
 /* Three lighthouses as processes, and three groups, each of which talks to another one of them. In the middle of a step
  * the one that leads is killed, or stops for ever, without a word: all groups take this step and those that follow, and
- * nobody hears of an error. */
+ * nobody hears of an error. Where there is TLS all have a secret. */
 
 #include "ft/client/groups_test.h"
 
@@ -42,6 +42,7 @@ static int be_lighthouse(const char *number, const char *at)
     snprintf(bind, sizeof bind, "%.*s", (int)strcspn(mine + 7, ","), mine + 7);
     snprintf(state, sizeof state, "%s/%s", at, number);
     const struct tutti_serve_config config = {.bind = bind,
+                                              .secret = getenv("TUTTI_SECRET"),
                                               .peers = peers,
                                               .number = me,
                                               .state = state,
@@ -169,6 +170,7 @@ static void test_loss_of_one_loses_no_step(void **state)
 
     (void)state;
     if (tutti_serve_page_missing()[0]) skip();
+    if (tutti_tls_available()) setenv("TUTTI_SECRET", "sesame", 1); /* all of them talk over TLS */
     choose_ports();
     assert_non_null(mkdtemp(folder));
     for (uint32_t i = 0; i < N; i++) start_lighthouse(i);

@@ -304,65 +304,6 @@ static void test_slow_disk(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* ---- three that stand for one another ---- */
-static uint16_t ports[3];
-static char folder[] = "/tmp/tutti_serve_XXXXXX", peers[160];
-
-static void choose_ports(void)
-{
-    int fds[3];
-
-    for (int i = 0; i < 3; i++) fds[i] = bound(&ports[i]); /* all at once, so that they are different ones */
-    for (int i = 0; i < 3; i++) close(fds[i]);
-    snprintf(peers, sizeof peers, "http://127.0.0.1:%u,http://127.0.0.1:%u,http://127.0.0.1:%u", ports[0], ports[1],
-             ports[2]);
-}
-
-static struct tutti_serve *serve_one_of_three(uint32_t number)
-{
-    char bind_at[32], state[64];
-    const struct tutti_serve_config config = {.bind = bind_at,
-                                              .secret = tutti_tls_available() ? SECRET : NULL,
-                                              .peers = peers,
-                                              .number = number,
-                                              .state = state,
-                                              .options = {1, 100 * MS, 60 * S, 100 * MS, 3600 * S, 0}};
-    struct tutti_serve *served;
-
-    snprintf(bind_at, sizeof bind_at, "127.0.0.1:%u", ports[number]);
-    snprintf(state, sizeof state, "%s/%u", folder, number);
-    if (tutti_serve_open(&config, &served) < 0) fail_msg("%s", tutti_last_error()->text);
-    return served;
-}
-
-/* Through the second one, whoever leads; the first and the third go and come, once or twice the one that led. */
-static void test_three(void **state)
-{
-    struct tutti_serve *served[3];
-    char command[64];
-
-    (void)state;
-    choose_ports();
-    assert_non_null(mkdtemp(folder));
-    for (uint32_t i = 0; i < 3; i++) served[i] = serve_one_of_three(i);
-    struct tutti_rpc_channel *channel = dial(ports[1], tutti_tls_available() ? SECRET : NULL);
-    assert_int_equal(join(channel, "a", "").id, 1);
-    for (uint32_t i = 0; i < 3; i += 2) {
-        tutti_serve_close(served[i]);
-        const struct asked asked = join(channel, "a", "");
-        assert_int_equal(asked.status, TUTTI_RPC_OK);
-        assert_int_equal(asked.id, 1);
-        served[i] = serve_one_of_three(i);
-    }
-    for (uint32_t i = 0; i < 3; i++) tutti_serve_close(served[i]);
-    for (uint32_t i = 0; i < 3; i++) served[i] = serve_one_of_three(i);
-    assert_int_equal(join(channel, "a", "").id, 1); /* as they left it */
-    for (uint32_t i = 0; i < 3; i++) tutti_serve_close(served[i]);
-    tutti_rpc_channel_close(channel);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,7 +313,6 @@ int main(void)
         cmocka_unit_test(test_jobs_are_forgotten),
         cmocka_unit_test(test_where_it_listens),
         cmocka_unit_test(test_slow_disk),
-        cmocka_unit_test(test_three),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }
