@@ -211,6 +211,29 @@ class Calls(unittest.TestCase):
         wait_for(lambda: self.state(lighthouse)["a"] == "lost", 5)
 
 
+    def test_a_manager_as_a_process(self):
+        """Its group is heard of while it runs, and leaves when it is told to end."""
+        lighthouse = self.open()
+        command = [tutti, "ft", "manager", "--replica-id", "alone", "--lighthouse", f"http://127.0.0.1:{lighthouse.port}",
+                   "--bind", "127.0.0.1:0"]  # fmt: skip
+        manager = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            self.assertRegex(manager.stdout.readline(), r"^manager at http://[a-z0-9.]+:\d+$")
+            wait_for(lambda: self.state(lighthouse).get("alone") == "waiting", 20)
+            manager.send_signal(signal.SIGTERM)
+            self.assertEqual(manager.wait(20), 0)
+            wait_for(lambda: self.state(lighthouse)["alone"] == "lost", 20)
+        finally:
+            manager.kill()
+            manager.wait(20)
+            manager.stdout.close()
+        for missing in (["--lighthouse", "http://127.0.0.1:1"], ["--replica-id", "alone"]):
+            ended = subprocess.run(
+                command[:3] + missing, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin"}
+            )
+            self.assertEqual(ended.returncode, 2)
+            self.assertIn("is missing", ended.stderr)
+
 if __name__ == "__main__":
     why = lacks(tutti)
     if why:

@@ -51,6 +51,7 @@ int tutti_cmd_ft(int argc, char **argv)
 {
     static const struct tutti_command list[] = {
         {"status", "ADDRESS", "what a lighthouse knows: groups, steps, the quorum", ft_cmd_status},
+        {"manager", "--replica-id NAME", "the manager of a group as a process of its own", ft_cmd_manager},
         {"bench", NULL, "what a step costs a lighthouse", ft_cmd_bench},
         {"token", NULL, "the token that a lighthouse's page asks for", cmd_token},
     };
