@@ -33,6 +33,7 @@ struct tutti_gpu_launch {
 struct tutti_gpu_ops {
     bool doubts_peers;     /* peers' memory is tried with data first, since some boards only seem to reach it */
     uint32_t tile_threads; /* a block's, for kernels by tiles, which are made for so many */
+    uint32_t fold_threads, fold_blocks; /* a launch that folds; blocks 0: as many as there is work for */
     /* A kernel by its name in the sources, NULL if there is none; loaded already. Look up once, not per launch. */
     void *(*kernel)(struct tutti_device *gpu, const char *name);
     /* args: the kernel's one parameter, a struct of args_bytes, by value. Between `enter` and `leave` of the device. */
@@ -52,5 +53,13 @@ struct tutti_gpu_ops {
     /* Until nothing is left of what this process has enqueued on the device, on whatever stream. Ends captures. */
     enum tutti_status (*sync)(struct tutti_device *gpu);
 };
+
+/* Entries of struct tutti_device_ops, by the kernels of these names (jobs.c). */
+enum tutti_status tutti_gpu_fold(struct tutti_device *gpu, const struct tutti_fold *fold, void *stream);
+enum tutti_status tutti_gpu_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream);
+enum tutti_status tutti_gpu_sparse(struct tutti_device *gpu, const struct tutti_sparse *sparse, void *stream);
+enum tutti_status tutti_gpu_recode(struct tutti_device *gpu, const struct tutti_recode *job, void *stream);
+#define TUTTI_GPU_JOBS                                                                                                 \
+    .fold = tutti_gpu_fold, .counted_row = tutti_gpu_counted_row, .sparse = tutti_gpu_sparse, .recode = tutti_gpu_recode
 
 #endif

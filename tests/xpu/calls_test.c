@@ -99,7 +99,7 @@ static void test_streams(void **state)
     OK(tutti_xpu_stream_wait_word(device, first, word, 1));
     for (int i = 0; i < ROUNDS; i++) {
         struct tutti_fold fold = {TUTTI_FLOAT32, TUTTI_SUM, memory, memory, memory, N / sizeof(float)};
-        OK(tutti_xpu_fold(device, &fold, first));
+        OK(tutti_gpu_fold(device, &fold, first));
         OK(tutti_xpu_host_call(device, first, count_call, &calls));
         OK(tutti_xpu_event_record(device, event, first));
         OK(tutti_xpu_stream_wait(device, second, event));

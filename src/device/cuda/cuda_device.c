@@ -9,13 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOLD_THREADS 512
-#define FOLD_BLOCKS 64 /* reads at most of the memory's speed */
-#define RECODE_THREADS 256
-#define ROW_THREADS 64
-#define SPARSE_BLOCKS_AN_SM 8
-#define RECODE_BLOCKS_AN_SM 8
-
 /* ---- opening ---- */
 
 static struct cuda_gpu *opened[CUDA_GPUS_MAX]; /* by ordinal; under the lock (cuda_contexts.c) */
@@ -107,82 +100,6 @@ void tutti_cuda_close(struct tutti_device *gpu)
     (void)gpu; /* it stays for the next: see gpu.h */
 }
 
-/* ---- folding ---- */
-
-/* By the kernel that folds contributions of ranks: of two, the left one first. */
-enum tutti_status tutti_cuda_fold(struct tutti_device *gpu, const struct tutti_fold *f, void *stream)
-{
-    char name[64];
-    struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
-                         .from = {f->left, f->right},
-                         .out = f->dst,
-                         .bytes = f->n * tutti_dtype_bytes(f->dtype)};
-    snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
-    struct tutti_gpu_launch launch = {
-        .kernel = tutti_cuda_kernel(gpu, name), .stream = stream, .blocks = FOLD_BLOCKS, .threads = FOLD_THREADS};
-    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    struct tutti_device_scope scope;
-    if (f->n == 0) return TUTTI_OK;
-    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
-    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, &x);
-    tutti_cuda_leave(&scope);
-    return status;
-}
-
-enum tutti_status tutti_cuda_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream)
-{
-    struct tutti_gpu_launch launch = {
-        .kernel = tutti_cuda_kernel(gpu, "counted_row"), .stream = stream, .blocks = 1, .threads = ROW_THREADS};
-    struct tutti_device_scope scope;
-    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel counted_row");
-    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
-    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, row);
-    tutti_cuda_leave(&scope);
-    return status;
-}
-
-enum tutti_status tutti_cuda_sparse(struct tutti_device *gpu, const struct tutti_sparse *sparse, void *stream)
-{
-    char name[64];
-    const uint64_t threads = sparse->block < RECODE_THREADS ? (sparse->block + 31) / 32 * 32 : RECODE_THREADS;
-    const uint64_t most = (uint64_t)gpu->n_sms * SPARSE_BLOCKS_AN_SM,
-                   rows = sparse->n_out < most ? sparse->n_out : most;
-    snprintf(name, sizeof name, "sparse_%s", tutti_dtype_name(sparse->dtype));
-    struct tutti_gpu_launch launch = {.kernel = tutti_cuda_kernel(gpu, name),
-                                      .stream = stream,
-                                      .blocks = (uint32_t)(rows ? rows : 1),
-                                      .threads = (uint32_t)threads};
-    struct tutti_device_scope scope;
-    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
-    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, sparse);
-    tutti_cuda_leave(&scope);
-    return status;
-}
-
-/* ---- packed data ---- */
-
-/* A warp takes a group at a time. */
-enum tutti_status tutti_cuda_recode(struct tutti_device *gpu, const struct tutti_recode *job, void *stream)
-{
-    char name[64];
-    const size_t end = job->end < job->part ? job->end : job->part;
-    if (end <= job->begin) return TUTTI_OK;
-    const size_t groups = (end - job->begin + job->packing.group - 1) / job->packing.group * job->n_parts;
-    const size_t blocks = groups / (RECODE_THREADS / 32) + 1, most = (size_t)gpu->n_sms * RECODE_BLOCKS_AN_SM;
-    snprintf(name, sizeof name, "recode_%s", tutti_wire_name(job->packing.wire));
-    struct tutti_gpu_launch launch = {.kernel = tutti_cuda_kernel(gpu, name),
-                                      .stream = stream,
-                                      .blocks = (uint32_t)(blocks < most ? blocks : most),
-                                      .threads = RECODE_THREADS};
-    if (!launch.kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
-    struct tutti_device_scope scope;
-    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
-    const enum tutti_status status = tutti_cuda_launch(gpu, &launch, job);
-    tutti_cuda_leave(&scope);
-    return status;
-}
-
 static void say_version(int version, char *out, size_t room)
 {
     snprintf(out, room, "for CUDA %d.%d", version / 1000, version % 1000 / 10);
@@ -208,8 +125,10 @@ static const struct tutti_device_about about = {
 
 #define TUTTI_CUDA_ROW(function) .function = tutti_cuda_##function,
 static const struct tutti_gpu_ops cuda_gpu_ops = {.tile_threads = GPU_TILE_THREADS,
+                                                  .fold_threads = 512,
+                                                  .fold_blocks = 64, /* read at most of the memory's speed */
                                                   TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_ROW)};
 const struct tutti_device_ops tutti_device_cuda = {
-    .name = "cuda", .about = &about, .gpu = &cuda_gpu_ops, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
+    .name = "cuda", .about = &about, .gpu = &cuda_gpu_ops, TUTTI_GPU_JOBS, TUTTI_CUDA_TABLE(TUTTI_CUDA_ROW)
 #undef TUTTI_CUDA_ROW
 };

@@ -24,7 +24,6 @@
     X(holds) \
     X(export_memory) X(unexport_memory) X(import_memory) X(unimport_memory) X(reach) \
     X(stream_create) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
-    X(fold) X(counted_row) X(sparse) X(recode) \
     X(event_create) X(event_destroy) X(event_record) X(event_query) X(elapsed) \
     X(capturing) X(capture_mark) X(capture_after) X(graph_begin) X(graph_end) X(graph_launch) X(graph_destroy)
 /* clang-format on */

@@ -30,7 +30,6 @@
     X(alloc) X(alloc_shared) X(free) X(alloc_host) X(free_host) X(set) X(copy_now) X(holds) \
     X(export_memory) X(unexport_memory) X(import_memory) X(unimport_memory) X(reach) \
     X(stream_create) X(stream_adopt) X(stream_destroy) X(stream_sync) X(stream_wait) X(stream_wait_word) X(copy) X(host_call) \
-    X(fold) X(counted_row) X(sparse) X(recode) \
     X(event_create) X(event_destroy) X(event_record) X(event_query) X(elapsed)
 /* clang-format on */
 #define TUTTI_XPU_DECLARE(name) __typeof__(*((struct tutti_device_ops *)NULL)->name) tutti_xpu_##name;

@@ -116,6 +116,7 @@ const struct tutti_device_ops tutti_device_xpu = {.name = "xpu",
                                                   .gpu = &xpu_gpu_ops,
                                                   .handles_move = true, /* sycl::queue */
 #define TUTTI_XPU_ROW(function) .function = tutti_xpu_##function,
+                                                  TUTTI_GPU_JOBS,
                                                   TUTTI_XPU_TABLE(TUTTI_XPU_ROW)
 #undef TUTTI_XPU_ROW
 };
