@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# libtutti.so from all folders but the checker: only the names of cmake/libtutti.map leave it. Install rules, tutti.pc and
+# libtutti.so from all folders but the checker and the simulator: only the names of cmake/libtutti.map leave it. Install rules, tutti.pc and
 # tuttiConfig.cmake work from any prefix, also when the installed tree is moved.
 include(CMakePackageConfigHelpers)
 get_property(folders GLOBAL PROPERTY TUTTI_FOLDERS)
-list(REMOVE_ITEM folders tutti_verify) # the checker is for tools and tests: what is loaded was proved before
+list(REMOVE_ITEM folders tutti_verify tutti_sim) # they are for tools and tests: what is loaded was proved before
 if(NOT folders)
   return()
 endif()
