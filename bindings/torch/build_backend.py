@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from importlib import metadata as installed_metadata
 from pathlib import Path
@@ -173,6 +174,16 @@ def build(facts: Facts, variant: str = "", options: "list | None" = None) -> dic
         return built_files(facts, tree, sources_built)
 
 
+def with_stubs(files: dict) -> dict:
+    """And the stubs of what is compiled, which is loaded for that."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), files)
+        run([sys.executable, str(BINDINGS / "stubs.py"), folder], {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            "writing the stubs")
+        written = (file for file in Path(folder, NAME, "comms").rglob("*.pyi"))
+        return {**files, **{str(file.relative_to(folder)): file.read_bytes() for file in written}}
+
+
 # ---- packing ----
 def table_of(text: str, name: str) -> dict:
     """The strings of one table of pyproject.toml: a few lines of our own, since Python 3.9 reads no TOML."""
@@ -275,7 +286,7 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None) -> str:
     with sentence():
         facts = gather()
-        return write_wheel(wheel_directory, facts, {**python_files(), **build(facts)})
+        return write_wheel(wheel_directory, facts, with_stubs({**python_files(), **build(facts)}))
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None) -> str:
@@ -284,8 +295,10 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
         facts = gather()
         built = build(facts)
         command = {path: built.pop(path) for path in list(built) if path.startswith(SCRIPTS)}
-        write_files(BINDINGS, built)
-        path = {f"__editable__.{NAME}.pth": f"{BINDINGS}\n".encode()}
+        stubs = {name: file for name, file in with_stubs({**python_files(), **built}).items() if name.endswith(".pyi")}
+        write_files(BINDINGS, {**built, **stubs})
+        path = {f"__editable__.{NAME}.pth": f"{BINDINGS}
+".encode()}
         return write_wheel(wheel_directory, facts, {**path, **command})
 
 
@@ -327,7 +340,7 @@ def stage(variant: str, options: list) -> Path:
     """A package that is not installed, for PYTHONPATH: built with other options, to be tested."""
     with sentence():
         facts = gather()
-        files = {**python_files(), **build(facts, variant, options)}
+        files = with_stubs({**python_files(), **build(facts, variant, options)})
         tag = facts.python_tag.split("-")[1]
         directory = ROOT / "build-torch" / f"{tag}-{variant}-package"
         shutil.rmtree(directory, ignore_errors=True)

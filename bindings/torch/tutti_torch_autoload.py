@@ -5,18 +5,19 @@ itself is loaded when somebody asks for a group of that name, or at once where o
 of its own, so that nothing of the package is loaded before."""
 
 import functools
+import importlib
 import os
 import sys
 
 VARIABLES = ("TUTTI_TORCH_DEFAULT", "TUTTI_TORCH_REPLACE")
-NAME = "tutti"
+NAME, PACKAGE = "tutti", "tutti_torch"  # by name: nothing here depends on the package
 # Types that a stock PyTorch knows. That of an accelerator outside it is added once it has its name.
 DEVICES = ("cpu", "cuda", "xpu", "hpu", "mtia")
 
 
 def create(group, options):
     """What torch.distributed calls on each member of a new group (its extended API)."""
-    from tutti_torch import registration
+    registration = importlib.import_module(f"{PACKAGE}.registration")
 
     return registration.create(group, options)
 
@@ -29,7 +30,7 @@ def loading(original):
     def create_group(group_size, group_rank, global_ranks_in_group, backend, *args, **options):
         chosen = original
         if NAME in str(backend).lower() and "tutti_torch" not in sys.modules:
-            import tutti_torch  # noqa: F401
+            importlib.import_module(PACKAGE)
 
             chosen = sys.modules["torch.distributed.distributed_c10d"]._new_process_group_helper  # and back to here
         return chosen(group_size, group_rank, global_ranks_in_group, backend, *args, **options)
@@ -55,7 +56,7 @@ def autoload() -> None:
     named = [name for name in VARIABLES if os.environ.get(name)]
     try:
         if named:
-            import tutti_torch  # noqa: F401
+            importlib.import_module(PACKAGE)
         else:
             announce()
     except Exception as error:

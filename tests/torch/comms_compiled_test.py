@@ -152,6 +152,27 @@ def order_in_inductor(rank: int, n: int, store: Any) -> None:
     comm.finalize()
 
 
+@on(2)
+def batches_compiled(rank: int, n: int, store: Any) -> None:
+    """BatchSendRecv in a compiled program, blocking and not."""
+    functional.enable()
+    comm = new_comm(rank, n, store, "batches_compiled", timeout=COMPILING)
+
+    def run(x: Tensor, later: bool) -> Tensor:
+        batch, got = comm.batch_op_create(), torch.empty_like(x)
+        batch.send(x + 1, 1 - rank)
+        batch.recv(got, 1 - rank)
+        work = batch.issue(async_op=later)
+        if later:
+            work.wait()
+        return got * 2
+
+    step = compiled(run)
+    for later in (False, True):
+        same([step(torch.full((3,), float(rank)), later)], [torch.full((3,), 2.0 * (2 - rank))], f"later {later}")
+    comm.finalize()
+
+
 def on_windows(window: Any, peer: int, x: Tensor) -> Tensor:
     window.put(x * 2, peer, 1, async_op=False)
     window.signal(peer, async_op=False)

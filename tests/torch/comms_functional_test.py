@@ -13,8 +13,10 @@ import unittest
 from typing import Any, Callable, List, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+import tutti_torch.comms as tc
 from comms_support import new_comm
 from ranks import cases, on, raises
 from tutti_torch.comms import ReduceOp, RedOpType, WorkStatus, functional
@@ -382,6 +384,34 @@ def refusals(rank: int, n: int, store: Any) -> None:
     comm.finalize()
     with raises(RuntimeError, "finalized"):
         functional.all_reduce(comm, x, ReduceOp.SUM)
+
+
+@on(2)
+def what_torchcomms_has_besides(rank: int, n: int, store: Any) -> None:
+    """Tensors that wait by themselves, the operators that wait, questions about versions, a torch.distributed backend
+    over a communicator."""
+    comm = new_comm(rank, n, store, "besides")
+    tensor = torch.full((3,), float(rank + 1))
+    late = functional.async_tensor.TorchCommsAsyncTensor(tensor, comm.all_reduce(tensor, ReduceOp.SUM, async_op=True))
+    assert torch.equal(late + 1, torch.full((3,), 4.0)) and late.completed
+    x = torch.ones(2, requires_grad=True)
+    (waited,) = torch.ops.torchcomms.torchcomm_wait_tensors([x])
+    waited.sum().backward()
+    assert torch.equal(x.grad, torch.ones(2))
+    other = torch.full((3,), float(rank + 1))
+    late = functional.async_tensor.TorchCommsAsyncTensor(other, comm.all_reduce(other, ReduceOp.SUM, async_op=True))
+    (waited,) = torch.ops.torchcomms.torchcomm_wait_tensors_([late])
+    assert torch.equal(waited, torch.full((3,), 3.0))
+    assert functional.is_torch_compile_supported_and_enabled(_current_version="2.6.0") is False
+    backend = tc._comms._BackendWrapper(comm)
+    group = dist.ProcessGroup(store, rank, n)
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    group._set_default_backend(custom)
+    group._register_backend(torch.device("cpu"), custom, backend)
+    one = torch.ones(2)
+    group.allreduce([one]).wait()
+    assert one.tolist() == [2.0, 2.0]
+    comm.finalize()
 
 
 cases(globals(), backend=None, timeout=500.0)

@@ -5,6 +5,7 @@ for them; and no wait holds the GIL."""
 from __future__ import annotations
 
 import gc
+import pickle
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any, List
 import ranks
 import torch
 import torch.distributed as dist
+import tutti_torch
 from meetings import LARGE, PATIENCE, group_of_all, meet, store
 from ranks import finish, raises
 from reference import ReduceOp, check, inputs, same
@@ -142,12 +144,13 @@ class Interrupted(Exception):
     pass
 
 
+def handler(number: int, frame: Any) -> None:
+    raise Interrupted
+
+
 @ranks.on(2)
 def signals_end_waits(rank: int, n: int) -> None:
     """The handler's exception comes out of the wait; the call goes on, and the memory it uses stays."""
-
-    def handler(number: int, frame: Any) -> None:
-        raise Interrupted
 
     other = group_of_all()
     previous = signal.signal(signal.SIGALRM, handler)
@@ -179,6 +182,74 @@ def signals_end_waits(rank: int, n: int) -> None:
     check(tensor, given, ReduceOp.SUM)
 
 
+@ranks.on(2)
+def handlers_run_while_futures_wait(rank: int, n: int) -> None:
+    """In Future.wait, and at the end of DDP's backward; the calls come to their end as if there had been no signal."""
+    seen: List[float] = []
+    previous = signal.signal(signal.SIGALRM, lambda *_: seen.append(time.monotonic()))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+
+    def future() -> None:
+        tensor = torch.ones(2)
+        (shown,) = dist.all_reduce(tensor, async_op=True).get_future().wait()
+        assert shown.tolist() == [2.0, 2.0]
+
+    def backward() -> None:
+        model(torch.full((1, 4), float(rank + 1))).sum().backward()
+        assert model.module.weight.grad.tolist() == [[1.5] * 4]
+
+    for name, call in (("future", future), ("backward", backward)):
+        dist.barrier()
+        if rank == 1:
+            store().wait([f"handlers/{name}"])  # which is set by the handler's rank, within the call
+            call()
+            continue
+        seen.clear()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        opener = threading.Thread(target=lambda name=name: (until(lambda: seen), store().set(f"handlers/{name}", "")))
+        opener.start()
+        call()
+        opener.join()
+    signal.signal(signal.SIGALRM, previous)
+    dist.barrier()
+
+
+def interrupted_call_is_recorded(rank: int, n: int, store_: dist.Store) -> None:
+    """A call whose wait a handler ended is complete in the recorder when it is complete."""
+    dist.init_process_group("tutti", store=store_, rank=rank, world_size=n, timeout=timedelta(seconds=PATIENCE))
+    if rank == 0:
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with raises(Interrupted):
+            dist.all_reduce(torch.ones(3))
+        store_.set("interrupted", "")
+        until(lambda: all(entry["state"] == "completed" and entry["retired"] for entry in recorded()))
+        assert len(recorded()) == 1
+    else:
+        store_.wait(["interrupted"])
+        dist.all_reduce(torch.ones(3))
+    dist.destroy_process_group()
+
+
+def recorded() -> list:
+    return pickle.loads(tutti_torch.dump_flight_recorder())["entries"]
+
+
+def centuries(rank: int, n: int, store_: dist.Store) -> None:
+    """A time that nanoseconds can not count is the longest one, and not none."""
+    for long in (timedelta(days=400 * 365), timedelta.max):
+        prefix = dist.PrefixStore(str(long.days), store_)
+        dist.init_process_group("tutti", store=prefix, rank=rank, world_size=n, timeout=timedelta(seconds=PATIENCE))
+        dist.distributed_c10d._set_pg_timeout(long)
+        tensor = torch.ones(2)
+        if rank == 1:
+            time.sleep(0.3)
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait(long)
+        assert tensor.tolist() == [n] * 2
+        dist.destroy_process_group()
+
+
 def state_beside_calls(rank: int, n: int, store_: dist.Store) -> None:
     """A thread asks for the state of the group whose calls want the GIL for the frames that they record."""
     dist.init_process_group("tutti", store=store_, rank=rank, world_size=n, timeout=timedelta(seconds=PATIENCE))
@@ -201,6 +272,12 @@ def state_beside_calls(rank: int, n: int, store_: dist.Store) -> None:
 
 
 class Beside(unittest.TestCase):
+    def test_interrupted_call_is_recorded(self) -> None:
+        ranks.run(interrupted_call_is_recorded, 2, backend=None)
+
+    def test_centuries(self) -> None:
+        ranks.run(centuries, 2, backend=None)
+
     def test_state_beside_calls(self) -> None:
         ranks.run(state_beside_calls, 2, backend=None, env={"TORCH_INCLUDE_STACK_TRACE": "1"})
 

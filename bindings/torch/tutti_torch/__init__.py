@@ -9,7 +9,7 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import device_memory, dist2, names, regions, registration, splitting, variables  # noqa: E402
+from . import device_memory, dist2, patches, registration, variables  # noqa: E402
 
 __version__ = build_info()["version"]
 __all__ = ["__version__", "build_info", "dump_flight_recorder"]
@@ -17,8 +17,6 @@ __all__ = ["__version__", "build_info", "dump_flight_recorder"]
 dump_flight_recorder = _C.flight_recorder
 
 registration.register()
-names.answer()
-regions.mend()
-splitting.enable()
+patches.put()
 device_memory.enable()
 dist2.register([registration.NAME, *variables.replaced_backends()])

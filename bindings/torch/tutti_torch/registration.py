@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 import tutti_torch_autoload
 from tutti_torch_autoload import DEVICES, NAME
 
-from . import _C, names, variables
+from . import _C, patches, variables
 
 
 def devices() -> list:
@@ -68,7 +68,7 @@ def reaching_tutti(original, method: str):
     @functools.wraps(original)
     def run(group: dist.ProcessGroup) -> None:
         original(group)
-        for backend in names.tutti_backends(group):
+        for backend in patches.tutti_backends(group):
             getattr(backend, method)()
 
     return run

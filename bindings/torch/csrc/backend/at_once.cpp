@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Calls on the host's memory that block: no handle of them is made, so nothing that serves one is either. Most
- * synchronous calls are such. */
+/* Calls on the host's memory that block: nobody gets a handle, so nothing that serves one is made. Most synchronous
+ * calls are such. */
 
 #include "backend/backend.hpp"
-#include "base/errors.hpp"
+#include "base/process.hpp"
 #include "record/recorder.hpp"
 
 #include <ATen/record_function.h>
@@ -14,31 +14,48 @@
 namespace tutti_torch
 {
 
-/* The wait was interrupted: the library borrows the tensors until the call has
- * ended. */
-static void keep_until_end(tutti_work *work, const Call &call)
+/* A call whose wait was interrupted: the library borrows the tensors until the call has ended, and its end is recorded.
+ */
+struct Interrupted {
+    Tensors inputs, outputs;
+    std::shared_ptr<RecordedGroup> recorded;
+    uint64_t record_id;
+    tutti_work *work;
+};
+
+static void record_end(uint64_t id, tutti_status status, const std::shared_ptr<RecordedGroup> &group)
 {
-    auto kept = std::make_unique<std::pair<Tensors, Tensors>>(call.inputs, call.outputs);
-    auto let_go = [](void *pair) { delete static_cast<std::pair<Tensors, Tensors> *>(pair); };
-    if (tutti_work_notify(work, let_go, kept.get()) < 0)
-        TORCH_WARN("tutti: ", call.name, " can not be watched, its memory is lost: ", tutti_last_error()->text);
-    (void)kept.release();
+    if (C10_LIKELY(status >= 0)) return Recorder::get().completed(id);
+    Recorder::get().failed(id);
+    if (group && tutti_status_scope(status) >= TUTTI_SCOPE_PEER) Recorder::get().dump_on_error(*group);
 }
 
-static tutti_status await_at_once(tutti_work *work, const Call &call)
+static void end_interrupted(void *self)
+{
+    const std::unique_ptr<Interrupted> call(static_cast<Interrupted *>(self));
+    record_end(call->record_id, tutti_work_test(call->work), call->recorded);
+    tutti_work_free(call->work);
+}
+
+/* Without memory for a notice the wait goes on: the tensors can not be let go. */
+static void leave_interrupted(std::unique_ptr<Interrupted> call)
+{
+    if (tutti_work_notify(call->work, end_interrupted, call.get()) >= 0) {
+        (void)call.release();
+        return;
+    }
+    while (tutti_work_wait(call->work, to_ns(signals_every)) == TUTTI_PENDING) stay_if_program_ends();
+    end_interrupted(call.release());
+}
+
+static tutti_status await_at_once(tutti_work *work)
 {
     const WithoutGil without_gil;
-    try {
-        for (;;) {
-            const tutti_status status = tutti_work_wait(work, to_ns(signals_every));
-            if (C10_LIKELY(status != TUTTI_PENDING)) return status;
-            stay_if_program_ends();
-            check_signals();
-        }
-    } catch (...) {
-        keep_until_end(work, call);
-        tutti_work_free(work);
-        throw;
+    for (;;) {
+        const tutti_status status = tutti_work_wait(work, to_ns(signals_every));
+        if (C10_LIKELY(status != TUTTI_PENDING)) return status;
+        stay_if_program_ends();
+        check_signals();
     }
 }
 
@@ -81,13 +98,18 @@ bool Backend::at_once(const Call &call)
     }
     seq_ = seq;
     guard.unlock();
-    const tutti_status status = await_at_once(work, call);
+    tutti_status status = TUTTI_OK;
+    try {
+        status = await_at_once(work);
+    } catch (...) {
+        leave_interrupted(std::unique_ptr<Interrupted>(new Interrupted{call.inputs, call.outputs, recorded, id, work}));
+        throw;
+    }
     tutti_error error;
     if (C10_UNLIKELY(status < 0)) tutti_work_error(work, &error);
     tutti_work_free(work);
-    if (C10_LIKELY(status >= 0)) return Recorder::get().completed(id), true;
-    Recorder::get().failed(id);
-    if (recorded && tutti_status_scope(status) >= TUTTI_SCOPE_PEER) Recorder::get().dump_on_error(*recorded);
+    record_end(id, status, recorded);
+    if (C10_LIKELY(status >= 0)) return true;
     raise(error);
 }
 

@@ -4,8 +4,7 @@
 
 #include "backend/backend.hpp"
 
-#include "base/errors.hpp"
-#include "record/profile.hpp"
+#include "base/process.hpp"
 #include "record/recorder.hpp"
 #include "work/device.hpp"
 #include "work/host.hpp"
@@ -134,6 +133,7 @@ uint64_t Backend::note(const Call &call, uint64_t number, bool begun)
 #endif
         for (uint64_t r = 0; ranks.size() < size_t(size_); r++) ranks.push_back(r);
         recorded_ = Recorder::get().add_group(*group_, getGroupDesc(), std::move(ranks), rank_);
+        recorded_->dumped = !options_->dumps && !dump_is_asked_for();
         serve_dump_pipe(recorded_->ranks.at(size_t(rank_)));
     }
     const bool region = coalescing_ > 0, p2p = call.is_p2p();
@@ -243,79 +243,31 @@ void Backend::leave_nothing(DeviceComm &device, const Call &call)
     seq_ = seq;
 }
 
-/* ---- inputs that share memory with outputs ---- */
-
-namespace
+Call Backend::prepare(Request &&request)
 {
-
-struct Span {
-    const char *first, *end;
-    explicit Span(const Tensor &tensor)
-        : first(static_cast<const char *>(tensor.const_data_ptr())), end(first + tensor.nbytes())
-    {
-    }
-    size_t bytes() const { return size_t(end - first); }
-    bool meets(const Span &other) const { return first < other.end && other.first < end; }
-};
-
-/* In place in the one way in which the library takes it. */
-bool is_in_place(c10d::OpType type, const Span &in, const Span &out, int rank, int size)
-{
-    const size_t n = size_t(size), r = size_t(rank);
-    switch (type) {
-    case c10d::OpType::ALLGATHER:
-    case c10d::OpType::_ALLGATHER_BASE:
-    case c10d::OpType::GATHER:
-        return in.bytes() * n == out.bytes() && in.first == out.first + r * in.bytes();
-    case c10d::OpType::REDUCE_SCATTER:
-    case c10d::OpType::_REDUCE_SCATTER_BASE:
-    case c10d::OpType::SCATTER:
-        return out.bytes() * n == in.bytes() && out.first == in.first + r * out.bytes();
-    case c10d::OpType::ALLTOALL:
-    case c10d::OpType::ALLTOALL_BASE:
-        return false;
-    default:
-        return in.first == out.first && in.bytes() == out.bytes();
-    }
-}
-
-} // namespace
-
-/* The library would refuse them, a root alone, so that others wait: gloo computes with what the input holds now. */
-void Backend::part_overlaps(Call &call) const
-{
-    for (Tensor &input : call.inputs) {
-        const Span in(input);
-        for (const Tensor &output : call.outputs) {
-            const Span out(output);
-            if (C10_LIKELY(!in.meets(out)) || is_in_place(call.type, in, out, rank_, size_)) continue;
-            at::AutoDispatchBelowAutograd guard;
-            input = input.clone();
-            break;
-        }
-    }
+    Call call = call_of(std::move(request), seat());
+    if (C10_LIKELY(call.type != c10d::OpType::BARRIER)) return call;
+    if (!mixed_) call.device = own_device_;
+    call.first = finish_unpacking();
+    return call;
 }
 
 Backend::WorkPtr Backend::submit(Call call)
 {
-    if (C10_UNLIKELY(numbers_checked())) check_numbers(call);
-    part_overlaps(call);
+    if (const char *asked_by = numbers_checked_by_.load(std::memory_order_relaxed); C10_UNLIKELY(asked_by))
+        check_numbers(call, asked_by);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(call, guard);
-    return submit_to(device, guard, std::move(call));
-}
-
-/* With mutex_ taken if it is a device's. */
-Backend::WorkPtr Backend::submit_to(const Device &device, std::unique_lock<std::mutex> &guard, Call &&call)
-{
-    if (TakeCall::take(call)) return nullptr;
     if (!device) {
         if (sync_returns_none && !call.async && at_once(call)) return nullptr;
         stage(call);
         guard.lock();
-    } else if (leaves_nothing(call)) {
-        leave_nothing(*device, call);
-        return nullptr;
+    } else {
+        if (call.type == c10d::OpType::BARRIER) call.inputs = call.outputs = {device->one()};
+        if (leaves_nothing(call)) {
+            leave_nothing(*device, call);
+            return nullptr;
+        }
     }
     if (C10_LIKELY(coalescing_ == 0)) return begin(guard, make_operation(std::move(call), device));
     std::vector<Call> calls;
@@ -349,7 +301,7 @@ Backend::WorkPtr Backend::begin_group(std::unique_lock<std::mutex> &guard, Call 
 
 Backend::WorkPtr Backend::join_region(const Device &device, std::vector<Call> calls)
 {
-    TUTTI_CHECK_VALUE(region_.calls.empty() || region_.device == device, calls[0].name,
+    TORCH_CHECK_VALUE(region_.calls.empty() || region_.device == device, "tutti: ", calls[0].name,
                       ": the calls of a coalesced region are on tensors of one device, or of the host");
     region_.device = device;
     if (device) {
@@ -366,18 +318,17 @@ Backend::WorkPtr Backend::join_region(const Device &device, std::vector<Call> ca
 
 Backend::WorkPtr Backend::submit_all(c10d::OpType type, const char *name, std::vector<Call> calls)
 {
-    TUTTI_CHECK_VALUE(!calls.empty(), name, ": requires non-empty tensor list");
+    TORCH_CHECK_VALUE(!calls.empty(), "tutti: ", name, ": the list of tensors is empty");
     if (calls.size() == 1) return submit(std::move(calls[0]));
-    if (C10_UNLIKELY(numbers_checked()))
-        for (const Call &call : calls) check_numbers(call);
-    for (Call &call : calls) part_overlaps(call);
+    if (const char *asked_by = numbers_checked_by_.load(std::memory_order_relaxed); C10_UNLIKELY(asked_by))
+        for (const Call &call : calls) check_numbers(call, asked_by);
     std::unique_lock<std::mutex> guard(mutex_, std::defer_lock);
     const Device device = device_of_call(calls[0], guard);
     for (Call &call : calls) {
         if (!device)
             stage(call);
         else
-            TUTTI_CHECK_VALUE(device_of(call) == device->device, name, ": tensors on different devices, ",
+            TORCH_CHECK_VALUE(device_of(call) == device->device, "tutti: ", name, ": tensors on different devices, ",
                               device->device, " and ", device_of(call).value_or(c10::Device(c10::kCPU)));
     }
     if (!device) guard.lock();
@@ -508,7 +459,7 @@ std::shared_ptr<Comm> Backend::host_comm() const
 
 bool Backend::flush_within(milliseconds time, const char *why_not_longer)
 {
-    const auto until = std::chrono::steady_clock::now() + time;
+    const auto until = moment_in(time);
     bool all = worker_.drained_within(time);
     for (const auto &comm : comms()) {
         const auto rest = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());

@@ -3,12 +3,13 @@
 
 /* Room backend: the backend "tutti", a c10d::Backend over one communicator. Uses all rooms but comms and python.
  *
- * Begin here, then read submit() in backend.cpp: methods take their arguments apart and hand it a Call; nothing else
- * starts anything. Methods that a version of torch lacks are ordinary methods there. */
+ * Begin here, then read submit() in backend.cpp: torch.distributed's methods (methods.cpp) and torchcomms' API make
+ * requests, a request becomes a Call, and submit() alone starts calls. Methods that a version of torch lacks are
+ * ordinary methods there. */
 
 #include "base/compat.hpp"
 #include "device/device_comm.hpp"
-#include "work/work.hpp"
+#include "work/operation.hpp"
 #include "work/worker.hpp"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -24,13 +25,19 @@
 namespace tutti_torch
 {
 
+/* While one is current, reductions that this thread asks torch.distributed for are quantised so. */
+struct QuantisedRegion {
+    static thread_local const Quantised *current;
+};
+
 class Backend : public c10d::Backend
 {
   public:
     struct Options : c10d::Backend::Options {
         explicit Options(milliseconds timeout = kBackendDefaultTimeout);
         c10::intrusive_ptr<c10d::Backend::Options> clone() const;
-        Place place; /* of its communicators, and of groups that are split from it */
+        Place place;       /* of its communicators, and of groups that are split from it */
+        bool dumps = true; /* a failure has the flight recorder written, unless the variables say otherwise */
     };
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
     using TensorLists = std::vector<Tensors>;
@@ -57,7 +64,7 @@ class Backend : public c10d::Backend
     void setSequenceNumberForGroup() override {} /* numbers start at 0 on every rank */
     uint64_t getSequenceNumberForGroup() override;
 
-    /* ---- collectives (collectives.cpp, lists.cpp) ---- */
+    /* ---- collectives (methods.cpp) ---- */
     WorkPtr broadcast(Tensors &, const c10d::BroadcastOptions & = {}) override;
     WorkPtr allreduce(Tensors &, const c10d::AllreduceOptions & = {}) override;
     WorkPtr allreduce_sparse(Tensors &, const c10d::AllreduceOptions & = {}) override;
@@ -79,7 +86,7 @@ class Backend : public c10d::Backend
     WorkPtr barrier(const c10d::BarrierOptions & = {}) override;
     void monitoredBarrier(const c10d::BarrierOptions &, bool wait_all_ranks = false) override;
 
-    /* ---- point to point, coalescing (point_to_point.cpp) ---- */
+    /* ---- point to point, coalescing ---- */
     WorkPtr send(Tensors &, int dest, int tag) override;
     WorkPtr recv(Tensors &, int source, int tag) override;
     WorkPtr recvAnysource(Tensors &, int tag) override;
@@ -129,11 +136,7 @@ class Backend : public c10d::Backend
     /* Whether calls whose input has a NaN are refused; as the variables say, unless somebody says. */
     void check_numbers_from_now_on(bool wanted)
     {
-        numbers_checked_.store(wanted, std::memory_order_relaxed);
-    }
-    bool numbers_checked() const
-    {
-        return numbers_checked_.load(std::memory_order_relaxed);
+        numbers_checked_by_ = wanted ? "_set_enable_nan_check(True)" : nullptr;
     }
 
     /* ---- memory that all ranks of the host can map (memory.cpp) ---- */
@@ -152,15 +155,13 @@ class Backend : public c10d::Backend
 
     /* ---- for whoever makes calls of his own (comms) ---- */
     /* Starts the call, or keeps it for the end of the coalesced region; waits for it unless it is asynchronous. */
-    /* Copies inputs that overlap outputs without being in place. */
-    void part_overlaps(Call &call) const;
     WorkPtr submit(Call call);
-    /* Carries a short collective on the host's memory out before it returns. False: nothing was done, it is one that
-     * submit has to be given. */
-    bool at_once(const Call &call);
+    /* The call of a request on this group. */
+    Call prepare(Request &&request);
+    /* Both. */
+    WorkPtr run(Request &&request);
     /* The same for several calls that start together; inside a coalesced region they join it. */
     WorkPtr submit_all(c10d::OpType type, const char *name, std::vector<Call> calls);
-    Call message(bool sends, Tensors &tensors, int peer, int tag, bool async, milliseconds timeout);
     /* Collective: every rank says what device its tensors are on, and has it from now on. All on CUDA: as
      * eagerConnectSingleDevice. Some: calls mix the host's memory and devices'. Throws where a way that the place
      * forces is not there. */
@@ -176,7 +177,13 @@ class Backend : public c10d::Backend
     void release_resources() override;
 
   private:
-    WorkPtr submit_to(const std::shared_ptr<DeviceComm> &device, std::unique_lock<std::mutex> &guard, Call &&call);
+    Seat seat() const
+    {
+        return {rank_, size_};
+    }
+    WorkPtr run_sparse(Request request, const Tensors &targets);
+    /* Carries a collective on the host's memory out before it returns. False: nothing was done. */
+    bool at_once(const Call &call);
 
     /* ---- how calls start (backend.cpp); these with mutex_ held ---- */
     using Device = std::shared_ptr<DeviceComm>; /* null: the host */
@@ -251,13 +258,17 @@ class Backend : public c10d::Backend
     std::optional<c10::Device> own_device_; /* settled before the first call, as the next one */
     bool mixed_ = false;                    /* ranks are on devices of several types */
 
-    std::atomic<bool> timed_{false}; /* Work::getDuration answers */
-    std::atomic<bool> numbers_checked_{numbers_are_to_be_checked()};
+    std::atomic<bool> timed_{false};                                     /* Work::getDuration answers */
+    std::atomic<const char *> numbers_checked_by_{nan_check_variable()}; /* null: they are not */
     Worker worker_{"tutti-worker", true}; /* starts calls whose inputs a device has yet to compute */
 
     std::mutex pending_mutex_;
     std::condition_variable pending_none_;
     size_t n_hooked_ = 0; /* calls whose completion hook has not run */
 };
+
+/* Gives "xpu" the operators that hand collectives to a group's backend ("c10d::allreduce_"), where it lacks them; once.
+ * They come with XCCL, from 2.8 on; before, and in builds without it, there are none. */
+void complete_operators();
 
 } // namespace tutti_torch

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The backend's ways to native devices: which one a call takes, and how one is opened. */
+/* The backend's ways to native devices, memory that all ranks of the host can map, and operators that PyTorch lacks. */
 
 #include "backend/backend.hpp"
-#include "base/errors.hpp"
 #include "base/native.hpp"
+#include "base/process.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Allocator.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/library.h>
+
 #include <algorithm>
+#include <cstring>
 
 namespace tutti_torch
 {
@@ -180,6 +186,125 @@ void Backend::add_windows(c10::DeviceIndex index, const std::vector<uintptr_t> &
     const Device device = device_with_memory(index);
     device_memory_add_windows(device->live(), pieces);
     device->has_windows = true;
+}
+
+/* Tensors in memory that all ranks of the host can map: collectives on them are zero-copy. */
+
+namespace
+{
+
+class Allocator final : public c10::Allocator
+{
+  public:
+    explicit Allocator(std::shared_ptr<Comm> comm) : comm_(std::move(comm)) {}
+
+    c10::DataPtr allocate(size_t bytes) override
+    {
+        if (bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
+        std::shared_ptr<Comm> comm = comm_.lock();
+        if (!comm) C10_THROW_ERROR(DistBackendError, "tutti: allocation from a process group that was destroyed");
+        void *memory = nullptr;
+        check(tutti_mem_alloc(comm->handle(), bytes, &memory));
+        /* It holds its communicator: it can be given back whenever the last tensor goes. In a forked process it is the
+         * parent's still. */
+        auto give_back = [comm = std::move(comm), origin = Origin()](void *piece) {
+            if (origin.is_here() && tutti_mem_free(comm->handle(), piece) < 0)
+                TORCH_WARN("tutti: ", tutti_last_error()->text);
+        };
+        return c10::InefficientStdFunctionContext::makeDataPtr(memory, give_back, c10::Device(c10::kCPU));
+    }
+
+    c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+    void copy_data(void *to, const void *from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  private:
+    std::weak_ptr<Comm> comm_;
+};
+
+} // namespace
+
+std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
+{
+    const WithoutGil without_gil; /* who holds mutex_ may want it, for frames of Python */
+    std::lock_guard<std::mutex> guard(mutex_);
+    live();
+    if (!allocator_) allocator_ = std::make_shared<Allocator>(comm_);
+    return allocator_;
+}
+
+/* The storage can not grow, so it needs no allocator of its own. */
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
+{
+    if (!options.device().is_cpu()) return at::empty({size}, options);
+    TORCH_CHECK_VALUE(size >= 0, "tutti: allocateTensor: size ", size, " is negative");
+    std::shared_ptr<c10::Allocator> allocator = getMemAllocator();
+    size_t bytes = size_t(size) * options.dtype().itemsize();
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), nullptr, false);
+    return at::empty({0}, options).set_(storage, 0, {size}, {1});
+}
+
+/* The operators of PyTorch's collectives for "xpu", where the build has none. Their arguments are not the same in all
+ * versions. So each is the CPU's, which passes its arguments on to the backend of the group that serves the CPU: it is
+ * given a group in which the backend that serves "xpu" stands there. */
+
+namespace
+{
+
+using c10d::ProcessGroup;
+
+constexpr const char *operators[] = {
+    "allgather_",
+    "_allgather_base_",
+    "allgather_coalesced_",
+    "allgather_into_tensor_coalesced_",
+    "allreduce_",
+    "allreduce_coalesced_",
+    "alltoall_",
+    "alltoall_base_",
+    "barrier",
+    "broadcast_",
+    "gather_",
+    "gather_into_tensor_",
+    "recv_",
+    "recv_any_source_",
+    "reduce_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_",
+    "scatter_",
+    "send",
+};
+
+c10::intrusive_ptr<ProcessGroup> with_xpu_as_cpu(ProcessGroup &group)
+{
+    auto made = c10::make_intrusive<ProcessGroup>(group.getRank(), group.getSize());
+    made->setBoundDeviceId(group.getBoundDeviceId()); /* which the next line tells the backend */
+    made->setBackend(c10::kCPU, ProcessGroup::BackendType::CUSTOM, group.getBackend(c10::kXPU));
+    return made;
+}
+
+void call_as_cpu(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+{
+    const auto place = op.schema().argumentIndexWithName("process_group");
+    TORCH_CHECK(place, "tutti: ", op.operator_name(), " has no argument process_group");
+    c10::IValue &argument = torch::jit::peek(*stack, size_t(*place), op.schema().arguments().size());
+    argument = with_xpu_as_cpu(*argument.toCustomClass<ProcessGroup>());
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+} // namespace
+
+void complete_operators()
+{
+    static torch::Library *library = nullptr; /* stays: the operators end with it */
+    if (library) return;
+    library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::XPU, __FILE__, __LINE__);
+    for (const char *name : operators) {
+        const auto found = c10::Dispatcher::singleton().findOp({std::string("c10d::") + name, ""});
+        const bool lacks = found && found->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+                           !found->hasKernelForDispatchKey(c10::DispatchKey::XPU);
+        if (lacks) library->impl(name, torch::CppFunction::makeFromBoxedFunction<&call_as_cpu>());
+    }
 }
 
 } // namespace tutti_torch

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Groups made from a group. */
+/* Groups made from a group, and the end of a program whose groups were not destroyed. */
 
 #include "backend/backend.hpp"
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <unistd.h>
+#include <vector>
 
 namespace tutti_torch
 {
@@ -22,6 +24,7 @@ static c10::intrusive_ptr<Backend::Options> child_options(const BaseOptionsPtr &
 {
     auto options = c10::make_intrusive<Backend::Options>(given ? given->timeout : parent.timeout);
     options->place = parent.place;
+    options->dumps = parent.dumps;
 #if TUTTI_TORCH_AT_LEAST(2, 9)
     if (given) {
         options->group_name = given->group_name;
@@ -124,5 +127,62 @@ Backend::WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &options)
     return completed_work();
 }
 #endif
+
+/* The end of a program whose groups were not destroyed: by then Python is still there, for callbacks that come with the
+ * end of a call, and the other ranks can be told why theirs ends. */
+
+namespace
+{
+
+using Weak = c10::weak_intrusive_ptr<Backend>;
+
+struct Living {
+    std::mutex lock;
+    std::vector<Weak> backends;
+};
+
+/* Never destroyed: threads may end after static objects. */
+Living &living()
+{
+    static auto *found = new Living();
+    return *found;
+}
+
+} // namespace
+
+c10::intrusive_ptr<Backend> Backend::end_with_program(c10::intrusive_ptr<Backend> backend)
+{
+    std::lock_guard<std::mutex> guard(living().lock);
+    living().backends.emplace_back(backend);
+    return backend;
+}
+
+/* While there are weak references it is not destroyed with the last other one: so they are dropped here. */
+void Backend::release_resources()
+{
+    std::lock_guard<std::mutex> guard(living().lock);
+    std::vector<Weak> &known = living().backends;
+    auto is_this = [this](const Weak &weak) { return weak._unsafe_get_target() == this; };
+    known.erase(std::remove_if(known.begin(), known.end(), is_this), known.end());
+}
+
+void Backend::end_program()
+{
+    begin_end_of_program();
+    std::vector<Weak> known;
+    {
+        std::lock_guard<std::mutex> guard(living().lock);
+        known.swap(living().backends);
+    }
+    for (auto weak = known.rbegin(); weak != known.rend(); ++weak) {
+        c10::intrusive_ptr<Backend> backend = weak->lock();
+        if (!backend) continue;
+        try {
+            backend->shutdown();
+        } catch (const std::exception &) {
+            /* interrupted, or its device failed: it was aborted, and the program ends anyway */
+        }
+    }
+}
 
 } // namespace tutti_torch

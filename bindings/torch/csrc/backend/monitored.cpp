@@ -5,7 +5,7 @@
  * users and tests know from gloo. */
 
 #include "backend/backend.hpp"
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -64,7 +64,7 @@ static void forget(c10d::Store &store, const std::string &prefix, int size)
 /* Rank 0 sees who has come, and tells the others. */
 static void lead(c10d::Store &store, const std::string &prefix, int size, milliseconds timeout, bool wait_all_ranks)
 {
-    Clock::time_point until = Clock::now() + timeout;
+    Clock::time_point until = moment_in(timeout);
     std::vector<int> missing;
     for (int r = 1; r < size; r++) {
         if (await_key(store, prefix + std::to_string(r), until)) continue;
@@ -83,7 +83,7 @@ static void lead(c10d::Store &store, const std::string &prefix, int size, millis
 static void follow(c10d::Store &store, const std::string &prefix, int rank, milliseconds timeout)
 {
     store.set(prefix + std::to_string(rank), "here");
-    Clock::time_point until = Clock::now() + timeout;
+    Clock::time_point until = moment_in(timeout);
     std::string reason = "rank 0 gave no answer";
     if (await_key(store, prefix + "verdict", until)) {
         auto verdict = store.get(prefix + "verdict");
@@ -106,6 +106,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &options, bool wait_al
         number = n_monitored_++;
         if (timeout == c10d::kUnsetTimeout) timeout = options_->timeout;
     }
+    timeout = saturated(timeout);
     if (timeout.count() <= 0)
         fail(c10::str("Rank ", rank_, " timed out in monitoredBarrier after ", timeout.count(), " ms"));
     if (rank_ != 0) return follow(*store_, prefix_of(group, number), rank_, timeout);

@@ -1,26 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room base: what all of the shim stands on: the process (this file), exceptions (errors.hpp), versions of torch
+/* Room base: what all of the shim stands on: the process and exceptions (this file), versions of torch
  * (compat.hpp), the devices that libtutti works on itself (native.hpp). It uses nothing else of the shim.
  *
  * What happens to the process: it forks, signals interrupt its waits, its program ends. */
+
+#include <c10/util/Exception.h>
+#include <tutti/tutti.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 
 namespace tutti_torch
 {
 
 using std::chrono::milliseconds;
 
+/* Times of centuries saturate: nanoseconds from now on have to fit, and Python's largest ones have wrapped below 0 when
+ * they come here (-1 is "not set"). */
+inline milliseconds saturated(milliseconds time)
+{
+    constexpr milliseconds longest(INT64_MAX / 2'000'000);
+    return time.count() < -1 ? longest : std::min(time, longest);
+}
+
 /* 0 (tutti's default) for times that are not set; never wraps. */
 inline uint64_t to_ns(milliseconds time)
 {
-    constexpr int64_t longest = INT64_MAX / 1'000'000;
-    return time.count() <= 0 ? 0 : uint64_t(std::min<int64_t>(time.count(), longest)) * 1'000'000;
+    return uint64_t(std::max<int64_t>(saturated(time).count(), 0)) * 1'000'000;
+}
+
+inline std::chrono::steady_clock::time_point moment_in(milliseconds time)
+{
+    return std::chrono::steady_clock::now() + saturated(time);
 }
 
 /* How long a wait goes without a look at signals. */
@@ -80,5 +96,38 @@ void begin_end_of_program();
 /* For other threads' waits, whose calls end with the program: they stay here for good. Only daemon threads are left by
  * then, and Python ends those where they take its lock again, in the midst of what C++ must not leave that way. */
 void stay_if_program_ends();
+
+/* ---- exceptions ---- */
+
+/* Statuses of tutti as the exceptions that PyTorch's users expect: a Refusal for what the caller passed, else
+ * torch.distributed.DistBackendError, each with tutti's sentence. */
+
+/* What the caller passed is wrong: in Python a ValueError (TypeError), as users of NCCL's backend expect, and a
+ * RuntimeError, as those of gloo do. */
+class Refusal : public c10::ValueError
+{
+    using c10::ValueError::ValueError;
+};
+class TypeRefusal : public c10::TypeError
+{
+    using c10::TypeError::TypeError;
+};
+
+#define TUTTI_CHECK_AS(kind, condition, ...)                                                                           \
+    do {                                                                                                               \
+        if (C10_UNLIKELY(!(condition)))                                                                                \
+            throw kind({__func__, __FILE__, uint32_t(__LINE__)}, c10::str("tutti: ", __VA_ARGS__));                    \
+    } while (false)
+#define TUTTI_CHECK_VALUE(condition, ...) TUTTI_CHECK_AS(tutti_torch::Refusal, condition, __VA_ARGS__)
+#define TUTTI_CHECK_TYPE(condition, ...) TUTTI_CHECK_AS(tutti_torch::TypeRefusal, condition, __VA_ARGS__)
+
+[[noreturn]] void raise(const tutti_error &error);
+std::exception_ptr exception_of(const tutti_error &error);
+
+/* For calls that return TUTTI_OK or leave their record on this thread. */
+inline void check(tutti_status status)
+{
+    if (C10_UNLIKELY(status < 0)) raise(*tutti_last_error());
+}
 
 } // namespace tutti_torch

@@ -5,7 +5,7 @@
 
 #include "comm/comm.hpp"
 
-#include "base/errors.hpp"
+#include "base/process.hpp"
 #include "comm/store.hpp"
 
 #include <cstdio>

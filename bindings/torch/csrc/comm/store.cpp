@@ -5,7 +5,7 @@
 
 #include "comm/store.hpp"
 
-#include "comm/own_store.hpp"
+#include "base/process.hpp"
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -16,6 +16,7 @@
 
 namespace tutti_torch
 {
+
 namespace
 {
 
@@ -112,6 +113,137 @@ std::string StoreTable::why()
 {
     std::lock_guard<std::mutex> guard(mutex_);
     return why_;
+}
+
+static const char *or_null(const std::string &secret)
+{
+    return secret.empty() ? nullptr : secret.c_str();
+}
+
+static uint64_t deadline_in(milliseconds timeout)
+{
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return uint64_t(std::chrono::nanoseconds(now).count()) + to_ns(timeout);
+}
+
+StoreServer::StoreServer(const std::string &host, uint16_t port, const std::string &secret)
+{
+    tutti_store_server *made = nullptr;
+    check(tutti_store_server_open(host.empty() ? nullptr : host.c_str(), port, or_null(secret), &made));
+    server_.reset(made);
+}
+
+OwnStore::OwnStore(const std::string &host, uint16_t port, std::string prefix, milliseconds timeout,
+                   const std::string &secret)
+    : c10d::Store(timeout), client_(std::make_shared<Client>()), prefix_(std::move(prefix))
+{
+    const std::string bracketed = host.find(':') == std::string::npos ? host : "[" + host + "]";
+    const std::string address = "tcp://" + bracketed + ":" + std::to_string(port);
+    tutti_store made = {};
+    tutti_torch::check(tutti_store_open(address.c_str(), or_null(secret), deadline_in(timeout), &made));
+    client_->store = made;
+}
+
+/* ---- the library's table ---- */
+
+struct OwnStoreTable {
+    static const OwnStore &of(void *self) { return *static_cast<const OwnStore *>(self); }
+    static const tutti_store &inner(void *self) { return of(self).client_->store; }
+    static std::string full(void *self, const char *key) { return of(self).prefix_ + key; }
+
+    static tutti_status set(void *self, const char *key, const void *value, size_t bytes)
+    {
+        return inner(self).ops->set(inner(self).self, full(self, key).c_str(), value, bytes);
+    }
+    static tutti_status get(void *self, const char *key, void *value, size_t capacity, size_t *bytes, uint64_t deadline)
+    {
+        return inner(self).ops->get(inner(self).self, full(self, key).c_str(), value, capacity, bytes, deadline);
+    }
+    static tutti_status wait(void *self, const char *key, uint64_t deadline)
+    {
+        return inner(self).ops->wait(inner(self).self, full(self, key).c_str(), deadline);
+    }
+    static tutti_status add(void *self, const char *key, int64_t delta, int64_t *value)
+    {
+        return inner(self).ops->add(inner(self).self, full(self, key).c_str(), delta, value);
+    }
+    static tutti_status remove(void *self, const char *key, bool *existed)
+    {
+        return inner(self).ops->remove(inner(self).self, full(self, key).c_str(), existed);
+    }
+};
+
+tutti_store OwnStore::table()
+{
+    static const tutti_store_ops ops = {sizeof(tutti_store_ops),
+                                        OwnStoreTable::set,
+                                        OwnStoreTable::get,
+                                        OwnStoreTable::wait,
+                                        OwnStoreTable::add,
+                                        OwnStoreTable::remove,
+                                        nullptr};
+    return {&ops, this};
+}
+
+/* ---- PyTorch's ---- */
+
+c10::intrusive_ptr<c10d::Store> OwnStore::clone()
+{
+    return c10::make_intrusive<OwnStore>(*this);
+}
+
+void OwnStore::set(const std::string &key, const Bytes &value)
+{
+    tutti_torch::check(OwnStoreTable::set(this, key.c_str(), value.data(), value.size()));
+}
+
+OwnStore::Bytes OwnStore::get(const std::string &key)
+{
+    Bytes value(TUTTI_STORE_VALUE_MAX);
+    size_t bytes = 0;
+    tutti_torch::check(
+        OwnStoreTable::get(this, key.c_str(), value.data(), value.size(), &bytes, deadline_in(getTimeout())));
+    value.resize(bytes);
+    return value;
+}
+
+int64_t OwnStore::add(const std::string &key, int64_t delta)
+{
+    int64_t value = 0;
+    tutti_torch::check(OwnStoreTable::add(this, key.c_str(), delta, &value));
+    return value;
+}
+
+bool OwnStore::deleteKey(const std::string &key)
+{
+    bool existed = false;
+    tutti_torch::check(OwnStoreTable::remove(this, key.c_str(), &existed));
+    return existed;
+}
+
+bool OwnStore::check(const std::vector<std::string> &keys)
+{
+    return std::all_of(keys.begin(), keys.end(), [this](const std::string &key) {
+        const tutti_status status = OwnStoreTable::wait(this, key.c_str(), deadline_in(milliseconds(0)));
+        if (status != TUTTI_ERR_TIMEOUT) tutti_torch::check(status);
+        return status == TUTTI_OK;
+    });
+}
+
+int64_t OwnStore::getNumKeys()
+{
+    C10_THROW_ERROR(NotImplementedError, "tutti: its store does not count its keys");
+}
+
+void OwnStore::wait(const std::vector<std::string> &keys)
+{
+    wait(keys, getTimeout());
+}
+
+void OwnStore::wait(const std::vector<std::string> &keys, const milliseconds &timeout)
+{
+    const uint64_t deadline = deadline_in(timeout);
+    for (const std::string &key : keys) tutti_torch::check(OwnStoreTable::wait(this, key.c_str(), deadline));
 }
 
 } // namespace tutti_torch

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* A communicator of torchcomms' API: one name, one device, an ordered set of ranks. It owns a Backend, which carries
+/* Room comms: torchcomms' API in C++, over the backend: communicators that are objects, without a default group. Uses
+ * all other rooms but python, which binds it. Begin here. A call is a Request (tensors/request.hpp): TorchComm::run
+ * shows it to the hooks (hooks.hpp) and hands it to the backend.
+ *
+ * A communicator of torchcomms' API: one name, one device, an ordered set of ranks. It owns a Backend, which carries
  * the calls out, and replaces it when it is reconfigured. All methods may be called from any thread; calls of one
  * communicator are made in the same order on all ranks. Errors are c10::Errors (RuntimeError in Python), and name the
  * rank, the communicator and the argument. */
 
 #include "backend/backend.hpp"
 #include "comms/hooks.hpp"
-#include "comms/request.hpp"
 #include "comms/torch_work.hpp"
+#include "tensors/request.hpp"
 
 #include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -27,11 +31,13 @@ namespace tutti_torch
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using InitHandle = std::string;
+using Started = c10::intrusive_ptr<c10d::Work>; /* null: it is complete, or on its stream */
 
 struct CommOptions {
     CommOptions(); /* as the environment says: TORCHCOMM_ABORT_ON_ERROR, TORCHCOMM_TIMEOUT_SECONDS */
 
     bool abort_process_on_timeout_or_error;
+    const char *abort_asked_by = "TORCHCOMM_ABORT_ON_ERROR=1";
     milliseconds timeout;
     bool is_high_priority_stream = false;
     StorePtr store; /* null: from the environment */
@@ -80,7 +86,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
   public:
     using Ptr = std::shared_ptr<TorchComm>;
     using WorkPtr = c10::intrusive_ptr<TorchWork>;
-    struct Made; /* what a communicator is made of: life.hpp */
+    struct Made; /* what a communicator is made of (below) */
 
     /* Collective over all ranks of the environment, or of the hints "rank" and "size". With enable_reconfigure it has
      * no members, and returns at once. */
@@ -140,25 +146,23 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     const std::shared_ptr<Fate> &fate() const { return fate_; }
     std::string described() const; /* "rank 1 of communicator 'x'" */
     /* Runs `body` between the hooks of a call, with its errors in this API's words. */
-    template <typename Body> auto told(const Request &request, Body body);
+    template <typename Body> auto between_hooks(const Request &request, Body body);
     template <typename Body> auto in_words(const char *call, Body body) const;
 
-    /* Hands it to the backend. Null: it is complete, or on its stream. */
-    c10::intrusive_ptr<c10d::Work> start(Request &request);
-    /* What it would hand to it. */
+    /* RuntimeError unless its root, source or destination is a rank. */
+    void check_peer(const Request &request) const;
+    /* Completes the request by the hints, and makes the backend's call of it. */
     Call call_of(Request &request);
-    WorkPtr handle_of(c10::intrusive_ptr<c10d::Work> work, bool async_op, c10::Device place);
+    WorkPtr handle_of(Started work, bool async_op, c10::Device place);
     c10::Device place_for(const Request &request) const; /* whose stream the call follows; the host */
 
   private:
     friend struct Made;
-    WorkPtr begin(Request &request);
+    Started start(Request &request);
     void complete_hints(Request &request) const;
-    void check_peer(const Request &request) const;
     [[noreturn]] void fail_in_words(const char *call, const std::exception &error) const;
     static Ptr born(Made made);
     Ptr child(const std::vector<int> &ranks, const std::string &name, CommOptions options);
-    std::string algorithm_for(const Request &request) const;
     void deregister_all();
     struct Change; /* a reconfiguration: reconfigure.cpp */
     std::unique_lock<std::mutex> settled() const;
@@ -193,5 +197,63 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     std::vector<Registered> registered_;
     std::atomic<bool> aborted_{false}; /* by this rank, since it has these members */
 };
+
+struct TorchComm::Made {
+    std::string backend_name;
+    c10::Device device;
+    CommOptions options;
+    std::shared_ptr<ForeignBackend> foreign; /* one of the two; neither: it is not configured yet */
+    c10::intrusive_ptr<Backend> backend;
+    std::vector<int> ranks; /* empty: 0 and so on */
+    Place place;
+};
+
+struct BackendFacts {
+    std::string name;
+    c10::Device device;
+    milliseconds timeout;
+    Place place;
+};
+/* Collective: meets the others in the store. */
+c10::intrusive_ptr<Backend> backend_of(const StorePtr &store, int rank, int size, const BackendFacts &facts);
+
+/* ---- what is around each call ---- */
+
+inline Outcome outcome_of(OpName name, const TorchComm::WorkPtr &work)
+{
+    return {name, work};
+}
+
+inline Outcome outcome_of(OpName name, const TorchComm::Ptr &comm)
+{
+    return {name, {}, comm};
+}
+
+inline Outcome outcome_of(OpName name, const std::shared_ptr<TorchCommWindow> &window)
+{
+    return {name, {}, {}, window};
+}
+
+template <typename Body> auto TorchComm::between_hooks(const Request &request, Body body)
+{
+    if (C10_LIKELY(!pre_hooks_.any() && !post_hooks_.any())) return body();
+    const uint64_t op_id = next_op_id();
+    pre_hooks_.tell(op_id, request);
+    auto made = [&] {
+        const WithoutGil without_gil; /* hooks of Python would have to take it twice more */
+        return body();
+    }();
+    post_hooks_.tell(op_id, outcome_of(request.name, made));
+    return made;
+}
+
+template <typename Body> auto TorchComm::in_words(const char *call, Body body) const
+{
+    try {
+        return body();
+    } catch (const c10::Error &error) {
+        fail_in_words(call, error);
+    }
+}
 
 } // namespace tutti_torch

@@ -156,7 +156,7 @@ std::vector<uint8_t> bytes_of(const std::string &text)
 /* Waits as a rank does: interruptible. */
 void await(const std::function<bool()> &done, milliseconds timeout, const std::string &what)
 {
-    const auto until = steady_clock::now() + timeout;
+    const auto until = moment_in(timeout);
     auto pause = std::chrono::microseconds(50);
     auto looked = steady_clock::now();
     while (!done()) {

@@ -5,7 +5,7 @@
  * that mean something here. Programs that were written for other backends give those theirs: they are taken, and mean
  * nothing. What nobody knows is refused by set_hints, and elsewhere warned of once. */
 
-#include "comms/request.hpp"
+#include "tensors/request.hpp"
 
 #include <cstdint>
 

@@ -5,7 +5,7 @@
  * They run on the caller's thread, with the GIL if it has it. While there are none a call reads one word of each kind.
  * Thread-safe: a hook that is removed during a call may be told of that one. */
 
-#include "comms/request.hpp"
+#include "tensors/request.hpp"
 #include "comms/torch_work.hpp"
 
 #include <functional>

@@ -2,13 +2,11 @@
 
 /* Communicators: made, split, ended; and what is asked of them meanwhile. */
 
-#include "comms/life.hpp"
 #include "comms/comms.hpp"
 #include "comms/environment.hpp"
 #include "comms/hints.hpp"
-#include "comms/told.hpp"
 
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <c10/util/StringUtil.h>
 
@@ -143,7 +141,9 @@ static Place place_of(const std::string &backend, c10::Device device)
 TorchComm::TorchComm(Made made)
     : backend_name_(std::move(made.backend_name)), name_(made.options.name), device_(made.device),
       foreign_(std::move(made.foreign)),
-      fate_(std::make_shared<Fate>(made.options.abort_process_on_timeout_or_error && !made.options.enable_reconfigure)),
+      fate_(std::make_shared<Fate>(made.options.abort_process_on_timeout_or_error && !made.options.enable_reconfigure
+                                       ? made.options.abort_asked_by
+                                       : nullptr)),
       place_(std::move(made.place)), options_(std::move(made.options)), backend_(std::move(made.backend)),
       ranks_(std::move(made.ranks))
 {
@@ -157,6 +157,7 @@ c10::intrusive_ptr<Backend> backend_of(const StorePtr &store, int rank, int size
 {
     auto options = c10::make_intrusive<Backend::Options>(facts.timeout);
     options->place = facts.place;
+    options->dumps = false; /* hooks tell of failures here */
 #if TUTTI_TORCH_AT_LEAST(2, 9)
     options->group_name = facts.name;
 #endif
@@ -210,10 +211,10 @@ TorchComm::Ptr TorchComm::create(const std::string &backend, c10::Device device,
 
 TorchComm::Ptr TorchComm::split(const std::vector<int> &ranks, const std::string &name, CommOptions options)
 {
-    Request request{OpName::split, {}, {}};
+    Request request{OpName::split};
     request.ranks = ranks;
     request.new_name = name;
-    return told(request, [&]() -> Ptr {
+    return between_hooks(request, [&]() -> Ptr {
         const int n = size(), me = rank();
         const std::string who = described();
         for (int r : ranks)
@@ -429,7 +430,7 @@ void TorchComm::finalize()
 {
     const WithoutGil without_gil;
     settled();
-    pre_hooks_.tell(SIZE_MAX, Request{OpName::finalize, {}, {}});
+    pre_hooks_.tell(SIZE_MAX, Request{OpName::finalize});
     c10::intrusive_ptr<Backend> backend;
     {
         const auto guard = settled();

@@ -4,20 +4,14 @@
 
 #include "comms/persistent.hpp"
 
-#include "base/errors.hpp"
 #include "base/native.hpp"
-#include "comms/told.hpp"
-#include "device/events.hpp"
+#include "base/process.hpp"
+#include "device/device_comm.hpp"
 
 #include <algorithm>
 
 namespace tutti_torch
 {
-
-static bool is_recordable(OpName name)
-{
-    return name >= OpName::broadcast && name <= OpName::gather_single;
-}
 
 Persistent::Persistent(std::shared_ptr<TorchComm> comm, Request request)
     : comm_(std::move(comm)), request_(std::move(request))
@@ -63,14 +57,17 @@ static std::shared_ptr<tutti_persistent> record_call(const Call &call, tutti_com
 
 std::shared_ptr<Persistent> Persistent::record(std::shared_ptr<TorchComm> comm, Request request)
 {
-    TORCH_CHECK(is_recordable(request.name), "tutti: ", text_of(request.name), " can not be made persistent");
+    TORCH_CHECK(is_call(request.name) && !is_message(request.name), "tutti: ", text_of(request.name),
+                " can not be made persistent");
+    if (request.peer != -1) comm->check_peer(request);
     std::shared_ptr<Persistent> made(new Persistent(std::move(comm), std::move(request)));
     made->comm_->in_words(text_of(made->request_.name), [&] {
         made->request_.async_op = true;
         auto strided = [](const Tensor &tensor) { return tensor.layout() == at::kStrided; };
         TORCH_CHECK(std::all_of(made->request_.outputs.begin(), made->request_.outputs.end(), strided),
                     "a persistent call takes no sparse tensors");
-        made->call_ = made->comm_->call_of(made->request_);
+        Request once = made->request_;
+        made->call_ = made->comm_->call_of(once);
         made->of_ = made->comm_->backend()->host_comm();
         made->call_->first = nullptr; /* what it found under way now */
         made->pack_ = packing(*made->call_, made->request_);
@@ -87,7 +84,7 @@ TorchComm::WorkPtr Persistent::start(bool async_op)
 {
     Request request = request_;
     request.async_op = async_op;
-    return comm_->told(request, [&] {
+    return comm_->between_hooks(request, [&] {
         return comm_->in_words(text_of(request.name), [&] {
             const c10::intrusive_ptr<Backend> backend = comm_->backend();
             const c10::Device place = comm_->place_for(request);
@@ -150,8 +147,8 @@ TorchComm::WorkPtr AllGatherP::start(const Tensor &input, bool async_op)
         const bool same = last.defined() && last.data_ptr() == input.data_ptr() && last.sizes() == input.sizes() &&
                           last.scalar_type() == input.scalar_type() && last.strides() == input.strides();
         if (!same) {
-            Request request = is_list_ ? requests::all_gather(outputs_, input, async_op)
-                                       : requests::all_gather_single(outputs_[0], input, async_op);
+            Request request = is_list_ ? tutti_torch::request<OpName::all_gather>(async_op, outputs_, input)
+                                       : tutti_torch::request<OpName::all_gather_single>(async_op, outputs_[0], input);
             request.hints = hints_;
             request.timeout = timeout_;
             if (last_) last_->follow_last();

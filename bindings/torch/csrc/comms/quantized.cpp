@@ -4,9 +4,9 @@
  * sparse blocks. */
 
 #include "comms/quantized.hpp"
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
-#include "backend/backend.hpp"
+#include "tensors/call.hpp"
 #include "comms/hints.hpp"
 
 namespace tutti_torch
@@ -55,29 +55,23 @@ static Quantised seeded(const Tensor &output, const Tensor &seed)
 namespace
 {
 
-using Started = c10::intrusive_ptr<c10d::Work>;
-
-Call call_of_request(c10d::OpType type, const char *name, const Request &request)
-{
-    Call call{};
-    call.type = type;
-    call.name = name;
-    call.async = request.async_op;
-    call.quantised = quantised_for(request);
-    call.inputs = request.inputs;
-    call.outputs = request.outputs;
-    if (request.timeout.count() > 0) call.timeout = request.timeout;
-    return call;
-}
-
 void check_words(const char *call, const char *name, const Tensor &tensor, int64_t n, at::ScalarType type)
 {
     TUTTI_CHECK_VALUE(tensor.numel() == n && tensor.scalar_type() == type && tensor.is_contiguous(), call, ": ", name,
                       " is ", n, " of ", type, ", contiguous, but got ", tensor.numel(), " of ", tensor.scalar_type());
 }
 
+Call begin_special(Request &request, const char *name)
+{
+    Call call = begin_call(request);
+    call.name = name;
+    call.inputs = request.inputs;
+    call.outputs = request.outputs;
+    return call;
+}
+
 /* Elements of a row of dimension 0. */
-int64_t row_of(const Tensor &tensor)
+int64_t elements_a_row(const Tensor &tensor)
 {
     return tensor.dim() > 1 && tensor.size(0) > 0 ? tensor.numel() / tensor.size(0) : 1;
 }
@@ -91,17 +85,17 @@ void count_elements(Call &call, int64_t row)
     call.unpack = [rows, elements, row] { rows.copy_(at::div(elements, row, "floor")); };
 }
 
-Started start_dynamic(Backend &backend, Request &request)
+Call make_dynamic(Request &request, const Seat &seat)
 {
     const char *name = "all_to_all_v_dynamic";
-    Call call = call_of_request(c10d::OpType::ALLTOALL_BASE, name, request);
+    Call call = begin_special(request, name);
     const Tensor &input = request.inputs[0], &output = request.outputs[0];
     check_pair(name, output, input);
-    check_words(name, "the counts of what is sent", request.inputs[1], backend.getSize(), at::kLong);
-    check_words(name, "the counts of what comes", request.outputs[1], backend.getSize(), at::kLong);
+    check_words(name, "the counts of what is sent", request.inputs[1], seat.size, at::kLong);
+    check_words(name, "the counts of what comes", request.outputs[1], seat.size, at::kLong);
     check_words(name, "status", request.outputs[2], 1, at::kInt);
     const Wire sent = wire_of(input), room = wire_of(output);
-    const int64_t row = row_of(input.numel() > 0 ? input : output);
+    const int64_t row = elements_a_row(input.numel() > 0 ? input : output);
     if (row > 1) count_elements(call, row);
     call.launch = [sent, room](const Start &s) {
         struct tutti_all_to_all_v_dynamic what {
@@ -115,13 +109,13 @@ Started start_dynamic(Backend &backend, Request &request)
         what.dtype = sent.dtype;
         return tutti_all_to_all_v_dynamic(&what, s.comm, s.options, s.work);
     };
-    return backend.submit(std::move(call));
+    return call;
 }
 
-Started start_sparse(Backend &backend, Request &request)
+Call make_sparse_block(Request &request, const Seat &)
 {
     const char *name = "all_reduce_sparse_block";
-    Call call = call_of_request(c10d::OpType::ALLREDUCE, name, request);
+    Call call = begin_special(request, name);
     const Tensor &values = request.inputs[0], &indices = request.inputs[1], &output = request.outputs[0];
     check_pair(name, output, values);
     check_words(name, "indices", indices, indices.numel(), at::kLong);
@@ -129,14 +123,13 @@ Started start_sparse(Backend &backend, Request &request)
     const size_t n = size_t(indices.numel()), block = n ? size_t(values.numel()) / n : size_t(output.numel());
     TUTTI_CHECK_VALUE(size_t(values.numel()) == n * block && (n == 0 || block > 0), name, ": values has ",
                       values.numel(), " elements, which are not ", n, " equal blocks");
-    Tensor result = output;
-    Reduction reduction = reduction_of(name, request.op.as_c10d(), result);
+    Reduction reduction = reduction_of(request.op, output);
     call.launch = [n, block, room = wire_of(output), op = reduction.op](const Start &s) {
         return tutti_all_reduce_sparse_block(s.in[0], static_cast<const int64_t *>(s.in[1]), n, block, s.out[0],
                                              room.count, room.dtype, op, static_cast<int32_t *>(s.out[1]), s.comm,
                                              s.options, s.work);
     };
-    return backend.submit(std::move(call));
+    return call;
 }
 
 } // namespace
@@ -147,7 +140,7 @@ namespace requests
 Request reduce_scatter_quantized(const Tensor &output, const Tensor &input, const ReduceOp &op, const Tensor &seed,
                                  bool async_op)
 {
-    Request made = reduce_scatter_single(output, input, op, async_op);
+    Request made = request<OpName::reduce_scatter_single>(async_op, output, input, op);
     made.quantised = seeded(output, seed);
     return made;
 }
@@ -155,17 +148,18 @@ Request reduce_scatter_quantized(const Tensor &output, const Tensor &input, cons
 Request all_to_all_v_dynamic(const Tensor &output, const Tensor &input, const Tensor &output_counts,
                              const Tensor &input_counts, const Tensor &status, bool async_op)
 {
-    Request made =
-        between(OpName::all_to_all_v_single, {output, output_counts, status}, {input, input_counts}, -1, {}, async_op);
-    made.special = start_dynamic;
+    Request made{OpName::all_to_all_v_single, {input, input_counts}, {output, output_counts, status}};
+    made.async_op = async_op;
+    made.special = make_dynamic;
     return made;
 }
 
 Request all_reduce_sparse_block(const Tensor &output, const Tensor &values, const Tensor &indices, const ReduceOp &op,
                                 const Tensor &status, bool async_op)
 {
-    Request made = between(OpName::all_reduce, {output, status}, {values, indices}, -1, op, async_op);
-    made.special = start_sparse;
+    Request made{OpName::all_reduce, {values, indices}, {output, status}, -1, op};
+    made.async_op = async_op;
+    made.special = make_sparse_block;
     return made;
 }
 

@@ -3,7 +3,7 @@
 
 /* Requests that torchcomms has in its backend ncclx alone (quantized.cpp). */
 
-#include "comms/request.hpp"
+#include "tensors/request.hpp"
 
 namespace tutti_torch
 {

@@ -5,9 +5,9 @@
  * of them. So nothing that is needed was made by somebody who may be gone, and processes that joined later are found
  * like all others. */
 
+#include "comms/comms.hpp"
 #include "comms/environment.hpp"
 #include "comms/hints.hpp"
-#include "comms/life.hpp"
 
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

@@ -4,8 +4,8 @@
 
 #include "comms/torch_work.hpp"
 
-#include "device/events.hpp"
-#include "work/work.hpp"
+#include "device/device_comm.hpp"
+#include "work/operation.hpp"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -58,7 +58,7 @@ void Fate::failed(const std::string &why) noexcept
 {
     tell_hooks();
     if (!kills_) return;
-    std::fprintf(stderr, "Aborting process due to timeout or error: %s\n", why.c_str());
+    std::fprintf(stderr, "Aborting process due to timeout or error, as %s asks: %s\n", kills_, why.c_str());
     std::fflush(stderr);
     std::abort();
 }

@@ -29,7 +29,8 @@ class Fate
   public:
     using Hook = std::function<void()>;
 
-    explicit Fate(bool kills) : kills_(kills) {}
+    /* kills: who asked that a failure ends the process; null: nobody did. */
+    explicit Fate(const char *kills) : kills_(kills) {}
     uint64_t add(Hook hook);
     void remove(uint64_t id);
     /* Somebody wants to hear of failures as they happen, and not when he waits for the call. */
@@ -40,7 +41,7 @@ class Fate
     void renew() { told_.store(false); }
 
   private:
-    const bool kills_;
+    const char *const kills_;
     std::atomic<bool> told_{false};
     std::atomic<size_t> n_hooks_{0};
     std::mutex mutex_;                                      /* below */

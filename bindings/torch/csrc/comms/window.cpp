@@ -4,10 +4,9 @@
 
 #include "comms/window.hpp"
 
-#include "base/errors.hpp"
 #include "base/native.hpp"
+#include "base/process.hpp"
 #include "comms/hints.hpp"
-#include "comms/told.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <tutti/device.h>
@@ -29,7 +28,7 @@ std::shared_ptr<TorchCommWindow> TorchCommWindow::create(std::shared_ptr<TorchCo
                                                          const std::optional<Tensor> &tensor, uint32_t n_signals)
 {
     TorchComm &in = *comm;
-    return in.told(Request{OpName::new_window, {}, {}}, [&] {
+    return in.between_hooks(Request{OpName::new_window}, [&] {
         auto made = std::make_shared<TorchCommWindow>(std::move(comm), n_signals);
         if (tensor) made->tensor_register(*tensor, true);
         return made;

@@ -4,8 +4,8 @@
 
 #include "device/device_memory.hpp"
 
-#include "base/errors.hpp"
 #include "base/native.hpp"
+#include "base/process.hpp"
 
 #include <algorithm>
 #include <map>

@@ -3,7 +3,7 @@
 /* Staging: copies on the host, and their way there and back. */
 
 #include "device/staging.hpp"
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>

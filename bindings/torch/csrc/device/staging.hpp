@@ -8,7 +8,7 @@
  * The library has such a staging of its own (src/comm/device), for memory of devices in its own table. PyTorch's
  * accelerators are not in that table: only c10 has their streams, events and allocators. */
 
-#include "device/events.hpp"
+#include "device/device_comm.hpp"
 #include "tensors/call.hpp"
 
 #include <optional>

@@ -1,24 +1,187 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The log of calls: which lines are written when. */
+/* The log of calls: its file, what calls are called in it, and which lines are written when. */
 
-#include "hooks/clog.hpp"
-#include "base/errors.hpp"
+#include "hooks/hooks.hpp"
 
-#include "hooks/signature.hpp"
+#include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace tutti_torch
 {
+
+static constexpr size_t log_piece = size_t(1) << 18; /* of all page sizes a multiple */
+
+LogFile::LogFile(const std::string &path)
+    : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666))
+{
+    TORCH_CHECK(fd_ >= 0, "tutti: the log ", path, " can not be written: ", std::strerror(errno));
+}
+
+LogFile::~LogFile()
+{
+    if (memory_) ::munmap(memory_, piece_);
+    if (fd_ < 0) return;
+    if (::ftruncate(fd_, off_t(base_ + used_)) != 0) { /* it ends with empty lines */
+    }
+    ::close(fd_);
+}
+
+/* The rest of a piece stays empty lines when the next line does not fit; that is seldom, and read as nothing. */
+bool LogFile::grow(size_t bytes)
+{
+    if (fd_ < 0) return false;
+    const size_t base = base_ + piece_, piece = (bytes + log_piece - 1) / log_piece * log_piece;
+    void *memory = MAP_FAILED;
+    const int error = ::posix_fallocate(fd_, off_t(base), off_t(piece)); /* else a full disk would be a signal */
+    if (error == 0) memory = ::mmap(nullptr, piece, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, off_t(base));
+    if (memory == MAP_FAILED) {
+        TORCH_WARN("tutti: the log ", path_, " ends here: ", std::strerror(error ? error : errno));
+        ::close(fd_);
+        fd_ = -1;
+        return false;
+    }
+    std::memset(memory, '\n', piece);
+    if (memory_) ::munmap(memory_, piece_);
+    memory_ = static_cast<char *>(memory);
+    base_ = base;
+    piece_ = piece;
+    used_ = 0;
+    return true;
+}
+
+void LogFile::line(std::string_view text)
+{
+    if (used_ + text.size() + 1 > piece_ && !grow(text.size() + 1)) return;
+    std::memcpy(memory_ + used_, text.data(), text.size());
+    used_ += text.size() + 1; /* its end is there already */
+}
+
+static void put_number(std::string &out, uint64_t number)
+{
+    char digits[24];
+    out.append(digits, size_t(std::to_chars(digits, digits + sizeof digits, number).ptr - digits));
+}
+
+/* Signatures: the forms in the table of operations say which fields each call has. */
+
+namespace
+{
+
+constexpr const char *log_ops[] = {"sum", "prod", "min", "max", "band", "bor", "bxor", "premul_sum", "avg"};
+
+const char *log_type(const Request &request)
+{
+    static const std::pair<c10::ScalarType, const char *> types[] = {
+        {c10::kFloat, "f32"},
+        {c10::kDouble, "f64"},
+        {c10::kHalf, "f16"},
+        {c10::kBFloat16, "bf16"},
+        {c10::kInt, "i32"},
+        {c10::kLong, "i64"},
+        {c10::kShort, "i16"},
+        {c10::kChar, "i8"},
+        {c10::kByte, "u8"},
+        {c10::kBool, "bool"},
+        {c10::kFloat8_e4m3fn, "fp8e4m3"},
+        {c10::kFloat8_e5m2, "fp8e5m2"},
+    };
+    const Tensors &tensors = request.inputs.empty() ? request.outputs : request.inputs;
+    if (tensors.empty()) return "other";
+    const c10::ScalarType wanted = tensors[0].scalar_type();
+    const auto *found =
+        std::find_if(std::begin(types), std::end(types), [&](const auto &row) { return row.first == wanted; });
+    return found == std::end(types) ? "other" : found->second;
+}
+
+template <typename Items, typename Put> void put_items(std::string &out, const Items &items, Put put)
+{
+    bool first = true;
+    for (const auto &item : items) {
+        if (!first) out += ',';
+        put(item);
+        first = false;
+    }
+}
+
+/* How one side of a call is counted; `one` and `many` are the letters of its tensors in the form. */
+void put_side(std::string &out, const char *word, const OpRow &row, char one, char many, const Tensors &tensors,
+              const Splits &splits)
+{
+    if (*row.form == '\0') return; /* a barrier, or no call */
+    const bool has_one = row.has(one) || row.has('t');
+    out += '|';
+    out += word;
+    if (row.has('s')) {
+        put_items(out += "_splits=", splits, [&](uint64_t n) { put_number(out, n); });
+    } else if (row.has(many)) {
+        put_items(out += "_counts=", tensors, [&](const Tensor &tensor) { put_number(out, uint64_t(tensor.numel())); });
+    } else {
+        put_number(out += "_count=", has_one && !tensors.empty() ? uint64_t(tensors[0].numel()) : 0);
+    }
+}
+
+void put_addresses(std::string &out, const char *word, const Tensors &tensors)
+{
+    if (tensors.empty()) return;
+    out += '|';
+    out += word;
+    put_items(out, tensors, [&](const Tensor &tensor) {
+        char digits[20];
+        const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+        out += "0x";
+        out.append(digits, size_t(std::to_chars(digits, digits + sizeof digits, address, 16).ptr - digits));
+    });
+}
+
+} // namespace
+
+static std::string name_in_log(const std::string &name)
+{
+    std::string clean = name;
+    for (char &c : clean)
+        if (c == '|' || c == '\n' || c == '\r') c = '_';
+    return clean;
+}
+
+static void put_signature(std::string &out, const Request &request, bool buffers)
+{
+    const OpRow &row = row_of(request.name);
+    out += row.name;
+    if (request.name == OpName::batch_op_issue) {
+        out += "|num_ops=";
+        put_number(out, request.parts.size());
+    }
+    put_side(out, "in", row, 'i', 'I', request.inputs, request.input_splits);
+    put_side(out, "out", row, 'o', 'O', request.outputs, request.output_splits);
+    if (*row.form) (out += "|dtype=") += log_type(request);
+    if (row.has('r')) (out += "|red_op=") += log_ops[size_t(request.op.type)];
+    if (row.has('p')) {
+        out += is_message(request.name) ? "|peer=" : "|root=";
+        put_number(out, uint64_t(std::max(0, request.peer)));
+    }
+    out += request.async_op ? "|async_op=t" : "|async_op=f";
+    if (!buffers) return;
+    put_addresses(out, row.has('t') ? "buf=" : "in=", request.inputs);
+    if (!row.has('t')) put_addresses(out, "out=", request.outputs);
+}
+
+/* The log of calls: which lines are written when. */
 
 static void check_words(const char *argument, const std::vector<std::string> &given,
                         std::initializer_list<const char *> known)
 {
     for (const std::string &word : given) {
         const bool found = std::any_of(known.begin(), known.end(), [&](const char *each) { return word == each; });
-        TUTTI_CHECK_VALUE(found, "clog: ", argument, " has '", word, "'; it knows ", c10::Join(" and ", known));
+        TORCH_CHECK_VALUE(found, "tutti: clog: ", argument, " has '", word, "'; it knows ", c10::Join(" and ", known));
     }
 }
 

@@ -2,7 +2,7 @@
 
 /* The flight recorder: from requests to entries of a Recorder, and from those to files. */
 
-#include "hooks/flight.hpp"
+#include "hooks/hooks.hpp"
 
 #include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>

@@ -6,10 +6,13 @@
 
 #include "comms/comms.hpp"
 #include "comms/hints.hpp"
+#include "comms/persistent.hpp"
 #include "comms/quantized.hpp"
 
 #include <pybind11/functional.h>
 
+#include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <variant>
@@ -17,7 +20,7 @@
 namespace tutti_torch
 {
 
-/* ---- calls: one line each ---- */
+/* ---- calls: the table of operations says their arguments ---- */
 
 static void complete(Request &request, const GivenHints &hints, const GivenTimeout &timeout)
 {
@@ -25,73 +28,126 @@ static void complete(Request &request, const GivenHints &hints, const GivenTimeo
     if (timeout) request.timeout = *timeout;
 }
 
-/* A method with the arguments of `make`, hints and a timeout. */
-template <typename... Arguments, typename... Names>
-static void define_call(CommClass &comm, const char *name, Request (*make)(Arguments...), const char *doc,
-                        Names... names)
+static c10::intrusive_ptr<TorchWork> run(TorchComm &self, Request &&request)
+{
+    std::optional<py::gil_scoped_release> release;
+    if (!self.has_hooks()) release.emplace();
+    return self.run(std::move(request));
+}
+
+template <OpName name, size_t... k> static void define_call(CommClass &comm, std::index_sequence<k...>)
+{
+    constexpr const OpRow &row = row_of(name);
+    comm.def(
+        row.name,
+        [](TorchComm &self, typename Argument<name, k>::Type... values, bool async_op, const GivenHints &hints,
+           const GivenTimeout &timeout) {
+            Request made = request<name>(async_op, std::move(values)...);
+            complete(made, hints, timeout);
+            return run(self, std::move(made));
+        },
+        py::arg(row.arguments[k])..., py::arg("async_op"), py::arg("hints") = py::none(),
+        py::arg("timeout") = py::none(), row.doc);
+}
+
+/* The call, recorded, to be started again and again. all_gather's input comes with each start: below. */
+template <OpName name, size_t... k> static void define_persistent(CommClass &comm, std::index_sequence<k...>)
+{
+    constexpr const OpRow &row = row_of(name);
+    const std::string prefix = std::string(row.name) + "_p_";
+    comm.def((prefix + "init").c_str(),
+             [](const std::shared_ptr<TorchComm> &self, typename Argument<name, k>::Type... values,
+                const GivenHints &hints, const GivenTimeout &timeout) {
+                 Request made = request<name>(true, std::move(values)...);
+                 complete(made, hints, timeout);
+                 py::gil_scoped_release release;
+                 return self->persist(std::move(made));
+             },
+             py::arg(row.arguments[k])..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+             "Records the call, to be started again and again.");
+    comm.def((prefix + "exec").c_str(),
+             [](TorchComm &, Persistent &handle, bool async_op) { return handle.start(async_op); }, py::arg("handle"),
+             py::arg("async_op"), Release(), "Starts it, when what was started before is over.");
+    comm.def((prefix + "free").c_str(), [](TorchComm &, Persistent &handle) { handle.release(); }, py::arg("handle"),
+             Release());
+}
+
+template <size_t... i> static void define_calls(CommClass &comm, std::index_sequence<i...>)
+{
+    (define_call<OpName(i)>(comm, Arguments<OpName(i)>()), ...);
+}
+
+template <size_t... i> static void define_persistents(CommClass &comm, std::index_sequence<i...>)
+{
+    auto define = [&comm](auto place) {
+        constexpr OpName name = OpName(decltype(place)::value);
+        if constexpr (!is_message(name) && name != OpName::all_gather) define_persistent<name>(comm, Arguments<name>());
+    };
+    (define(std::integral_constant<size_t, i>()), ...);
+}
+
+/* A call that torchcomms has in one of its backends alone (comms/quantized.hpp). */
+template <typename... Values, typename... Names>
+static void define_special(CommClass &comm, const char *name, Request (*make)(Values...), const char *doc,
+                           Names... names)
 {
     comm.def(
         name,
-        [make](TorchComm &self, std::decay_t<Arguments>... arguments, const GivenHints &hints,
-               const GivenTimeout &timeout) {
-            Request request = make(std::move(arguments)...);
-            complete(request, hints, timeout);
-            std::optional<py::gil_scoped_release> release;
-            if (!self.has_hooks()) release.emplace();
-            return self.run(std::move(request));
+        [make](TorchComm &self, std::decay_t<Values>... values, const GivenHints &hints, const GivenTimeout &timeout) {
+            Request made = make(std::move(values)...);
+            complete(made, hints, timeout);
+            return run(self, std::move(made));
         },
         py::arg(names)..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(), doc);
 }
 
 static void define_collectives(CommClass &comm)
 {
-    define_call(comm, "send", requests::send, "Sends the tensor to rank dst, which receives it.", "tensor", "dst",
-                "async_op");
-    define_call(comm, "recv", requests::recv, "Receives into the tensor what rank src sends.", "tensor", "src",
-                "async_op");
-    define_call(comm, "broadcast", requests::broadcast, "Every rank's tensor becomes root's.", "tensor", "root",
-                "async_op");
-    define_call(comm, "all_reduce", requests::all_reduce, "Every rank's tensor becomes the reduction of all.", "tensor",
-                "op", "async_op");
-    define_call(comm, "reduce", requests::reduce, "root's tensor becomes the reduction of all.", "tensor", "root", "op",
-                "async_op");
-    define_call(comm, "all_gather", requests::all_gather, "tensor_list[r] becomes rank r's tensor.", "tensor_list",
-                "tensor", "async_op");
-    define_call(comm, "all_gather_v", requests::all_gather_v, "all_gather of tensors that differ in size.",
-                "tensor_list", "tensor", "async_op");
-    define_call(comm, "all_gather_single", requests::all_gather_single,
-                "output becomes the inputs of all ranks, one after the other.", "output", "input", "async_op");
-    define_call(comm, "reduce_scatter", requests::reduce_scatter,
-                "output becomes the reduction of input_list[rank] of all ranks.", "output", "input_list", "op",
-                "async_op");
-    define_call(comm, "reduce_scatter_v", requests::reduce_scatter_v, "reduce_scatter of tensors that differ in size.",
-                "output", "input_list", "op", "async_op");
-    define_call(comm, "reduce_scatter_single", requests::reduce_scatter_single,
-                "output becomes the reduction of this rank's part of all inputs.", "output", "input", "op", "async_op");
-    define_call(comm, "all_to_all_single", requests::all_to_all_single,
-                "Part r of input becomes part `rank` of rank r's output.", "output", "input", "async_op");
-    define_call(comm, "all_to_all_v_single", requests::all_to_all_v_single,
-                "all_to_all_single of parts that differ in size: rows of dimension 0 for each rank.", "output", "input",
-                "output_split_sizes", "input_split_sizes", "async_op");
-    define_call(comm, "all_to_all", requests::all_to_all, "input_tensor_list[r] becomes rank r's output [rank].",
-                "output_tensor_list", "input_tensor_list", "async_op");
-    define_call(
+    define_calls(comm, std::make_index_sequence<size_t(OpName::split)>());
+    define_special(
         comm, "reduce_scatter_quantized", requests::reduce_scatter_quantized,
         "reduce_scatter_single whose data travels as bfloat16, rounded stochastically by the seed; other formats "
         "by the hint 'wire'.",
         "output", "input", "op", "seed", "async_op");
-    define_call(comm, "_all_to_all_v_dynamic", requests::all_to_all_v_dynamic, "See all_to_all_v_dynamic.", "output",
-                "input", "output_counts", "input_counts", "status", "async_op");
-    define_call(comm, "_all_reduce_sparse_block", requests::all_reduce_sparse_block, "See all_reduce_sparse_block.",
-                "output", "values", "indices", "op", "status", "async_op");
-    define_call(comm, "barrier", requests::barrier, "Waits until all ranks have called it.", "async_op");
-    define_call(comm, "scatter", requests::scatter, "output_tensor becomes root's input_tensor_list[rank].",
-                "output_tensor", "input_tensor_list", "root", "async_op");
-    define_call(comm, "gather", requests::gather, "root's output_tensor_list[r] becomes rank r's input_tensor.",
-                "output_tensor_list", "input_tensor", "root", "async_op");
-    define_call(comm, "gather_single", requests::gather_single,
-                "root's output becomes the inputs of all ranks, one after the other.", "output", "input", "root",
-                "async_op");
+    define_special(comm, "_all_to_all_v_dynamic", requests::all_to_all_v_dynamic, "See all_to_all_v_dynamic.", "output",
+                   "input", "output_counts", "input_counts", "status", "async_op");
+    define_special(comm, "_all_reduce_sparse_block", requests::all_reduce_sparse_block, "See all_reduce_sparse_block.",
+                   "output", "values", "indices", "op", "status", "async_op");
+}
+
+/* ---- persistent calls ---- */
+
+static void define_all_gather_p(CommClass &comm)
+{
+    comm.def(
+        "all_gather_p_init",
+        [](const std::shared_ptr<TorchComm> &self, const std::variant<Tensor, Tensors> &output, const GivenHints &hints,
+           const GivenTimeout &timeout) {
+            const Tensor *one = std::get_if<Tensor>(&output);
+            return std::make_shared<AllGatherP>(self, one ? Tensors{*one} : std::get<Tensors>(output), !one,
+                                                hints.value_or(Hints()), timeout.value_or(milliseconds(0)));
+        },
+        py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+        "all_gather_single into this output, or all_gather into this list, to be started again and again.");
+    comm.def(
+        "all_gather_p_exec",
+        [](TorchComm &, AllGatherP &handle, const Tensor &input, bool async_op, const GivenHints &,
+           const GivenTimeout &) {
+            py::gil_scoped_release release;
+            return handle.start(input, async_op);
+        },
+        py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
+        py::arg("timeout") = py::none());
+    comm.def(
+        "all_gather_p_free", [](TorchComm &, AllGatherP &handle) { handle.release(); }, py::arg("handle"), Release());
+}
+
+static void define_comms_persistent(py::module_ &module, CommClass &comm)
+{
+    py::class_<Persistent, std::shared_ptr<Persistent>>(module, "PersistentCall", "A recorded call.");
+    py::class_<AllGatherP, std::shared_ptr<AllGatherP>>(module, "AllGatherPHandle", "A recorded all_gather.");
+    define_all_gather_p(comm);
+    define_persistents(comm, std::make_index_sequence<size_t(OpName::split)>());
 }
 
 /* ---- batches ---- */
@@ -112,8 +168,8 @@ struct BatchSendRecv {
     {
         std::vector<Request> requests;
         for (const P2POp &op : ops)
-            requests.push_back(op.type == P2POp::Type::SEND ? requests::send(op.tensor, op.peer, async_op)
-                                                            : requests::recv(op.tensor, op.peer, async_op));
+            requests.push_back(op.type == P2POp::Type::SEND ? request<OpName::send>(async_op, op.tensor, op.peer)
+                                                            : request<OpName::recv>(async_op, op.tensor, op.peer));
         return comm->run_batch(std::move(requests), async_op, hints, timeout);
     }
 };
@@ -179,8 +235,10 @@ static std::shared_ptr<TorchComm> new_comm(const std::string &backend, c10::Devi
                                            const GivenHints &hints)
 {
     CommOptions options = with(CommOptions(), hints, timeout);
-    options.abort_process_on_timeout_or_error =
-        abort_process_on_timeout_or_error.value_or(options.abort_process_on_timeout_or_error);
+    if (abort_process_on_timeout_or_error) {
+        options.abort_process_on_timeout_or_error = *abort_process_on_timeout_or_error;
+        options.abort_asked_by = "abort_process_on_timeout_or_error=True";
+    }
     options.is_high_priority_stream = is_high_priority_stream.value_or(false);
     if (store) options.store = *store;
     options.enable_reconfigure = enable_reconfigure;
@@ -286,6 +344,16 @@ void define_comms(py::module_ &module)
     module.def("get_mem_allocator", &mem_allocator_of, py::arg("backend"),
                "Of memory that the ranks of the host reach directly; of the newest communicator.");
     module.def("_newest", &TorchComm::newest);
+    module.def("_calls", [] { /* the table of operations: the form and the arguments of each call */
+                              std::map<std::string, std::pair<std::string, std::vector<std::string>>> table;
+                              for (size_t i = 0; i < size_t(OpName::split); i++) {
+                                  const OpRow &row = op_rows[i];
+                                  std::vector<std::string> words(row.arguments.begin(),
+                                                                 row.arguments.begin() + std::strlen(row.form));
+                                  table[row.name] = {row.form, std::move(words)};
+                              }
+                              return table;
+    });
     module.def("_hints", [] {
         std::vector<std::pair<std::string, std::string>> table;
         for (const Hint &hint : known_hints()) table.emplace_back(hint.name, hint.meaning);

@@ -74,14 +74,10 @@ c10::intrusive_ptr<TorchWork> work_of(py::object result)
     return c10::make_intrusive<PythonWork>(std::move(result));
 }
 
-/* The arguments of each call, in torchcomms' order: i input, I inputs, o output, O outputs, p peer, r op, s output and
- * input splits. async_op follows. */
-constexpr const char *arguments[] = {"ip",  "op",  "op", "or",  "opr", "Oi", "Oi",  "oi",  "oIr",
-                                     "oIr", "oir", "oi", "ois", "OI",  "",   "oIp", "Oip", "oip"};
-
-void append(py::list &list, char word, const Request &request)
+void append(py::list &list, char letter, const Request &request)
 {
-    switch (word) {
+    switch (letter) {
+    case 't':
     case 'i':
         return list.append(request.inputs.at(0));
     case 'o':
@@ -94,8 +90,9 @@ void append(py::list &list, char word, const Request &request)
         return list.append(request.peer);
     case 'r':
         return list.append(request.op);
+    case 's':
+        return list.append(request.output_splits);
     default:
-        list.append(request.output_splits);
         list.append(request.input_splits);
     }
 }
@@ -109,7 +106,7 @@ class PythonBackend final : public ForeignBackend
     {
         py::gil_scoped_acquire gil;
         py::list list;
-        for (const char *word = arguments[size_t(request.name)]; *word; word++) append(list, *word, request);
+        for (const char *letter = row_of(request.name).form; *letter; letter++) append(list, *letter, request);
         list.append(request.async_op);
         return work_of(object_.get().attr(text_of(request.name))(*py::tuple(list)));
     }

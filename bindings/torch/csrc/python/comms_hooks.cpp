@@ -3,10 +3,10 @@
 /* Hooks in Python. What they are told is an object with a class for each call, whose attributes are those of
  * torchcomms. The attributes are read from the request when they are asked for. */
 
-#include "python/python.hpp"
-
 #include "comms/comms.hpp"
 #include "comms/window.hpp"
+#include "hooks/hooks.hpp"
+#include "python/python.hpp"
 
 #include <memory>
 #include <optional>
@@ -14,6 +14,7 @@
 
 namespace tutti_torch
 {
+
 namespace
 {
 
@@ -47,66 +48,21 @@ template <typename Args, typename Get> void attribute(py::class_<Args> &args, co
     args.def_property_readonly(name, [get](const Args &self) { return get(self.request()); });
 }
 
-constexpr bool is_message(OpName name)
-{
-    return name == OpName::send || name == OpName::recv;
-}
-
-constexpr bool is_in_place(OpName name)
-{
-    return is_message(name) || name == OpName::broadcast || name == OpName::all_reduce || name == OpName::reduce;
-}
-
-constexpr bool is_reduction(OpName name)
-{
-    return name == OpName::all_reduce || name == OpName::reduce || name == OpName::reduce_scatter ||
-           name == OpName::reduce_scatter_v || name == OpName::reduce_scatter_single;
-}
-
-constexpr bool is_rooted(OpName name)
-{
-    return name == OpName::broadcast || name == OpName::reduce || name == OpName::scatter || name == OpName::gather ||
-           name == OpName::gather_single;
-}
-
-constexpr bool has_input_list(OpName name)
-{
-    return name == OpName::reduce_scatter || name == OpName::reduce_scatter_v || name == OpName::all_to_all ||
-           name == OpName::scatter;
-}
-
-constexpr bool has_output_list(OpName name)
-{
-    return name == OpName::all_gather || name == OpName::all_gather_v || name == OpName::all_to_all ||
-           name == OpName::gather;
-}
-
-constexpr bool is_collective(OpName name)
-{
-    return name < OpName::split;
-}
-
-template <typename Args> void tensor_or_list(py::class_<Args> &args, const char *name, Tensors Request::*list, bool all)
-{
-    if (all)
-        attribute(args, name, [list](const Request &request) { return request.*list; });
-    else
-        attribute(args, name, [list](const Request &request) { return (request.*list).at(0); });
-}
-
 template <OpName name> void define_pre(py::module_ &module)
 {
+    constexpr const OpRow &row = row_of(name);
     py::class_<PreArgs<name>> args(module, class_name(name, "PreHookArgs").c_str());
-    if (is_in_place(name)) {
+    if (row.has('t') || is_message(name))
         attribute(args, "tensor", [](const Request &r) { return (r.inputs.empty() ? r.outputs : r.inputs).at(0); });
-    } else if (is_collective(name) && name != OpName::barrier) {
-        tensor_or_list(args, "input", &Request::inputs, has_input_list(name));
-        tensor_or_list(args, "output", &Request::outputs, has_output_list(name));
-    }
-    if (is_message(name)) attribute(args, "peer", [](const Request &r) { return r.peer; });
-    if (is_rooted(name)) attribute(args, "root", [](const Request &r) { return r.peer; });
-    if (is_reduction(name)) attribute(args, "op", [](const Request &r) { return r.op; });
-    if (name == OpName::all_to_all_v_single) {
+    else if (row.has('i'))
+        attribute(args, "input", [](const Request &r) { return r.inputs.at(0); });
+    else if (row.has('I'))
+        attribute(args, "input", [](const Request &r) { return r.inputs; });
+    if (!is_message(name) && row.has('o')) attribute(args, "output", [](const Request &r) { return r.outputs.at(0); });
+    if (row.has('O')) attribute(args, "output", [](const Request &r) { return r.outputs; });
+    if (row.has('p')) attribute(args, is_message(name) ? "peer" : "root", [](const Request &r) { return r.peer; });
+    if (row.has('r')) attribute(args, "op", [](const Request &r) { return r.op; });
+    if (row.has('s')) {
         attribute(args, "input_split_sizes", [](const Request &r) { return r.input_splits; });
         attribute(args, "output_split_sizes", [](const Request &r) { return r.output_splits; });
     }
@@ -115,7 +71,7 @@ template <OpName name> void define_pre(py::module_ &module)
         attribute(args, "ranks", [](const Request &r) { return r.ranks; });
         attribute(args, "name", [](const Request &r) { return r.new_name; });
     }
-    if (is_collective(name) || name == OpName::batch_op_issue)
+    if (is_call(name) || name == OpName::batch_op_issue)
         attribute(args, "async_op", [](const Request &r) { return r.async_op; });
 }
 
@@ -133,7 +89,7 @@ template <OpName name> struct PostArgs : CollectivePostArgs {
 template <OpName name> void define_post(py::module_ &module)
 {
     const std::string class_is = class_name(name, "PostHookArgs");
-    if constexpr (is_collective(name) || name == OpName::batch_op_issue) {
+    if constexpr (is_call(name) || name == OpName::batch_op_issue) {
         py::class_<PostArgs<name>, CollectivePostArgs>(module, class_is.c_str());
     } else {
         py::class_<PostArgs<name>> args(module, class_is.c_str());
@@ -289,6 +245,45 @@ void define_comms_hooks(py::module_ &module, CommClass &comm)
         .def("register_abort_hook", &add_abort_hook, py::arg("callback"),
              "Calls callback() once, when the communicator fails or is aborted.");
     module.def("_reset_op_ids", &reset_op_ids);
+}
+
+/* The flight recorder and the log of calls, in Python. */
+
+static void define_flight_recorder(py::module_ &module)
+{
+    using Hook = FlightRecorderHook;
+    py::class_<Hook, std::shared_ptr<Hook>>(module, "FlightRecorderHook",
+                                            "Keeps the last calls of communicators, for torchfrtrace.")
+        .def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false,
+             "isolated: with a recorder of its own; else all of the process share one, which the first makes.")
+        .def("register_with_comm", &Hook::register_with_comm, py::arg("comm"), Release(),
+             "Records the calls of the communicator, and of those that are split from it.")
+        .def("dump_json", &Hook::dump_json, py::arg("include_completed") = true, Release(),
+             "The calls as JSON, which torchfrtrace -j reads.")
+        .def("dump_file", &Hook::dump_file, py::arg("rank"), py::arg("include_completed") = true, Release(),
+             "Writes the calls to the file of this rank, which torchfrtrace reads; returns its name.")
+        .def("reset", &Hook::reset, Release(), "Forgets all calls.")
+        .def("is_enabled", &Hook::is_enabled, "Whether it was registered with a communicator.")
+        .def("size", &Hook::size, Release(), "Calls since the last reset.")
+        .def("__len__", &Hook::size, Release());
+}
+
+static void define_clog(py::module_ &module)
+{
+    using Words = std::vector<std::string>;
+    py::class_<Clog, std::shared_ptr<Clog>>(module, "clog", "A log of calls, a line for each event.")
+        .def(py::init<const std::string &, const Words &, const Words &>(), py::arg("output"), py::arg("events"),
+             py::arg("verbose") = Words(),
+             "output: the file, emptied. events: [], or [\"LIFECYCLE\"] (or [\"ALL\"]) for beginnings, ends and waits, "
+             "too. verbose: [\"buffers\"] for addresses.")
+        .def("register_with_comm", &Clog::register_with_comm, py::arg("comm"), Release(),
+             "Logs the calls of the communicator, and of those that are split from it.");
+}
+
+void define_hooks(py::module_ &module)
+{
+    define_flight_recorder(module);
+    define_clog(module);
 }
 
 } // namespace tutti_torch

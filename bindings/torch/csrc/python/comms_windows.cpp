@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Windows and persistent calls in Python. */
+/* Windows in Python. */
 
 #include "python/python.hpp"
 
-#include "comms/persistent.hpp"
 #include "comms/window.hpp"
 
 #include <torch/csrc/DynamicTypes.h>
 
 #include <optional>
-#include <variant>
 
 namespace tutti_torch
 {
@@ -29,21 +27,24 @@ static Window::How how(bool async_op, const GivenHints &hints, const GivenTimeou
     return made;
 }
 
-using Mover = Window::WorkPtr (Window::*)(const Tensor &, int, size_t, const Window::How &);
-static void define_move(WindowClass &window, const char *name, Mover method, const char *rank, const char *offset,
-                        const char *doc)
-{
-    window.def(
-        name,
-        [method](Window &self, const Tensor &tensor, int peer, size_t at, bool async_op, const GivenHints &hints,
-                 const GivenTimeout &timeout) {
-            const Window::How given = how(async_op, hints, timeout);
-            py::gil_scoped_release release;
-            return (self.*method)(tensor, peer, at, given);
-        },
-        py::arg("tensor"), py::arg(rank), py::arg(offset), py::arg("async_op"), py::arg("hints") = py::none(),
-        py::arg("timeout") = py::none(), doc);
-}
+/* Methods of these arguments and of async_op, hints and a timeout behind them. */
+template <typename... Values> struct With {
+    using Method = Window::WorkPtr (Window::*)(Values..., const Window::How &);
+
+    template <typename... Names>
+    static void define(WindowClass &window, const char *name, Method method, const char *doc, Names... names)
+    {
+        window.def(
+            name,
+            [method](Window &self, std::decay_t<Values>... values, bool async_op, const GivenHints &hints,
+                     const GivenTimeout &timeout) {
+                const Window::How given = how(async_op, hints, timeout);
+                py::gil_scoped_release release;
+                return (self.*method)(std::move(values)..., given);
+            },
+            names..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(), doc);
+    }
+};
 
 /* ---- signals ---- */
 
@@ -106,52 +107,31 @@ static void define_atomics(WindowClass &window)
         .def("fetch_add", &Window::fetch_add, py::arg("rank"), py::arg("offset"), py::arg("value"), Release(),
              "Adds to a 64-bit integer (the offset counts those) in the part of the rank, and returns what was there.")
         .def("compare_swap", &Window::compare_swap, py::arg("rank"), py::arg("offset"), py::arg("expected"),
-             py::arg("desired"), Release(), "Writes `desired` where `expected` is, and returns what was there.")
-        .def(
-            "fetch_add_into",
-            [](Window &self, const Tensor &result, int rank, size_t offset, int64_t value, bool async_op,
-               const GivenHints &hints, const GivenTimeout &timeout) {
-                const Window::How given = how(async_op, hints, timeout);
-                py::gil_scoped_release release;
-                return self.fetch_add_into(result, rank, offset, value, given);
-            },
-            py::arg("result"), py::arg("rank"), py::arg("offset"), py::arg("value"), py::arg("async_op"),
-            py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-            "fetch_add that writes what was there into `result`, one int64 where the window is.")
-        .def(
-            "compare_swap_into",
-            [](Window &self, const Tensor &result, int rank, size_t offset, int64_t expected, int64_t desired,
-               bool async_op, const GivenHints &hints, const GivenTimeout &timeout) {
-                const Window::How given = how(async_op, hints, timeout);
-                py::gil_scoped_release release;
-                return self.compare_swap_into(result, rank, offset, expected, desired, given);
-            },
-            py::arg("result"), py::arg("rank"), py::arg("offset"), py::arg("expected"), py::arg("desired"),
-            py::arg("async_op"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-            "compare_swap that writes what was there into `result`, one int64 where the window is.");
+             py::arg("desired"), Release(), "Writes `desired` where `expected` is, and returns what was there.");
+    With<const Tensor &, int, size_t, int64_t>::define(
+        window, "fetch_add_into", &Window::fetch_add_into,
+        "fetch_add that writes what was there into `result`, one int64 where the window is.", py::arg("result"),
+        py::arg("rank"), py::arg("offset"), py::arg("value"), py::arg("async_op"));
+    With<const Tensor &, int, size_t, int64_t, int64_t>::define(
+        window, "compare_swap_into", &Window::compare_swap_into,
+        "compare_swap that writes what was there into `result`, one int64 where the window is.", py::arg("result"),
+        py::arg("rank"), py::arg("offset"), py::arg("expected"), py::arg("desired"), py::arg("async_op"));
 }
 
 static void define_one_sided(WindowClass &window)
 {
-    define_move(window, "put", &Window::put, "dst_rank", "target_offset_nelems",
-                "Writes the tensor into the part of dst_rank.");
-    define_move(window, "get", &Window::get, "src_rank", "source_offset_nelems",
-                "Reads the part of src_rank into the tensor.");
+    With<const Tensor &, int, size_t>::define(
+        window, "put", &Window::put, "Writes the tensor into the part of dst_rank.", py::arg("tensor"),
+        py::arg("dst_rank"), py::arg("target_offset_nelems"), py::arg("async_op"));
+    With<const Tensor &, int, size_t>::define(
+        window, "get", &Window::get, "Reads the part of src_rank into the tensor.", py::arg("tensor"),
+        py::arg("src_rank"), py::arg("source_offset_nelems"), py::arg("async_op"));
     define_signals(window);
     define_atomics(window);
-    window
-        .def(
-            "flush",
-            [](Window &self, std::optional<int> rank, bool async_op, const GivenHints &hints,
-               const GivenTimeout &timeout) {
-                const Window::How given = how(async_op, hints, timeout);
-                py::gil_scoped_release release;
-                return self.flush(rank, given);
-            },
-            py::arg("rank") = py::none(), py::arg("async_op") = false, py::arg("hints") = py::none(),
-            py::arg("timeout") = py::none(),
-            "Until all that was called before has taken effect there; None: everywhere.")
-        .def("fence", &Window::fence, Release(), "Puts and gets before it take effect before those after it.");
+    With<std::optional<int>>::define(window, "flush", &Window::flush,
+                                     "Until all that was called before has taken effect there; None: everywhere.",
+                                     py::arg("rank") = py::none(), py::arg("async_op") = false);
+    window.def("fence", &Window::fence, Release(), "Puts and gets before it take effect before those after it.");
 }
 
 static void define_for_kernels(WindowClass &window)
@@ -228,95 +208,6 @@ void define_comms_windows(py::module_ &module, CommClass &comm)
                         ": kernels communicate through windows: new_window(tensor).get_device_window()");
         },
         Release(), "An error: kernels use windows.");
-}
-
-/* ---- persistent calls ---- */
-
-/* Binds a call with these arguments, and async_op behind them. */
-template <typename... Arguments> struct Recorded {
-    template <typename... Names>
-    static void define(CommClass &comm, const std::string &name, Request (*make)(Arguments..., bool), Names... names);
-};
-
-template <typename... Arguments>
-template <typename... Names>
-void Recorded<Arguments...>::define(CommClass &comm, const std::string &name, Request (*make)(Arguments..., bool),
-                                    Names... names)
-{
-    comm.def((name + "_p_init").c_str(),
-             [make](const std::shared_ptr<TorchComm> &self, std::decay_t<Arguments>... arguments,
-                    const GivenHints &hints, const GivenTimeout &timeout) {
-                 Request request = make(std::move(arguments)..., true);
-                 if (hints) request.hints = *hints;
-                 if (timeout) request.timeout = *timeout;
-                 py::gil_scoped_release release;
-                 return self->persist(std::move(request));
-             },
-             py::arg(names)..., py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-             "Records the call, to be started again and again.");
-    comm.def((name + "_p_exec").c_str(),
-             [](TorchComm &, Persistent &handle, bool async_op) { return handle.start(async_op); }, py::arg("handle"),
-             py::arg("async_op"), Release(), "Starts it, when what was started before is over.");
-    comm.def((name + "_p_free").c_str(), [](TorchComm &, Persistent &handle) { handle.release(); }, py::arg("handle"),
-             Release());
-}
-
-static void define_all_gather(CommClass &comm)
-{
-    comm.def(
-        "all_gather_p_init",
-        [](const std::shared_ptr<TorchComm> &self, const std::variant<Tensor, Tensors> &output, const GivenHints &hints,
-           const GivenTimeout &timeout) {
-            const Tensor *one = std::get_if<Tensor>(&output);
-            return std::make_shared<AllGatherP>(self, one ? Tensors{*one} : std::get<Tensors>(output), !one,
-                                                hints.value_or(Hints()), timeout.value_or(milliseconds(0)));
-        },
-        py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
-        "all_gather_single into this output, or all_gather into this list, to be started again and again.");
-    comm.def(
-        "all_gather_p_exec",
-        [](TorchComm &, AllGatherP &handle, const Tensor &input, bool async_op, const GivenHints &,
-           const GivenTimeout &) {
-            py::gil_scoped_release release;
-            return handle.start(input, async_op);
-        },
-        py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
-        py::arg("timeout") = py::none());
-    comm.def(
-        "all_gather_p_free", [](TorchComm &, AllGatherP &handle) { handle.release(); }, py::arg("handle"), Release());
-}
-
-void define_comms_persistent(py::module_ &module, CommClass &comm)
-{
-    py::class_<Persistent, std::shared_ptr<Persistent>>(module, "PersistentCall", "A recorded call.");
-    py::class_<AllGatherP, std::shared_ptr<AllGatherP>>(module, "AllGatherPHandle", "A recorded all_gather.");
-    define_all_gather(comm);
-    Recorded<const Tensor &, int>::define(comm, "broadcast", requests::broadcast, "tensor", "root");
-    Recorded<const Tensor &, const ReduceOp &>::define(comm, "all_reduce", requests::all_reduce, "tensor", "op");
-    Recorded<const Tensor &, int, const ReduceOp &>::define(comm, "reduce", requests::reduce, "tensor", "root", "op");
-    Recorded<Tensors, const Tensor &>::define(comm, "all_gather_v", requests::all_gather_v, "tensor_list", "tensor");
-    Recorded<const Tensor &, Tensors, const ReduceOp &>::define(comm, "reduce_scatter", requests::reduce_scatter,
-                                                                "output", "input_list", "op");
-    Recorded<const Tensor &, Tensors, const ReduceOp &>::define(comm, "reduce_scatter_v", requests::reduce_scatter_v,
-                                                                "output", "input_list", "op");
-    Recorded<Tensors, Tensors>::define(comm, "all_to_all", requests::all_to_all, "output_tensor_list",
-                                       "input_tensor_list");
-    Recorded<const Tensor &, Tensors, int>::define(comm, "scatter", requests::scatter, "output_tensor",
-                                                   "input_tensor_list", "root");
-    Recorded<Tensors, const Tensor &, int>::define(comm, "gather", requests::gather, "output_tensor_list",
-                                                   "input_tensor", "root");
-    Recorded<const Tensor &, const Tensor &>::define(comm, "all_gather_single", requests::all_gather_single, "output",
-                                                     "input");
-    Recorded<const Tensor &, const Tensor &, const ReduceOp &>::define(
-        comm, "reduce_scatter_single", requests::reduce_scatter_single, "output", "input", "op");
-    Recorded<const Tensor &, const Tensor &>::define(comm, "all_to_all_single", requests::all_to_all_single, "output",
-                                                     "input");
-    Recorded<const Tensor &, const Tensor &, Splits, Splits>::define(comm, "all_to_all_v_single",
-                                                                     requests::all_to_all_v_single, "output", "input",
-                                                                     "output_split_sizes", "input_split_sizes");
-    Recorded<const Tensor &, const Tensor &, int>::define(comm, "gather_single", requests::gather_single, "output",
-                                                          "input", "root");
-    Recorded<>::define(comm, "barrier", requests::barrier);
 }
 
 } // namespace tutti_torch

@@ -5,9 +5,8 @@
 #include "python/python.hpp"
 
 #include "backend/backend.hpp"
-#include "backend/operators.hpp"
-#include "base/errors.hpp"
-#include "comm/own_store.hpp"
+#include "base/process.hpp"
+#include "comm/store.hpp"
 #include "comms/quantized.hpp"
 #include "device/device_memory.hpp"
 #include "record/recorder.hpp"
@@ -86,17 +85,20 @@ class QuantisedCalls
     {
         TORCH_CHECK(!within_, "tutti: Quantised: it is entered already");
         thread_ = std::this_thread::get_id();
-        within_.emplace(how_);
+        before_ = std::exchange(tutti_torch::QuantisedRegion::current, how_.wire ? &how_ : nullptr);
+        within_ = true;
     }
     void leave(const py::args &)
     {
         TORCH_CHECK(thread_ == std::this_thread::get_id(), "tutti: Quantised: it was entered by another thread");
-        within_.reset();
+        tutti_torch::QuantisedRegion::current = before_;
+        within_ = false;
     }
 
   private:
     tutti_torch::Quantised how_;
-    std::optional<tutti_torch::WithQuantised> within_;
+    const tutti_torch::Quantised *before_ = nullptr;
+    bool within_ = false;
     std::thread::id thread_;
 };
 

@@ -32,7 +32,6 @@ void define_comms(py::module_ &module);
 void define_comms_types(py::module_ &module);
 void define_comms_hooks(py::module_ &module, CommClass &comm);
 void define_comms_windows(py::module_ &module, CommClass &comm);
-void define_comms_persistent(py::module_ &module, CommClass &comm);
 void define_comms_backends(py::module_ &module);
 /* tutti_torch._C.hooks: what can be hung on communicators. */
 void define_hooks(py::module_ &module);

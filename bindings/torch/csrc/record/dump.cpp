@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The flight recorder's files: written when a group fails, and when somebody asks for it at the process's pipe. */
+/* The flight recorder's files: written when a group fails, and when somebody asks for it at the process's pipe; and its
+ * dump as JSON. */
 
 #include "record/recorder.hpp"
 
+#include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
@@ -21,6 +24,100 @@
 
 namespace tutti_torch
 {
+
+namespace
+{
+
+class JsonText
+{
+  public:
+    std::string out;
+
+    void put(const c10::IValue &value)
+    {
+        if (value.isNone()) {
+            out += "null";
+        } else if (value.isBool()) {
+            out += value.toBool() ? "true" : "false";
+        } else if (value.isInt()) {
+            out += std::to_string(value.toInt());
+        } else if (value.isDouble()) {
+            number(value.toDouble());
+        } else if (value.isString()) {
+            text(value.toStringRef());
+        } else if (value.isTuple()) {
+            items(value.toTupleRef().elements());
+        } else if (value.isList()) {
+            items(value.toListRef());
+        } else {
+            TORCH_CHECK(value.isGenericDict(), "no JSON for a ", value.tagKind());
+            dict(value.toGenericDict());
+        }
+    }
+
+  private:
+    void text(const std::string &plain)
+    {
+        out += '"';
+        for (const char c : plain) {
+            char coded[8];
+            std::snprintf(coded, sizeof coded, "\\u%04x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+            if (c == '"' || c == '\\') {
+                out += '\\';
+                out += c;
+            } else if (static_cast<unsigned char>(c) < 0x20) {
+                out += coded;
+            } else {
+                out += c;
+            }
+        }
+        out += '"';
+    }
+
+    void number(double given)
+    {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, "%.9g", given);
+        out += std::isfinite(given) ? digits : "null";
+    }
+
+    template <typename Items> void items(const Items &all)
+    {
+        const char *before = "";
+        out += '[';
+        for (const auto &item : all) {
+            out += before;
+            put(item);
+            before = ", ";
+        }
+        out += ']';
+    }
+
+    void dict(const c10::Dict<c10::IValue, c10::IValue> &all)
+    {
+        const char *before = "";
+        out += '{';
+        for (const auto &item : all) {
+            out += before;
+            text(item.key().toStringRef());
+            out += ": ";
+            put(item.value());
+            before = ", ";
+        }
+        out += '}';
+    }
+};
+
+} // namespace
+
+std::string json_of(const c10::IValue &value)
+{
+    JsonText json;
+    json.put(value);
+    return std::move(json.out);
+}
+
+/* The flight recorder's files: written when a group fails, and when somebody asks for it at the process's pipe. */
 
 /* A folder of the user's own: names in /tmp can be anybody's. */
 static std::string default_prefix()
@@ -53,6 +150,12 @@ static void write_file(Recorder &recorder, uint64_t rank)
     } else {
         LOG(WARNING) << "tutti: the last calls of this rank can not be written to " << path;
     }
+}
+
+bool dump_is_asked_for()
+{
+    return flag({"TORCH_NCCL_DUMP_ON_TIMEOUT"}, false) ||
+           variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}, nullptr);
 }
 
 void Recorder::dump_on_error(RecordedGroup &group)

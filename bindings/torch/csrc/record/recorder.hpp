@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room record: what is told of calls afterwards: the flight recorder (here), and PyTorch's profilers (profile.hpp).
+/* Room record: what is told of calls afterwards: the flight recorder, and PyTorch's profilers (below).
  * This room may use base and tensors. Begin here.
  *
  * The flight recorder keeps the last calls of this process, in the format of PyTorch's fr_trace. PyTorch's own recorder
@@ -16,6 +16,7 @@
 
 #include "tensors/call.hpp"
 
+#include <ATen/record_function.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
@@ -146,7 +147,24 @@ class Recorder
 const char *variable(std::initializer_list<const char *> names, const char *otherwise);
 bool flag(std::initializer_list<const char *> names, bool otherwise);
 
+/* A variable says that failures are to be written, or where to. */
+bool dump_is_asked_for();
+/* Values of PyTorch as JSON: nothing, bools, numbers, strings, lists, tuples and dictionaries of strings. */
+std::string json_of(const c10::IValue &value);
+
 /* From now on the pipe that a variable names is served in this process, which has this rank of the world. */
 void serve_dump_pipe(uint64_t rank);
+
+/* Calls as PyTorch's profilers see them: what a call is, and a span from the start of a call to its end, whichever
+ * thread ends it. */
+
+/* Begins the span "tutti:all_reduce" with the shapes of the tensors; null, and nearly free, while nobody profiles.
+ * Destroying it ends it. */
+std::unique_ptr<at::RecordFunction> begin_span(const Call &call);
+
+struct RecordedGroup;
+/* The event "record_param_comms" with what PyTorch's profilers tell of a collective: name, elements, type, group and
+ * sequence number. Nearly free while nobody profiles. */
+void describe_call(const Call &call, uint64_t seq, const RecordedGroup &group);
 
 } // namespace tutti_torch

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room tensors: PyTorch's tensors and calls in the words of the C library. Uses base. Begin here: every method of the
- * backend makes a Call. */
+/* Room tensors: PyTorch's tensors and calls in the words of the C library. Uses base. Begin with request.hpp: a Request is
+ * what a rank asks for, a Call (here) how the library is to carry it out. */
 
 #include "base/compat.hpp"
 #include "base/process.hpp"
-#include "tensors/tensors.hpp"
+#include "tensors/request.hpp"
 
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <tutti/tutti.h>
 
 #include <functional>
 #include <memory>
@@ -29,6 +28,7 @@ struct Start {
     tutti_work **work = nullptr;         /* null: it is part of a group, or a device's stream orders it */
     c10::SmallVector<void *, 2> in, out; /* most calls have one of each: nothing is allocated */
     tutti_message *message = nullptr;    /* recv on the host: what came is written there */
+    bool has_windows = false;            /* on the device of the call, on all ranks */
 };
 
 /* Starts the call in the library: exactly one public call. */
@@ -44,46 +44,7 @@ template <auto function, typename... Arguments> Launch launch_of(Arguments... ar
     };
 }
 
-/* While one lives, calls that this thread makes are carried out so: a name that the library knows. Empty: as it
- * chooses. */
-class WithAlgorithm
-{
-  public:
-    explicit WithAlgorithm(const std::string &name) : before_(current_) { current_ = name.empty() ? nullptr : &name; }
-    ~WithAlgorithm() { current_ = before_; }
-    WithAlgorithm(const WithAlgorithm &) = delete;
-    WithAlgorithm &operator=(const WithAlgorithm &) = delete;
-    static std::string current() { return C10_LIKELY(!current_) ? std::string() : *current_; }
-
-  private:
-    inline static thread_local const std::string *current_ = nullptr;
-    const std::string *before_;
-};
-
-/* How the data of a quantised call travels (tutti_call_options.wire and what follows it). */
-struct Quantised {
-    tutti_wire wire = TUTTI_WIRE_NONE;
-    uint32_t block = 0;
-    uint64_t seed = 0;
-    Tensor seeds; /* one int64 where the call's tensors are, or undefined */
-};
-
-/* While one lives, calls that this thread makes are quantised so. */
-class WithQuantised
-{
-  public:
-    explicit WithQuantised(const Quantised &how) : before_(current_) { current_ = how.wire ? &how : nullptr; }
-    ~WithQuantised() { current_ = before_; }
-    WithQuantised(const WithQuantised &) = delete;
-    WithQuantised &operator=(const WithQuantised &) = delete;
-    static Quantised current() { return C10_LIKELY(!current_) ? Quantised() : *current_; }
-
-  private:
-    inline static thread_local const Quantised *current_ = nullptr;
-    const Quantised *before_;
-};
-
-/* What a method of the backend asks for. */
+/* What a request becomes. */
 struct Call {
     c10d::OpType type;
     const char *name;        /* "all_reduce": the word of traces and profiles */
@@ -96,6 +57,7 @@ struct Call {
     std::function<void()> unpack;           /* copies flat results to the user's tensors, after success */
     std::function<void()> first;            /* what has to be over before this call is, after success */
     Tensors results;                        /* what Work.result() shows; empty: the outputs */
+    size_t results_a_list = 0;              /* futures show the results as lists of this many; 0: as one list */
     Tensor factor;                          /* PREMUL_SUM */
     int peer = -1;                          /* send, recv: the other rank, -1 any; collectives: the root, -1 none */
     std::shared_ptr<tutti_message> message; /* recv: where the sender is written */
@@ -108,44 +70,15 @@ struct Call {
     const Tensors &shown() const { return results.empty() ? outputs : results; }
 };
 
-/* Whether TORCH_XCCL_NAN_CHECK or TORCH_NCCL_NAN_CHECK asks for it. */
-bool numbers_are_to_be_checked();
-/* RuntimeError where an input has a NaN. Waits for the current stream of a device. */
-void check_numbers(const Call &call);
-
-/* While one lives, the next call that this thread would start is put here instead. */
-class TakeCall
-{
-  public:
-    TakeCall() { current_ = this; }
-    ~TakeCall() { current_ = nullptr; }
-    TakeCall(const TakeCall &) = delete;
-    TakeCall &operator=(const TakeCall &) = delete;
-    /* True: it was taken. */
-    static bool take(Call &call)
-    {
-        if (C10_LIKELY(!current_)) return false;
-        current_->taken = std::move(call);
-        return true;
-    }
-    std::optional<Call> taken;
-
-  private:
-    inline static thread_local TakeCall *current_ = nullptr;
-};
-
-/* A Call with what the options say. A timeout that the caller did not set is the group's. */
-template <typename Options> Call call_of(c10d::OpType type, const char *name, const Options &options)
-{
-    Call call{};
-    call.type = type;
-    call.name = name;
-    call.async = is_async(options);
-    call.algorithm = WithAlgorithm::current();
-    call.quantised = WithQuantised::current();
-    if (options.timeout != c10d::kUnsetTimeout) call.timeout = options.timeout;
-    return call;
-}
+/* The call of a request; takes what the request has. Throws a Refusal where its arguments are wrong. */
+Call call_of(Request &&request, const Seat &seat);
+/* The parts that are the same for every call. */
+Call begin_call(Request &request);
+/* The name of the variable that asks for a search for NaN in what calls are given; null: none does. */
+const char *nan_check_variable();
+/* RuntimeError where an input has a NaN; `asked_by` is who asked for the check. Waits for the current stream of a
+ * device. */
+void check_numbers(const Call &call, const char *asked_by);
 
 /* What the library is told of the call besides its arguments; the label lives as long as the call. */
 inline tutti_call_options options_of(const Call &call, const char *label)

@@ -3,9 +3,9 @@
 /* Types, operations and layouts: PyTorch's words for them in tutti's, and what is refused. */
 
 #include "tensors/tensors.hpp"
-#include "base/errors.hpp"
 
 #include "base/native.hpp"
+#include "base/process.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
@@ -21,6 +21,7 @@ namespace
 
 #define TUTTI_TORCH_DTYPE(id, name, class, bits, mantissa, bias, infinity, torch) {at::ScalarType::torch, TUTTI_##id},
 constexpr std::pair<at::ScalarType, tutti_dtype> dtypes[] = {TUTTI_DTYPES(TUTTI_TORCH_DTYPE)};
+#undef TUTTI_TORCH_DTYPE
 
 std::optional<tutti_dtype> dtype_of(at::ScalarType type)
 {
@@ -29,16 +30,13 @@ std::optional<tutti_dtype> dtype_of(at::ScalarType type)
     return std::nullopt;
 }
 
+/* In the order of ReduceOp::Type. */
 constexpr std::pair<c10d::ReduceOp::RedOpType, tutti_op> reduce_ops[] = {
-    {c10d::ReduceOp::SUM, TUTTI_SUM},
+    {c10d::ReduceOp::SUM, TUTTI_SUM},   {c10d::ReduceOp::PRODUCT, TUTTI_PROD},
+    {c10d::ReduceOp::MIN, TUTTI_MIN},   {c10d::ReduceOp::MAX, TUTTI_MAX},
+    {c10d::ReduceOp::BAND, TUTTI_BAND}, {c10d::ReduceOp::BOR, TUTTI_BOR},
+    {c10d::ReduceOp::BXOR, TUTTI_BXOR}, {c10d::ReduceOp::PREMUL_SUM, TUTTI_PREMUL_SUM},
     {c10d::ReduceOp::AVG, TUTTI_AVG},
-    {c10d::ReduceOp::PRODUCT, TUTTI_PROD},
-    {c10d::ReduceOp::MIN, TUTTI_MIN},
-    {c10d::ReduceOp::MAX, TUTTI_MAX},
-    {c10d::ReduceOp::BAND, TUTTI_BAND},
-    {c10d::ReduceOp::BOR, TUTTI_BOR},
-    {c10d::ReduceOp::BXOR, TUTTI_BXOR},
-    {c10d::ReduceOp::PREMUL_SUM, TUTTI_PREMUL_SUM},
 };
 
 /* Integers would be multiplied by what is left of another one: 0 of a half. */
@@ -49,16 +47,14 @@ void check_factor(at::ScalarType type, bool fits)
 }
 
 /* The factor came as a number or as a tensor of any type on any device. */
-Tensor factor_of(const c10d::ReduceOp &op, at::ScalarType type)
+Tensor factor_of(const ReduceOp::Factor &given, at::ScalarType type)
 {
-    const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
-    TUTTI_CHECK_VALUE(supplement, "PREMUL_SUM without a factor");
     at::AutoDispatchBelowAutograd guard;
-    const Tensor given = supplement->tensor_factor.defined()
-                             ? supplement->tensor_factor.to(at::kCPU).reshape({1})
-                             : at::full({1}, supplement->double_factor, at::TensorOptions().dtype(at::kDouble));
-    Tensor factor = given.to(type);
-    check_factor(type, factor.to(given.scalar_type()).equal(given));
+    const Tensor *tensor = std::get_if<Tensor>(&given);
+    const Tensor wide = tensor ? tensor->to(at::kCPU).reshape({1})
+                               : at::full({1}, std::get<double>(given), at::TensorOptions().dtype(at::kDouble));
+    Tensor factor = wide.to(type);
+    check_factor(type, factor.to(wide.scalar_type()).equal(wide));
     return factor;
 }
 
@@ -78,12 +74,26 @@ tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor)
     return *dtype;
 }
 
-/* The factor of PREMUL_SUM, if it is on the device of the tensor. */
-static Tensor scale_of(const c10d::ReduceOp &op, const Tensor &tensor)
+ReduceOp ReduceOp::premul_sum(Factor factor)
 {
-    if (op.op_ != c10d::ReduceOp::PREMUL_SUM || !op.supplement_ || !is_native(tensor.device())) return {};
-    const Tensor &factor = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get())->tensor_factor;
-    return factor.defined() && is_native(factor.device()) ? factor : Tensor();
+    ReduceOp op;
+    op.type = Type::PREMUL_SUM;
+    op.factor = std::move(factor);
+    return op;
+}
+
+ReduceOp ReduceOp::of(const char *call, const c10d::ReduceOp &op)
+{
+    if (op.op_ == c10d::ReduceOp::PREMUL_SUM) {
+        const auto *supplement = static_cast<const c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
+        TUTTI_CHECK_VALUE(supplement, call, ": PREMUL_SUM without a factor");
+        if (supplement->tensor_factor.defined()) return premul_sum(supplement->tensor_factor);
+        return premul_sum(supplement->double_factor);
+    }
+    for (size_t i = 0; i < std::size(reduce_ops); i++)
+        if (reduce_ops[i].first == op.op_) return Type(i);
+    TUTTI_CHECK_VALUE(false, call, ": unknown reduce operation ", int(op.op_));
+    return {};
 }
 
 Tensor Reduction::scaled(const Tensor &input) const
@@ -93,23 +103,22 @@ Tensor Reduction::scaled(const Tensor &input) const
     return input.mul(scale.to(input.scalar_type()).reshape({}));
 }
 
-Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor)
+/* A factor on the tensor's own kind of device stays there. */
+Reduction reduction_of(const ReduceOp &op, const Tensor &tensor)
 {
-    if (Tensor scale = scale_of(op, tensor); scale.defined()) {
-        check_factor(tensor.scalar_type(), c10::isIntegralType(scale.scalar_type(), true));
-        return {TUTTI_SUM, {}, scale};
-    }
-    for (const auto &[torch, tutti] : reduce_ops) {
-        if (torch != op.op_) continue;
-        return {tutti, tutti == TUTTI_PREMUL_SUM ? factor_of(op, tensor.scalar_type()) : Tensor(), {}};
-    }
-    TUTTI_CHECK_VALUE(false, collective, ": unknown reduce operation ", int(op.op_));
+    const tutti_op known = reduce_ops[size_t(op.type)].second;
+    if (C10_LIKELY(known != TUTTI_PREMUL_SUM)) return {known, {}, {}};
+    const Tensor *scale = std::get_if<Tensor>(&op.factor);
+    if (!scale || !is_native(tensor.device()) || !is_native(scale->device()))
+        return {known, factor_of(op.factor, tensor.scalar_type()), {}};
+    check_factor(tensor.scalar_type(), c10::isIntegralType(scale->scalar_type(), true));
+    return {TUTTI_SUM, {}, *scale};
 }
 
 void check_strided(const char *collective, const char *argument, const Tensor &tensor)
 {
     TUTTI_CHECK_VALUE(tensor.layout() == at::kStrided, collective, ": ", argument,
-                      " is a sparse tensor, a dense one is expected");
+                      " is a sparse tensor (invalid tensor layout, unsupported layout), a dense one is expected");
 }
 
 /* A conjugate or negative view says by a bit that its memory means something else. */
@@ -162,29 +171,9 @@ void check_pair(const char *collective, const Tensor &output, const Tensor &inpu
 
 Tensor &only(const char *collective, const char *argument, Tensors &tensors)
 {
-    TUTTI_CHECK_VALUE(tensors.size() == 1, collective, ": requires a single-element ", argument, *argument ? " " : "",
-                      "tensor list, it has ", tensors.size());
+    TUTTI_CHECK_VALUE(!tensors.empty(), collective, ": requires non-empty tensor list: ", argument, " is empty");
+    TUTTI_CHECK_VALUE(tensors.size() == 1, collective, ": ", argument, " must be one tensor, it has ", tensors.size());
     return tensors[0];
-}
-
-/* Their sizes and types are the first one's. */
-void check_alike(const char *collective, const char *argument, const Tensors &tensors)
-{
-    TUTTI_CHECK_VALUE(!tensors.empty(), collective, ": requires non-empty ", argument, *argument ? " " : "",
-                      "tensor list");
-    for (size_t i = 1; i < tensors.size(); i++) {
-        TUTTI_CHECK_VALUE(tensors[i].layout() == tensors[0].layout(), collective, ": invalid tensor layout at index ",
-                          i, ": all tensors of a rank have one layout");
-        check_same_type(collective, tensors[0], tensors[i]);
-        TUTTI_CHECK_VALUE(tensors[i].sizes() == tensors[0].sizes(), collective, ": invalid tensor size at index ", i,
-                          " (expected ", tensors[0].sizes(), ", got ", tensors[i].sizes(), ")");
-    }
-}
-
-void check_root(const char *collective, int64_t root, int size)
-{
-    TUTTI_CHECK_VALUE(root >= 0 && root < size, collective, ": invalid root rank: ", root, " is not in a group of ",
-                      size);
 }
 
 void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type)

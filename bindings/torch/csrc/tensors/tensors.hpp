@@ -4,9 +4,11 @@
 /* Tensors as the C library sees them: a type, a count, a pointer. */
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <tutti/types.h>
 
+#include <variant>
 #include <vector>
 
 namespace tutti_torch
@@ -25,13 +27,27 @@ Wire wire_of(const Tensor &tensor);
 /* The type for a reduction; ValueError naming it when the library does not reduce it. */
 tutti_dtype reduced_dtype(const char *collective, const Tensor &tensor);
 
+class ReduceOp
+{
+  public:
+    enum class Type { SUM, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM, AVG };
+    using Factor = std::variant<Tensor, double>;
+
+    ReduceOp(Type of = Type::SUM) : type(of) { TORCH_CHECK(of != Type::PREMUL_SUM, "PREMUL_SUM needs a factor"); }
+    static ReduceOp premul_sum(Factor factor);
+    static ReduceOp of(const char *call, const c10d::ReduceOp &op);
+
+    Type type;
+    Factor factor = 1.0; /* of PREMUL_SUM */
+};
+
 struct Reduction {
     tutti_op op;
     Tensor factor; /* PREMUL_SUM: one element of the call's type on the CPU; else undefined */
     Tensor scale;  /* the same, on a CUDA device: the input is multiplied there, for reading it would wait */
     Tensor scaled(const Tensor &input) const; /* what is to be reduced */
 };
-Reduction reduction_of(const char *collective, const c10d::ReduceOp &op, const Tensor &tensor);
+Reduction reduction_of(const ReduceOp &op, const Tensor &tensor);
 
 /* ValueError unless the tensor has strides at all (is not sparse); fills its memory without holes, so that its elements
  * can be sent in storage order (every rank has to use the same strides); is contiguous, in any memory format. */
@@ -42,12 +58,8 @@ void check_contiguous(const char *collective, const char *argument, const Tensor
 void check_same_type(const char *collective, const Tensor &one, const Tensor &other);
 /* For tensors of which one holds blocks of the other: contiguous, and in one memory format. */
 void check_pair(const char *collective, const Tensor &output, const Tensor &input);
-/* Exactly one tensor (torch's lists are a relic of one process with many devices); argument: "", "input" or "output".
- */
+/* Exactly one tensor. */
 Tensor &only(const char *collective, const char *argument, Tensors &tensors);
-/* At least one tensor, all of one layout, type, device and size: where a rank may pass several, as with gloo. */
-void check_alike(const char *collective, const char *argument, const Tensors &tensors);
-void check_root(const char *collective, int64_t root, int size);
 /* n strided tensors, on one device and, unless told, of one type. */
 void check_list(const char *collective, const char *argument, const Tensors &tensors, size_t n, bool one_type = true);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The life of a communicator behind torchcomms. */
+/* The life of a communicator behind torchcomms, and its calls. */
 
-#include "torchcomms/plug_backend.hpp"
-#include "torchcomms/plug_work.hpp"
+#include "torchcomms/plug.hpp"
 
 #include <torch/csrc/utils/pybind.h>
 
 #include <future>
 #include <thread>
+#include <utility>
 
 namespace tutti_torch
 {
@@ -163,6 +163,146 @@ int64_t PluggedBackend::get_device_transport()
 {
     TORCH_CHECK(false, "tutti: get_device_transport on ", comm_->described(),
                 ": kernels reach peers by a window (new_window)");
+}
+
+/* Calls. */
+
+using WorkThere = PluggedBackend::WorkThere;
+
+static ReduceOp op_from(const torch::comms::ReduceOp &op)
+{
+    if (op.factor_) return ReduceOp::premul_sum(*op.factor_);
+    return ReduceOp(static_cast<ReduceOp::Type>(static_cast<int>(op.type_))); /* the same words in the same order */
+}
+
+WorkThere PluggedBackend::run(Request request, const Options &options)
+{
+    request.hints = options.hints;
+    request.timeout = options.timeout;
+    return handle_of(comm_->run(std::move(request)), options);
+}
+
+/* What it says of its deadline is the call's, or the communicator's. */
+WorkThere PluggedBackend::handle_of(TorchComm::WorkPtr work, const Options &options) const
+{
+    return PluggedWork::of(std::move(work), options.timeout.count() > 0 ? options.timeout : options_.timeout);
+}
+
+/* ---- messages ---- */
+
+static Request tagged(Request request, int tag)
+{
+    request.tag = tag;
+    return request;
+}
+
+WorkThere PluggedBackend::send(const Tensor &tensor, int dst, bool async, const MessageOptions &options)
+{
+    return run(tagged(request<OpName::send>(async, tensor, dst), options.tag), options);
+}
+
+WorkThere PluggedBackend::recv(Tensor &tensor, int src, bool async, const MessageOptions &options)
+{
+    return run(tagged(request<OpName::recv>(async, tensor, src), options.tag), options);
+}
+
+WorkThere PluggedBackend::batch_op_issue(const P2POps &ops, bool async, const Options &options)
+{
+    using Op = torch::comms::BatchSendRecv::P2POp;
+    std::vector<Request> batch;
+    for (const Op &op : ops) {
+        const bool sends = op.type == Op::OpType::SEND;
+        batch.push_back(sends ? request<OpName::send>(async, op.tensor, op.peer)
+                              : request<OpName::recv>(async, op.tensor, op.peer));
+    }
+    return handle_of(comm_->run_batch(std::move(batch), async, options.hints, options.timeout), options);
+}
+
+/* ---- collectives ---- */
+
+WorkThere PluggedBackend::broadcast(Tensor &tensor, int root, bool async, const Options &options)
+{
+    return run(request<OpName::broadcast>(async, tensor, root), options);
+}
+
+WorkThere PluggedBackend::all_reduce(Tensor &tensor, const OpThere &op, bool async, const Options &options)
+{
+    return run(request<OpName::all_reduce>(async, tensor, op_from(op)), options);
+}
+
+WorkThere PluggedBackend::reduce(const Tensor &tensor, int root, const OpThere &op, bool async, const Options &options)
+{
+    return run(request<OpName::reduce>(async, tensor, root, op_from(op)), options);
+}
+
+WorkThere PluggedBackend::all_gather(const Tensors &list, const Tensor &tensor, bool async, const Options &options)
+{
+    return run(request<OpName::all_gather>(async, list, tensor), options);
+}
+
+WorkThere PluggedBackend::all_gather_v(const Tensors &list, const Tensor &tensor, bool async, const Options &options)
+{
+    return run(request<OpName::all_gather_v>(async, list, tensor), options);
+}
+
+WorkThere PluggedBackend::all_gather_single(Tensor &output, const Tensor &input, bool async, const Options &options)
+{
+    return run(request<OpName::all_gather_single>(async, output, input), options);
+}
+
+WorkThere PluggedBackend::reduce_scatter(Tensor &output, const Tensors &list, const OpThere &op, bool async,
+                                         const Options &options)
+{
+    return run(request<OpName::reduce_scatter>(async, output, list, op_from(op)), options);
+}
+
+WorkThere PluggedBackend::reduce_scatter_v(Tensor &output, const Tensors &list, const OpThere &op, bool async,
+                                           const Options &options)
+{
+    return run(request<OpName::reduce_scatter_v>(async, output, list, op_from(op)), options);
+}
+
+WorkThere PluggedBackend::reduce_scatter_single(Tensor &output, const Tensor &input, const OpThere &op, bool async,
+                                                const Options &options)
+{
+    return run(request<OpName::reduce_scatter_single>(async, output, input, op_from(op)), options);
+}
+
+WorkThere PluggedBackend::all_to_all_single(Tensor &output, const Tensor &input, bool async, const Options &options)
+{
+    return run(request<OpName::all_to_all_single>(async, output, input), options);
+}
+
+WorkThere PluggedBackend::all_to_all_v_single(Tensor &output, const Tensor &input, const Splits &output_splits,
+                                              const Splits &input_splits, bool async, const Options &options)
+{
+    return run(request<OpName::all_to_all_v_single>(async, output, input, output_splits, input_splits), options);
+}
+
+WorkThere PluggedBackend::all_to_all(const Tensors &outputs, const Tensors &inputs, bool async, const Options &options)
+{
+    return run(request<OpName::all_to_all>(async, outputs, inputs), options);
+}
+
+WorkThere PluggedBackend::barrier(bool async, const Options &options)
+{
+    return run(request<OpName::barrier>(async), options);
+}
+
+WorkThere PluggedBackend::scatter(Tensor &output, const Tensors &list, int root, bool async, const Options &options)
+{
+    return run(request<OpName::scatter>(async, output, list, root), options);
+}
+
+WorkThere PluggedBackend::gather(const Tensors &list, const Tensor &input, int root, bool async, const Options &options)
+{
+    return run(request<OpName::gather>(async, list, input, root), options);
+}
+
+WorkThere PluggedBackend::gather_single(Tensor &output, const Tensor &input, int root, bool async,
+                                        const Options &options)
+{
+    return run(request<OpName::gather_single>(async, output, input, root), options);
 }
 
 } // namespace tutti_torch

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Handles. */
+/* Handles, windows, and the persistent all_gather. */
 
-#include "torchcomms/plug_work.hpp"
-
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <thread>
+#include "comms/persistent.hpp"
+#include "torchcomms/plug.hpp"
+#include "work/worker.hpp"
 
 namespace tutti_torch
 {
+
 namespace
 {
 
@@ -22,63 +20,15 @@ constexpr size_t n_hooks_expected = 8; /* a flight recorder, a log and a future 
 constexpr milliseconds second_look(2); /* by then the caller has said all that it wants to know */
 
 /* Looks again at handles that have ended, on a thread that never ends. */
-class Lookout
+void look_again(const c10::intrusive_ptr<PluggedWork> &work)
 {
-  public:
-    /* A child that was forked has no such thread, and perhaps a mutex that nobody gives back: it makes its own. */
-    static Lookout &of_process()
-    {
-        static std::atomic<Lookout *> current{nullptr};
-        Lookout *known = current.load();
-        if (known && known->origin_.is_here()) return *known;
-        auto *made = new Lookout();
-        if (!current.compare_exchange_strong(known, made)) {
-            delete made;
-            return *known;
-        }
-        std::thread(&Lookout::run, made).detach();
-        return *made;
-    }
-    void add(WeakWork work)
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-        ended_.emplace_back(steady_clock::now() + second_look, std::move(work));
-        moved_.notify_one();
-    }
-
-  private:
-    using Ended = std::deque<std::pair<steady_clock::time_point, WeakWork>>;
-
-    void run()
-    {
-        std::unique_lock<std::mutex> guard(mutex_);
-        for (;;) {
-            moved_.wait(guard, [this] { return !ended_.empty(); });
-            const auto due = ended_.front().first;
-            if (steady_clock::now() < due) {
-                guard.unlock();
-                std::this_thread::sleep_until(due);
-                guard.lock();
-            }
-            Ended looked;
-            looked.swap(ended_);
-            while (!looked.empty() && looked.back().first > due + second_look) { /* too fresh */
-                ended_.push_front(std::move(looked.back()));
-                looked.pop_back();
-            }
-            guard.unlock();
-            for (auto &[at, weak] : looked)
-                if (auto work = weak.lock()) work->tell_end();
-            looked.clear();
-            guard.lock();
-        }
-    }
-
-    const Origin origin_;
-    std::mutex mutex_; /* below */
-    std::condition_variable moved_;
-    Ended ended_;
-};
+    static auto *const lookout = new Worker("tutti-lookout", false, milliseconds(1));
+    lookout->push([weak = WeakWork(work), due = steady_clock::now() + second_look] {
+        if (steady_clock::now() < due) return false;
+        if (auto known = weak.lock()) known->tell_end();
+        return true;
+    });
+}
 
 Status status_of(TorchWork &work)
 {
@@ -110,7 +60,7 @@ torch::comms::WorkPtr PluggedWork::of(Ours work, milliseconds timeout)
     if (is_end(plugged->status_)) return plugged;
     plugged->work_->on_end([plugged] {
         plugged->end();
-        Lookout::of_process().add(WeakWork(plugged));
+        look_again(plugged);
     });
     return plugged;
 }
@@ -161,6 +111,112 @@ void PluggedWork::waitBlocking()
 void PluggedWork::release_resources()
 {
     for (auto *hooks : {&start_hooks_, &end_hooks_, &wait_pre_hooks_, &wait_post_hooks_}) hooks->clear();
+}
+
+/* Windows, and the persistent all_gather. */
+
+static tutti_torch::TorchCommWindow::How how_of(bool async, const torch::comms::CallOptions &options)
+{
+    return {async, options.hints, options.timeout};
+}
+
+PluggedWindow::PluggedWindow(TorchComm::Ptr comm, const std::optional<Tensor> &tensor, milliseconds timeout)
+    : timeout_(timeout), ours_(tutti_torch::TorchCommWindow::create(std::move(comm), tensor))
+{
+    if (!tensor) return;
+    describe();
+    buf_tensor_ = tensor;
+}
+
+void PluggedWindow::describe()
+{
+    win_size_ = ours_->bytes();
+    buf_dtype_ = ours_->dtype();
+    buf_shape_ = ours_->shape();
+    buf_device_ = ours_->device();
+}
+
+void PluggedWindow::tensor_register(const Tensor &tensor, bool owning)
+{
+    ours_->tensor_register(tensor, owning);
+    describe();
+    if (owning) buf_tensor_ = tensor;
+}
+
+void PluggedWindow::tensor_deregister()
+{
+    ours_->tensor_deregister();
+    win_size_ = 0;
+    buf_tensor_.reset();
+    buf_shape_.clear();
+}
+
+std::shared_ptr<torch::comms::TorchCommWindow> PluggedWindow::clone()
+{
+    std::optional<Tensor> copy;
+    if (buf_tensor_) copy = buf_tensor_->clone();
+    return std::make_shared<PluggedWindow>(ours_->comm(), copy, timeout_);
+}
+
+PluggedWindow::WorkThere PluggedWindow::handle_of(TorchComm::WorkPtr work, const Options &options) const
+{
+    return PluggedWork::of(std::move(work), options.timeout.count() > 0 ? options.timeout : timeout_);
+}
+
+PluggedWindow::WorkThere PluggedWindow::put(const Tensor &tensor, int dst, size_t offset, bool async,
+                                            const Options &options)
+{
+    return handle_of(ours_->put(tensor, dst, offset, how_of(async, options)), options);
+}
+
+PluggedWindow::WorkThere PluggedWindow::signal(int peer, bool async, const Options &options)
+{
+    return handle_of(ours_->signal(peer, how_of(async, options)), options);
+}
+
+PluggedWindow::WorkThere PluggedWindow::wait_signal(int peer, bool async, const Options &options)
+{
+    return handle_of(ours_->wait_signal(peer, how_of(async, options)), options);
+}
+
+std::shared_ptr<torch::comms::TorchCommWindowAttr> PluggedWindow::get_attr(int peer)
+{
+    using Type = torch::comms::TorchCommWinAccessType;
+    auto attr = std::make_shared<torch::comms::TorchCommWindowAttr>();
+    attr->accessType = ours_->access(peer) == tutti_torch::TorchCommWindow::Access::unified
+                           ? Type::WIN_ACCESS_TYPE_UNIFIED
+                           : Type::WIN_ACCESS_TYPE_SEPARATE;
+    return attr;
+}
+
+void PluggedWindow::not_for_kernels(const char *call) const
+{
+    TORCH_CHECK(false, "tutti: ", call, " on ", ours_->comm()->described(),
+                ": torchcomms' kernels know no window of tutti; tutti/device.cuh has functions for kernels");
+}
+
+/* ---- of the backend ---- */
+
+std::shared_ptr<torch::comms::TorchCommWindow> PluggedBackend::new_window(const std::optional<Tensor> &tensor)
+{
+    return std::make_shared<PluggedWindow>(comm_, tensor, options_.timeout);
+}
+
+PluggedBackend::AllGatherPHandle PluggedBackend::all_gather_p_init(Tensor &output, const Options &options)
+{
+    return new AllGatherP(comm_, {output}, false, options.hints, options.timeout);
+}
+
+PluggedBackend::WorkThere PluggedBackend::all_gather_p_exec(AllGatherPHandle handle, const Tensor &input, bool async,
+                                                            const Options &options)
+{
+    TORCH_CHECK(handle, "tutti: all_gather_p_exec on ", comm_->described(), ": the handle is null");
+    return handle_of(static_cast<AllGatherP *>(handle)->start(input, async), options);
+}
+
+void PluggedBackend::all_gather_p_free(AllGatherPHandle handle)
+{
+    delete static_cast<AllGatherP *>(handle);
 }
 
 } // namespace tutti_torch

@@ -8,7 +8,7 @@
  * interface to keep. */
 
 #include "comms/comms.hpp"
-#include "torchcomms/plug_backend.hpp"
+#include "torchcomms/plug.hpp"
 
 namespace tutti_torch
 {

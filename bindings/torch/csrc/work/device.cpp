@@ -4,9 +4,9 @@
 
 #include "work/device.hpp"
 
-#include "base/errors.hpp"
 #include "base/native.hpp"
-#include "record/profile.hpp"
+#include "base/process.hpp"
+#include "record/recorder.hpp"
 #include "work/worker.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -210,12 +210,12 @@ static bool waits_block()
 void DeviceOperation::await(milliseconds limit)
 {
     const WithoutGil without_gil;
-    const auto begin = steady_clock::now();
+    const auto begin = steady_clock::now(), until = moment_in(limit);
     auto looked = begin;
     auto pause = std::chrono::microseconds(1);
     while (!is_over() && !has_failed()) {
         const auto now = steady_clock::now();
-        if (limit.count() > 0 && now - begin >= limit) give_up(limit);
+        if (limit.count() > 0 && now >= until) give_up(limit);
         if (now - looked > signals_every) {
             stay_if_program_ends();
             check_signals();

@@ -29,6 +29,7 @@ class DeviceOperation final : public Operation
     void wait(milliseconds timeout) override;
     void watch() override;
     float duration_ms() const override;
+    bool is_on_host() const override { return false; }
 
   private:
     std::vector<c10::Stream> streams() const override;

@@ -4,8 +4,8 @@
 
 #include "work/host.hpp"
 
-#include "base/errors.hpp"
-#include "record/profile.hpp"
+#include "base/process.hpp"
+#include "record/recorder.hpp"
 #include "work/worker.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -225,7 +225,7 @@ bool HostOperation::test()
 void HostOperation::await_end(milliseconds timeout)
 {
     const bool forever = timeout.count() <= 0;
-    const auto until = steady_clock::now() + (forever ? milliseconds(0) : timeout);
+    const auto until = moment_in(timeout);
     while (!finished()) {
         const auto rest = duration_cast<milliseconds>(until - steady_clock::now());
         const milliseconds slice = forever ? signals_every : std::clamp(rest, milliseconds(1), signals_every);

@@ -25,6 +25,7 @@ class HostOperation final : public Operation
     void watch() override;
     void let_go() noexcept override;
     float duration_ms() const override;
+    bool is_on_host() const override { return true; }
 
   private:
     static void on_notice(void *self);

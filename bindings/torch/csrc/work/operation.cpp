@@ -4,11 +4,15 @@
 
 #include "work/operation.hpp"
 
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <c10/core/StreamGuard.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
+#include <unistd.h>
 #include <utility>
 
 namespace tutti_torch
@@ -120,6 +124,21 @@ std::vector<c10::Stream> Operation::streams() const
     return found;
 }
 
+static c10::TypePtr type_of_results(const Call &call)
+{
+    const c10::TypePtr list = c10::ListType::create(c10::TensorType::get());
+    return call.results_a_list ? c10::ListType::create(list) : list;
+}
+
+static c10::IValue value_of_results(const Call &call)
+{
+    if (!call.results_a_list) return c10::IValue(call.shown());
+    c10::List<c10::List<Tensor>> lists;
+    for (auto first = call.shown().begin(); first != call.shown().end(); first += ptrdiff_t(call.results_a_list))
+        lists.push_back(c10::List<Tensor>(at::ArrayRef<Tensor>(&*first, call.results_a_list)));
+    return c10::IValue(std::move(lists));
+}
+
 void Operation::settle(const Promise &promise) const
 {
     if (promise.outcome) {
@@ -130,7 +149,7 @@ void Operation::settle(const Promise &promise) const
     }
     if (std::exception_ptr failed = error()) return promise.future->setError(failed);
     c10::MultiStreamGuard on(streams());
-    promise.future->markCompleted(c10::IValue(call.shown()));
+    promise.future->markCompleted(value_of_results(call));
 }
 
 void Operation::settle_promises(bool outcomes)
@@ -169,7 +188,7 @@ Operation::FuturePtr Operation::future(bool outcome)
     std::vector<c10::Device> devices;
     for (const c10::Stream &stream : streams()) devices.push_back(stream.device());
     Promise promise{outcome ? c10::make_intrusive<Future>(c10::IntType::get())
-                            : c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices),
+                            : c10::make_intrusive<Future>(type_of_results(call), devices),
                     outcome};
     before_future();
     {
@@ -183,6 +202,77 @@ Operation::FuturePtr Operation::future(bool outcome)
     }
     settle(promise);
     return promise.future;
+}
+
+/* Work: what users wait on. */
+
+Work::Work(Operation::Ptr operation, int rank)
+    : c10d::Work(rank, operation->call.type), operation_(std::move(operation))
+{
+}
+
+/* In a forked process nobody can end the operation, or take back what the library borrowed. */
+Work::~Work()
+{
+    if (origin_.is_here())
+        operation_->let_go();
+    else
+        operation_.release();
+}
+
+Operation &Work::here() const
+{
+    if (C10_UNLIKELY(!origin_.is_here()))
+        C10_THROW_ERROR(DistBackendError, c10::str("tutti: this process was forked by the one that called ",
+                                                   operation_->call.name, "; it can not wait for the call"));
+    return *operation_;
+}
+
+float Work::getDuration() const
+{
+    TORCH_CHECK(operation_->timed, "tutti: durations are those of calls made after enable_collectives_timing");
+    return operation_->duration_ms();
+}
+
+int Work::sourceRank() const
+{
+    TORCH_CHECK(operation_->call.message, "tutti: only a receive has a source rank, this is ", operation_->call.name);
+    return operation_->call.message->source;
+}
+
+bool Work::wait(milliseconds timeout)
+{
+    if (c10d::allow_inflight_collective_as_graph_input())
+        c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
+    here().wait(saturated(timeout));
+    return true;
+}
+
+/* Waits of futures do not look for signals. A backward pass that runs on the main thread, as DDP's of CPU tensors does,
+ * ends with such waits: before them it waits for the operation as Work does. An error of the operation is the future's.
+ */
+static void wait_within_backward(const Operation::Ptr &operation)
+{
+    if (operation->finished() || gettid() != getpid() || torch::autograd::get_current_graph_task_id() < 0) return;
+    if (!operation->is_on_host()) return;
+    torch::autograd::Engine::get_default_engine().queue_callback([operation] {
+        try {
+            operation->wait(milliseconds(0));
+        } catch (const c10::Error &) {
+        }
+    });
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
+{
+    auto future = here().future(false);
+    wait_within_backward(operation_);
+    return future;
+}
+
+void Work::abort()
+{
+    TORCH_CHECK(false, "tutti: a single call can not be aborted; abort its process group");
 }
 
 } // namespace tutti_torch

@@ -5,7 +5,7 @@
  *
  * Begin here. An Operation is one call, or a group of calls that begin as one; it lives until its end, whoever still
  * looks at it. How it is carried out, and how one learns of its end, is the matter of its kind: on the host by the
- * library (host.hpp), on a CUDA device by a stream (device.hpp). Work (work.hpp) is the handle that users hold, for
+ * library (host.hpp), on a CUDA device by a stream (device.hpp). Work (below) is the handle that users hold, for
  * both; a Worker (worker.hpp) is a thread that starts or watches what can not tell of itself.
  *
  * What is promised of an operation comes in two steps: its results, and its outcome. On the host both are known at the
@@ -18,6 +18,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -70,6 +71,8 @@ class Operation : public c10::intrusive_ptr_target
     /* Its last handle goes. */
     virtual void let_go() noexcept {}
     virtual float duration_ms() const = 0;
+    /* A wait for it is one of this thread. */
+    virtual bool is_on_host() const = 0;
 
     /* Staged results have come back to their device; to be asked when it has finished. */
     bool is_back() const;
@@ -124,6 +127,38 @@ class Operation : public c10::intrusive_ptr_target
 
     std::atomic<bool> settling_{false}; /* from the end until the futures that there were are done */
     std::thread::id settler_;
+};
+
+/* The handle that a call returns: a c10d::Work over an operation. Dropping it early is safe: the operation goes on. */
+
+class Work : public c10d::Work
+{
+  public:
+    Work(Operation::Ptr operation, int rank);
+    ~Work() override;
+
+    bool isCompleted() override { return here().test() && operation_->is_back(); }
+    bool isSuccess() const override { return !operation_->error(); }
+    std::exception_ptr exception() const override { return operation_->error(); }
+    tutti_status status() const { return operation_->status(); }
+    int sourceRank() const override;
+    std::vector<at::Tensor> result() override { return operation_->call.shown(); }
+    void synchronize() override { wait(kNoTimeout); }
+    bool wait(milliseconds timeout = kNoTimeout) override;
+    void abort() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override { return here().future(true); }
+    float getDuration() const override;
+    float duration_ms() const { return operation_->duration_ms(); } /* 0: it has not ended, or nobody knows */
+    uint64_t getSequencenumber() const override { return operation_->seq; }
+    void blockCurrentStream() { wait(kNoTimeout); }                      /* not in every version */
+    milliseconds getTimeout() const { return operation_->call.timeout; } /* not in every version */
+
+  private:
+    Operation &here() const; /* throws in a process that was forked by the one that called */
+
+    Operation::Ptr operation_;
+    const Origin origin_;
 };
 
 } // namespace tutti_torch

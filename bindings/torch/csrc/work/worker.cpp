@@ -4,7 +4,7 @@
 
 #include "work/worker.hpp"
 
-#include "base/errors.hpp"
+#include "base/process.hpp"
 
 #include <condition_variable>
 #include <list>
@@ -18,6 +18,7 @@ namespace tutti_torch
 struct Worker::State {
     const char *name;
     bool in_order;
+    std::chrono::microseconds longest_pause;
     std::mutex mutex;
     std::condition_variable wake, drained;
     std::list<Look> looks;
@@ -27,10 +28,12 @@ struct Worker::State {
     Origin origin; /* whose thread it is */
 };
 
-Worker::Worker(const char *name, bool in_order) : state_(std::make_shared<State>())
+Worker::Worker(const char *name, bool in_order, std::chrono::microseconds longest_pause)
+    : state_(std::make_shared<State>())
 {
     state_->name = name;
     state_->in_order = in_order;
+    state_->longest_pause = longest_pause;
 }
 
 bool Worker::busy() const
@@ -40,7 +43,7 @@ bool Worker::busy() const
 
 void Worker::run(const std::shared_ptr<State> &state)
 {
-    constexpr auto shortest = std::chrono::microseconds(5), longest = std::chrono::microseconds(500);
+    constexpr auto shortest = std::chrono::microseconds(5);
     pthread_setname_np(pthread_self(), state->name);
     auto pause = shortest;
     std::unique_lock<std::mutex> lock(state->mutex);
@@ -58,7 +61,7 @@ void Worker::run(const std::shared_ptr<State> &state)
             moved = moved || over;
             if (over && state->n.fetch_sub(1, std::memory_order_release) == 1) state->drained.notify_all();
         }
-        pause = moved ? shortest : std::min(pause * 2, longest);
+        pause = moved ? shortest : std::min(pause * 2, state->longest_pause);
         lock.unlock();
         if (!moved) std::this_thread::sleep_for(pause);
         lock.lock();
@@ -72,6 +75,7 @@ void Worker::push(Look look)
         state_ = std::make_shared<State>();
         state_->name = (*parents)->name;
         state_->in_order = (*parents)->in_order;
+        state_->longest_pause = (*parents)->longest_pause;
     }
     std::lock_guard<std::mutex> lock(state_->mutex);
     if (!state_->thread.joinable()) state_->thread = std::thread([state = state_] { run(state); });

@@ -18,8 +18,9 @@ class Worker
     /* True: it is over, and is not looked at any more. Must not throw. */
     using Look = std::function<bool()>;
 
-    /* in_order: each is looked at only when those before it are over; else all are, in turns. */
-    Worker(const char *name, bool in_order);
+    /* in_order: each is looked at only when those before it are over; else all are, in turns. It pauses between rounds
+     * in which nothing was over, each time for longer. */
+    Worker(const char *name, bool in_order, std::chrono::microseconds longest_pause = std::chrono::microseconds(500));
     /* Returns when all are over. */
     ~Worker();
     Worker(const Worker &) = delete;

@@ -65,6 +65,14 @@ def get_mem_allocator(backend: str):
     return _comms.get_mem_allocator(backend)
 
 
+class _BackendWrapper:
+    """torch.distributed over a communicator: the backend of its ranks, to be registered with a process group."""
+
+    def __new__(cls, comm):
+        return comm.get_backend_impl()
+
+
+_comms._BackendWrapper = _BackendWrapper
 _is_backend_registered = _comms._is_backend_registered
 _hints = _comms._hints
 InitHandle = str

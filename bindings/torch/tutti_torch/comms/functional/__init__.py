@@ -8,7 +8,9 @@ environment when tutti_torch.comms is imported. Both become operators of torch.o
 from __future__ import annotations
 
 import os
+from typing import Optional
 
+from . import async_tensor
 from .calls import (
     all_gather,
     all_gather_single,
@@ -47,6 +49,7 @@ __all__ = [
     "all_to_all",
     "all_to_all_single",
     "all_to_all_v_single",
+    "async_tensor",
     "barrier",
     "batch_send_recv",
     "broadcast",
@@ -71,7 +74,5 @@ __all__ = [
 ]
 
 
-def is_torch_compile_supported_and_enabled() -> bool:
-    return is_torch_compile_supported() and os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"
-
-
+def is_torch_compile_supported_and_enabled(_current_version: Optional[str] = None) -> bool:
+    return is_torch_compile_supported(_current_version) and os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE") == "1"

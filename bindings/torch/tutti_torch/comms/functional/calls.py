@@ -235,11 +235,15 @@ def batch_send_recv(
 ) -> List[Tensor]:
     """Tensors with whom they go to; tensors like those that come, with whom they come from. All are of one type. They
     begin together, so that what crosses does not wait for one another."""
+    return batch_plan(comm, sends, recvs).run()[: len(recvs)]
+
+
+def batch_plan(comm: TorchComm, sends: Sequence[Tuple[Tensor, int]], recvs: Sequence[Tuple[Tensor, int]]) -> Plan:
     inputs = [tensor.detach() for tensor, _ in sends]
     peers = [peer for _, peer in sends] + [peer for _, peer in recvs]
     like = inputs[0] if inputs else recvs[0][0]
     shapes = [tensor.shape for tensor, _ in recvs]
-    return plan(comm, "batch", inputs, shapes or [(0,)], like=like, splits=peers).run()[: len(shapes)]
+    return plan(comm, "batch", inputs, shapes or [(0,)], like=like, splits=peers)
 
 
 # ---- on windows; without gradient ----

@@ -66,97 +66,45 @@ def deliver_one(output: Tensor, result: Tensor) -> Tensor:
 
 # ---- the calls, by the arguments of the methods ----
 
-
-def in_place(name: str) -> Callable[..., Asked]:
-    def ask(comm: Any, tensor: Tensor, *given: Any, **how: Any) -> Asked:
-        if name == "broadcast":
-            return Asked(plan(comm, name, [tensor], [tensor.shape], peer=given[0], **how), [tensor])
-        if name == "reduce":
-            outputs = [tensor] if facts(comm).rank == given[0] else []
-            return Asked(reducing(comm, name, [tensor], given[1], [tensor.shape], peer=given[0], **how), outputs)
-        return Asked(reducing(comm, name, [tensor], given[0], [tensor.shape], **how), [tensor])
-
-    return ask
+CALLS = _comms._calls()  # of each: a letter an argument, and their names (tensors/request.hpp)
 
 
-def to_list(name: str) -> Callable[..., Asked]:
-    def ask(comm: Any, outputs: Tensors, tensor: Tensor, **how: Any) -> Asked:
-        return Asked(plan(comm, name, [tensor], [output.shape for output in outputs], **how), outputs)
-
-    return ask
-
-
-def to_one(name: str) -> Callable[..., Asked]:
-    def ask(comm: Any, output: Tensor, given: Any, *op: Any, **how: Any) -> Asked:
-        inputs = given if isinstance(given, (list, tuple)) else [given]
-        make = functools.partial(reducing, comm, name, list(inputs), *op) if op else (
-            functools.partial(plan, comm, name, list(inputs))
-        )
-        return Asked(make([output.shape], **how), [output])
-
-    return ask
-
-
-def ask_all_to_all(comm: Any, outputs: Tensors, inputs: Tensors, **how: Any) -> Asked:
-    return Asked(plan(comm, "all_to_all", inputs, [output.shape for output in outputs], **how), outputs)
-
-
-def ask_all_to_all_v(comm: Any, output: Tensor, input: Tensor, out: List[int], sent: List[int], **how: Any) -> Asked:
-    row = calls.numel(input.shape[1:])
-    splits = [size * row for size in (*sent, *out)]
-    return Asked(plan(comm, "all_to_all_v_single", [input], [output.shape], splits=splits, **how), [output])
-
-
-def ask_scatter(comm: Any, output: Tensor, inputs: Tensors, root: int, **how: Any) -> Asked:
-    """On the other ranks an output that requires grad says that the root's tensors do."""
-    given = list(inputs) if facts(comm).rank == root else [output]
-    return Asked(plan(comm, "scatter", given, [output.shape], peer=root, **how), [output])
+def ask(name: str, comm: Any, *values: Any, **how: Any) -> Asked:
+    """By the letters. On the other ranks of a scatter an output that requires grad says that the root's tensors do."""
+    given = dict(zip(CALLS[name][0], values))
+    known = facts(comm)
+    peer = given.get("p", -1)
+    elsewhere = "p" in given and peer != known.rank
+    inputs = of_side(given, "t", "i", "I")
+    outputs = of_side(given, "t", "o", "O")
+    shapes = [output.shape for output in outputs] or [(0,)]
+    like = None
+    if name == "scatter" and elsewhere:
+        inputs = outputs
+    elif name == "gather" and elsewhere:
+        outputs, shapes = [], [(0,)] * known.size
+    elif name == "gather_single" and elsewhere:
+        outputs, shapes = [], [rows(inputs[0].shape, 0)]
+    elif name == "reduce" and elsewhere:
+        outputs = []
+    elif name == "send":
+        inputs = [inputs[0].detach()]
+    elif name == "recv":
+        like = outputs[0]
+    elif name == "barrier":
+        like = torch.empty(0, device=known.device)
+    if "r" in given:
+        return Asked(reducing(comm, name, inputs, given["r"], shapes, peer=peer, **how), outputs)
+    if "s" in given:
+        row = calls.numel(inputs[0].shape[1:])
+        how["splits"] = [size * row for size in (*given["S"], *given["s"])]
+    return Asked(plan(comm, name, inputs, shapes, like=like, peer=peer, **how), outputs)
 
 
-def ask_gather(comm: Any, outputs: Tensors, input: Tensor, root: int, **how: Any) -> Asked:
-    own = outputs if facts(comm).rank == root else []
-    shapes = [output.shape for output in own] or [(0,)] * facts(comm).size
-    return Asked(plan(comm, "gather", [input], shapes, peer=root, **how), own)
-
-
-def ask_gather_single(comm: Any, output: Tensor, input: Tensor, root: int, **how: Any) -> Asked:
-    own = [output] if facts(comm).rank == root else []
-    shape = output.shape if own else rows(input.shape, 0)
-    return Asked(plan(comm, "gather_single", [input], [shape], peer=root, **how), own)
-
-
-def ask_barrier(comm: Any, **how: Any) -> Asked:
-    return Asked(plan(comm, "barrier", [], [(0,)], like=torch.empty(0, device=facts(comm).device), **how), [])
-
-
-def ask_send(comm: Any, tensor: Tensor, dst: int, **how: Any) -> Asked:
-    return Asked(plan(comm, "send", [tensor.detach()], [(0,)], peer=dst, **how), [])
-
-
-def ask_recv(comm: Any, tensor: Tensor, src: int, **how: Any) -> Asked:
-    return Asked(plan(comm, "recv", [], [tensor.shape], like=tensor, peer=src, **how), [tensor])
-
-
-ASK: Dict[str, Callable[..., Asked]] = {
-    "send": ask_send,
-    "recv": ask_recv,
-    "broadcast": in_place("broadcast"),
-    "all_reduce": in_place("all_reduce"),
-    "reduce": in_place("reduce"),
-    "all_gather": to_list("all_gather"),
-    "all_gather_v": to_list("all_gather_v"),
-    "all_gather_single": to_one("all_gather_single"),
-    "reduce_scatter": to_one("reduce_scatter"),
-    "reduce_scatter_v": to_one("reduce_scatter_v"),
-    "reduce_scatter_single": to_one("reduce_scatter_single"),
-    "all_to_all_single": to_one("all_to_all_single"),
-    "all_to_all_v_single": ask_all_to_all_v,
-    "all_to_all": ask_all_to_all,
-    "barrier": ask_barrier,
-    "scatter": ask_scatter,
-    "gather": ask_gather,
-    "gather_single": ask_gather_single,
-}
+def of_side(given: Dict[str, Any], both: str, one: str, many: str) -> Tensors:
+    if many in given:
+        return list(given[many])
+    return [given[letter] for letter in (both, one) if letter in given]
 
 
 def ask_put(name: str) -> Callable[..., Asked]:
@@ -185,26 +133,9 @@ ASK_OF_WINDOWS: Dict[str, Callable[..., Asked]] = {
     "wait_signal": ask_signal("wait_signal"),
 }
 
-# The names of the arguments before async_op, as TorchComm has them.
+# The names of the arguments before async_op.
 NAMES = {
-    "send": ("tensor", "dst"),
-    "recv": ("tensor", "src"),
-    "broadcast": ("tensor", "root"),
-    "all_reduce": ("tensor", "op"),
-    "reduce": ("tensor", "root", "op"),
-    "all_gather": ("tensor_list", "tensor"),
-    "all_gather_v": ("tensor_list", "tensor"),
-    "all_gather_single": ("output", "input"),
-    "reduce_scatter": ("output", "input_list", "op"),
-    "reduce_scatter_v": ("output", "input_list", "op"),
-    "reduce_scatter_single": ("output", "input", "op"),
-    "all_to_all_single": ("output", "input"),
-    "all_to_all_v_single": ("output", "input", "output_split_sizes", "input_split_sizes"),
-    "all_to_all": ("output_tensor_list", "input_tensor_list"),
-    "barrier": (),
-    "scatter": ("output_tensor", "input_tensor_list", "root"),
-    "gather": ("output_tensor_list", "input_tensor", "root"),
-    "gather_single": ("output", "input", "root"),
+    **{name: tuple(words) for name, (_, words) in CALLS.items()},
     "put": ("tensor", "dst_rank", "target_offset_nelems"),
     "put_signal": ("tensor", "dst_rank", "target_offset_nelems"),
     "get": ("tensor", "src_rank", "source_offset_nelems"),
@@ -241,7 +172,7 @@ def method(name: str, original: Callable) -> Callable:
             return original(self, *given, **named)
         values = arguments_of(name, given, named)
         async_op, hints, timeout = values[-3:]
-        asked = ASK[name](self, *values[:-3], hints=hints, timeout=timeout)
+        asked = ask(name, self, *values[:-3], hints=hints, timeout=timeout)
         if not compiling:
             return eager(asked)
         if async_op:
@@ -279,6 +210,36 @@ def mapping(original: Callable) -> Callable:
 
     map_remote_tensor.__doc__ = original.__doc__
     return map_remote_tensor
+
+
+class Batch:
+    """A batch of sends and receives in a compiled program."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.sends: List[Any] = []
+        self.recvs: List[Any] = []
+
+    def send(self, tensor: Tensor, dst: int) -> None:
+        self.sends.append((tensor, dst))
+
+    def recv(self, tensor: Tensor, src: int) -> None:
+        self.recvs.append((tensor, src))
+
+    def issue(self, async_op: bool, options: Any = None) -> Any:
+        asked = Asked(calls.batch_plan(self.comm, self.sends, self.recvs), [tensor for tensor, _ in self.recvs])
+        if async_op:
+            return Finished(asked, asked.plan.begin())
+        deliver(asked, asked.plan.run())
+        return None
+
+
+def batching(original: Callable) -> Callable:
+    def batch_op_create(self: Any) -> Any:
+        return Batch(self) if torch.compiler.is_compiling() else original(self)
+
+    batch_op_create.__doc__ = original.__doc__
+    return batch_op_create
 
 
 class Handle:
@@ -344,8 +305,9 @@ def enable(cls: Optional[type] = None) -> None:
     if cls in _enabled:
         return
     _enabled.append(cls)
-    for name in ASK:
+    for name in CALLS:
         setattr(cls, name, method(name, getattr(cls, name)))
+    cls.batch_op_create = batching(cls.batch_op_create)
     for name in ("get_rank", "get_size", "get_name", "get_device"):
         setattr(cls, name, constant(name, getattr(cls, name)))
 

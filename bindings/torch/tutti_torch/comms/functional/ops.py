@@ -9,6 +9,7 @@ PyTorch calls that an ordered effect (for Inductor, see inductor.py).
 The gradient of a call is that of the sum of all ranks' losses. A rank's backward is a call of all ranks again: so all
 ranks have to agree on whether the inputs require grad, and each has to use what it got."""
 
+import functools
 import itertools
 import os
 from datetime import timedelta
@@ -17,6 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..._C import comms as _comms
 from ..known import comm_of
 from .inductor import keep_order
 
@@ -64,23 +66,24 @@ def reduce_op(name: str) -> Any:
     return getattr(ReduceOp, name)
 
 
-def in_place(name: str) -> Callable:
-    """For one tensor, which is input and output."""
+CALLS = _comms._calls()  # of each: a letter an argument (tensors/request.hpp)
 
-    def run(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
+
+def run_call(name: str, comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
+    """The method of that name. What reduce leaves in the tensors of the other ranks is not said; here they keep what
+    they had. The other ranks of a scatter may have an input, too, for the sake of the gradient (calls.scatter)."""
+    form = CALLS[name][0]
+    at_root = comm.get_rank() == a.peer
+    if "t" in form:
         o[0].copy_(i[0])
-        op = [reduce_op(a.op)] if name in ("all_reduce", "reduce") else []
-        root = [a.peer] if name in ("broadcast", "reduce") else []
-        return getattr(comm, name)(o[0], *root, *op, **how)
-
-    return run
-
-
-def run_reduce(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
-    """What reduce leaves in the tensors of the other ranks is not said; here they keep what they had."""
-    o[0].copy_(i[0])
-    own = o[0] if comm.get_rank() == a.peer else o[0].clone()
-    return comm.reduce(own, a.peer, reduce_op(a.op), **how)
+    sent, got = split_at(a, comm.get_size())
+    place = o[0].clone() if name == "reduce" and not at_root else o[0] if o else None
+    values = {
+        "t": place, "i": i[0] if i else None, "o": place, "p": a.peer, "r": a.op, "s": got, "S": sent,
+        "I": i if name != "scatter" or at_root else [], "O": o if name != "gather" or at_root else [],
+    }  # fmt: skip
+    given = [reduce_op(a.op) if letter == "r" else values[letter] for letter in form]
+    return getattr(comm, name)(*given, **how)
 
 
 def run_batch(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
@@ -90,15 +93,6 @@ def run_batch(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) 
     for tensor, src in zip(o, a.splits[len(i) :]):
         batch.recv(tensor, src)
     return batch.issue(how["async_op"])
-
-
-def run_scatter(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
-    """The other ranks may have an input, too, for the sake of the gradient (calls.scatter)."""
-    return comm.scatter(o[0], i if comm.get_rank() == a.peer else [], a.peer, **how)
-
-
-def run_gather(comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
-    return comm.gather(o if comm.get_rank() == a.peer else [], i[0], a.peer, **how)
 
 
 def run_map_remote_tensor(window: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> None:
@@ -116,26 +110,7 @@ def split_at(a: Args, n: int) -> Tuple[List[int], List[int]]:
 
 
 RUN: Dict[str, Callable] = {
-    "all_reduce": in_place("all_reduce"),
-    "broadcast": in_place("broadcast"),
-    "reduce": run_reduce,
-    "all_gather": lambda c, i, o, a, **how: c.all_gather(o, i[0], **how),
-    "all_gather_v": lambda c, i, o, a, **how: c.all_gather_v(o, i[0], **how),
-    "all_gather_single": lambda c, i, o, a, **how: c.all_gather_single(o[0], i[0], **how),
-    "reduce_scatter": lambda c, i, o, a, **how: c.reduce_scatter(o[0], i, reduce_op(a.op), **how),
-    "reduce_scatter_v": lambda c, i, o, a, **how: c.reduce_scatter_v(o[0], i, reduce_op(a.op), **how),
-    "reduce_scatter_single": lambda c, i, o, a, **how: c.reduce_scatter_single(o[0], i[0], reduce_op(a.op), **how),
-    "all_to_all": lambda c, i, o, a, **how: c.all_to_all(o, i, **how),
-    "all_to_all_single": lambda c, i, o, a, **how: c.all_to_all_single(o[0], i[0], **how),
-    "all_to_all_v_single": lambda c, i, o, a, **how: c.all_to_all_v_single(
-        o[0], i[0], *reversed(split_at(a, c.get_size())), **how
-    ),
-    "scatter": run_scatter,
-    "gather": run_gather,
-    "gather_single": lambda c, i, o, a, **how: c.gather_single(o[0], i[0], a.peer, **how),
-    "barrier": lambda c, i, o, a, **how: c.barrier(**how),
-    "send": lambda c, i, o, a, **how: c.send(i[0], a.peer, **how),
-    "recv": lambda c, i, o, a, **how: c.recv(o[0], a.peer, **how),
+    **{name: functools.partial(run_call, name) for name in CALLS},
     "batch": run_batch,
     "put": lambda w, i, o, a, **how: w.put(i[0], a.peer, a.splits[0], **how),
     "get": lambda w, i, o, a, **how: w.get(o[0], a.peer, a.splits[0], **how),
@@ -332,11 +307,12 @@ def nothing(a: Args) -> List[Any]:
 # ---- registering ----
 
 
-def is_torch_compile_supported() -> bool:
-    """From PyTorch 2.12 on, effects keep their order in backward graphs, too."""
+def is_torch_compile_supported(_current_version: Optional[str] = None) -> bool:
+    """From PyTorch 2.12 on, effects keep their order in backward graphs, too. A version may be asked about."""
     if os.environ.get("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT") == "1":
         return True
-    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+    version = str(_current_version or torch.__version__)
+    return tuple(int(part) for part in version.split(".")[:2]) >= (2, 12)
 
 
 EAGER = "CompositeExplicitAutograd"

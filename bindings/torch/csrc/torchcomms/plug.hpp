@@ -6,6 +6,8 @@
  * Begin with plugin.cpp, which says how one is made. */
 
 #include "comms/comms.hpp"
+#include "comms/torch_work.hpp"
+#include "comms/window.hpp"
 #include "torchcomms/torchcomms_abi.hpp"
 
 #include <map>
@@ -36,7 +38,7 @@ class PluggedBackend : public torch::comms::TorchCommBackend
     std::string_view getBackendVersion() const override { return comm_->backend_version(); }
     std::string_view getCommName() const override { return comm_ ? std::string_view(comm_->name()) : ""; }
 
-    /* ---- calls (plug_calls.cpp) ---- */
+    /* ---- calls (plug_backend.cpp) ---- */
     WorkThere send(const Tensor &, int dst, bool async, const MessageOptions &) override;
     WorkThere recv(Tensor &, int src, bool async, const MessageOptions &) override;
     WorkThere batch_op_issue(const P2POps &, bool async, const Options &) override;
@@ -100,5 +102,82 @@ class PluggedBackend : public torch::comms::TorchCommBackend
 /* Memory that the ranks of the communicator which was made last can map: torchcomms asks for a back end's, not for a
  * communicator's. */
 std::shared_ptr<c10::Allocator> memory_of_last_communicator();
+
+/* A window as torchcomms knows it, over one of ours. */
+
+class PluggedWindow : public torch::comms::TorchCommWindow
+{
+  public:
+    using Options = torch::comms::CallOptions;
+    using WorkThere = torch::comms::WorkPtr;
+
+    /* timeout: of calls that have none of their own. */
+    PluggedWindow(TorchComm::Ptr comm, const std::optional<Tensor> &tensor, milliseconds timeout);
+
+    void tensor_register(const Tensor &tensor, bool owning) override;
+    void tensor_deregister() override;
+    std::shared_ptr<torch::comms::TorchCommWindow> clone() override;
+    WorkThere put(const Tensor &tensor, int dst, size_t offset, bool async, const Options &options) override;
+    Tensor map_remote_tensor(int rank) override { return ours_->map_remote_tensor(rank); }
+    WorkThere signal(int peer, bool async, const Options &options) override;
+    WorkThere wait_signal(int peer, bool async, const Options &options) override;
+    std::shared_ptr<torch::comms::TorchCommWindowAttr> get_attr(int peer) override;
+
+    /* For kernels: tutti's own window for them has another layout (tutti/device.cuh). */
+    void *get_device_window(int, int, int) override { not_for_kernels("get_device_window"); }
+    torch::comms::RegisteredBuffer register_local_buffer(const Tensor &) override
+    {
+        not_for_kernels("register_local_buffer");
+    }
+    void deregister_local_buffer(torch::comms::RegisteredBuffer &) override
+    {
+        not_for_kernels("deregister_local_buffer");
+    }
+    int64_t register_local_buffer_handle(const Tensor &) override { not_for_kernels("register_local_buffer_handle"); }
+    void deregister_local_buffer_handle(int64_t) override { not_for_kernels("deregister_local_buffer_handle"); }
+
+  private:
+    [[noreturn]] void not_for_kernels(const char *call) const;
+    void describe(); /* in the words that torchcomms looks at */
+    WorkThere handle_of(TorchComm::WorkPtr work, const Options &options) const;
+
+    const milliseconds timeout_;
+    const std::shared_ptr<tutti_torch::TorchCommWindow> ours_; /* the base has the same name */
+};
+
+/* A call's handle as torchcomms knows it, over one of ours.
+ *
+ * torchcomms reads the status of a handle as a word, and puts functions that are to run at the end into a vector,
+ * without a lock, after the call has returned; but the call may end at any moment, on another thread. So the end first
+ * writes the status: who asks from then on runs its function itself. The vector has room from the start, and is only
+ * read here; a function that came in between is found by who waits, and by a thread that looks once more a moment
+ * later, for somebody may wait for that very function. */
+
+class PluggedWork : public torch::comms::TorchWork
+{
+  public:
+    using Ours = c10::intrusive_ptr<tutti_torch::TorchWork>; /* the base has the same name */
+
+    /* Of a call that was made just now. */
+    static torch::comms::WorkPtr of(Ours work, milliseconds timeout);
+    PluggedWork(Ours work, milliseconds timeout);
+
+    void wait() override;
+    void waitBlocking() override;
+    void hostSynchronize() override { work_->wait_blocking(); }
+    milliseconds getTimeout() const override { return timeout_; }
+
+    void tell_end(); /* runs functions that have not been run */
+    void release_resources() override;
+
+  private:
+    void end();
+    template <typename Wait> void await(Wait how);
+
+    const Ours work_;
+    const milliseconds timeout_;
+    std::mutex telling_;
+    size_t n_told_ = 0; /* of end_hooks_ */
+};
 
 } // namespace tutti_torch
