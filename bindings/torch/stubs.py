@@ -97,7 +97,7 @@ def of_class(cls: type, own: set) -> list:
 
 
 def stub(module, names: list, more: str = "") -> str:
-    """Of these names of a module."""
+    """The stub of these names of a module."""
     found = {name: getattr(module, name) for name in names}
     own = {each for each in found.values() if isinstance(each, type)}
     lines = [HEAD + more]

@@ -63,7 +63,7 @@ def table(text: str) -> Dict[str, str]:
     joined, last = {}, ""
     for row in rows:
         if joined and row[0].endswith("="):
-            joined[last] += " " + " ".join(row)  # of the line before
+            joined[last] += " " + " ".join(row)  # the line before goes on
         else:
             last = row[0]
             joined[last] = " ".join(row[1:])
@@ -99,7 +99,7 @@ class Api(unittest.TestCase):
                 self.assertTrue(hasattr(getattr(tc, name), method), f"{name}.{method}")
                 said = self.classes[name].get(method) or ""
                 self.assertEqual(said[: len(arguments)], arguments, f"{name}.{method}")
-                more = said[len(arguments) :].split()  # of tutti's own, which nobody has to give
+                more = said[len(arguments) :].split()  # tutti's own, which nobody has to give
                 self.assertTrue(all(word.endswith("=") for word in more), f"{name}.{method}: {more}")
         for name, arguments in table(FUNCTIONS).items():
             self.assertEqual(self.functions.get(name), arguments, name)

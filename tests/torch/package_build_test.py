@@ -97,7 +97,8 @@ class Build(unittest.TestCase):
         python = {name for name in names if name.startswith("tutti_torch") and name.endswith(ends)}
         ours = {str(path.relative_to(ROOT / "bindings" / "torch"))
                 for end in ends for path in (ROOT / "bindings" / "torch").glob(f"tutti_torch*/**/*{end}")}
-        self.assertEqual(python, ours | {"tutti_torch/_build.py", "tutti_torch_autoload.py"})
+        stubs = {f"tutti_torch/comms/{name}.pyi" for name in ("__init__", "hooks/clog", "hooks/fr")}
+        self.assertEqual(python, ours | stubs | {"tutti_torch/_build.py", "tutti_torch_autoload.py"})
 
     def test_it_runs_where_it_is_unpacked(self) -> None:
         with zipfile.ZipFile(self.wheel) as wheel:

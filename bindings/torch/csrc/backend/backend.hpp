@@ -36,7 +36,7 @@ class Backend : public c10d::Backend
     struct Options : c10d::Backend::Options {
         explicit Options(milliseconds timeout = kBackendDefaultTimeout);
         c10::intrusive_ptr<c10d::Backend::Options> clone() const;
-        Place place;       /* of its communicators, and of groups that are split from it */
+        Place place;       /* its communicators', and that of groups that are split from it */
         bool dumps = true; /* a failure has the flight recorder written, unless the variables say otherwise */
     };
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -237,7 +237,7 @@ class Backend : public c10d::Backend
     struct Region {                           /* what has been coalesced so far */
         Device device;
         std::vector<Operation::Ptr> calls;
-        std::vector<c10::Stream> streams; /* of the device, on which they were called */
+        std::vector<c10::Stream> streams; /* the device's, on which they were called */
     } region_;
     std::vector<c10::weak_intrusive_ptr<Operation>> unpacking_;
 
@@ -253,7 +253,8 @@ class Backend : public c10d::Backend
     };
     static constexpr int whole_group = -1;
     std::map<Road, Device> devices_;
-    std::mutex opening_; /* of a DeviceComm, which takes as long as the others do; taken before mutex_ */
+    std::mutex
+        opening_; /* held while a DeviceComm is opened, which takes as long as the others do; taken before mutex_ */
     std::atomic<bool> eager_{false};
     std::optional<c10::Device> own_device_; /* settled before the first call, as the next one */
     bool mixed_ = false;                    /* ranks are on devices of several types */

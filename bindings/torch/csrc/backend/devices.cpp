@@ -225,7 +225,7 @@ class Allocator final : public c10::Allocator
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
 {
-    const WithoutGil without_gil; /* who holds mutex_ may want it, for frames of Python */
+    const WithoutGil without_gil; /* a holder of mutex_ may want it, for frames of Python */
     std::lock_guard<std::mutex> guard(mutex_);
     live();
     if (!allocator_) allocator_ = std::make_shared<Allocator>(comm_);

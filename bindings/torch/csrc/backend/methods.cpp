@@ -211,7 +211,7 @@ Backend::WorkPtr Backend::allgather(TensorLists &outputs, Tensors &inputs, const
     const size_t n = inputs.size();
     for (size_t i = 0; i < n; i++)
         TUTTI_CHECK_VALUE(outputs[i].size() == size_t(size_) * n, name, ": invalid output tensor list at index ", i,
-                          ": outputs has ", outputs[i].size(), " tensors, ", size_t(size_) * n, " expected");
+                          " (expected length ", size_t(size_) * n, ", got ", outputs[i].size(), ") of outputs");
     Request request = asked<OpName::all_gather>(options, outputs[0], inputs[0]);
     if (C10_LIKELY(n == 1)) return run(std::move(request));
     check_alike(name, inputs);

@@ -51,7 +51,7 @@ static std::string prefix_of(uint64_t group, uint64_t number)
     return c10::str("tutti/monitored/", group, "/", number, "/");
 }
 
-/* Who came to this barrier has read the verdict of the one before. */
+/* A rank that came to this barrier has read the verdict of the one before. */
 static void forget(c10d::Store &store, const std::string &prefix, int size)
 {
     try {

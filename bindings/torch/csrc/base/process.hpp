@@ -87,7 +87,7 @@ class Patience
     const char *lost() const;
 
   private:
-    uint64_t interrupts_; /* of the process, when this was made */
+    uint64_t interrupts_; /* the process's, when this was made */
     std::atomic<bool> failing_{false};
 };
 

@@ -90,7 +90,7 @@ static void follow(const c10::intrusive_ptr<TorchWork> &work)
 
 TorchComm::WorkPtr TorchComm::handle_of(Started work, bool async_op, c10::Device place)
 {
-    if (work && !async_op) { /* of a version whose calls are all asynchronous */
+    if (work && !async_op) { /* a version whose calls are all asynchronous made it */
         work->wait();
         if (place.is_cpu()) work = nullptr;
     }

@@ -91,7 +91,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     /* Collective over all ranks of the environment, or of the hints "rank" and "size". With enable_reconfigure it has
      * no members, and returns at once. */
     static Ptr create(const std::string &backend, c10::Device device, const std::string &name, CommOptions options);
-    static Ptr newest(); /* of this process that is there and not finalized; null: none is */
+    static Ptr newest(); /* the newest of this process that is not finalized; null: none is there */
     explicit TorchComm(Made made);
     ~TorchComm(); /* warns when it was not finalized */
     TorchComm(const TorchComm &) = delete;
@@ -154,7 +154,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     /* Completes the request by the hints, and makes the backend's call of it. */
     Call call_of(Request &request);
     WorkPtr handle_of(Started work, bool async_op, c10::Device place);
-    c10::Device place_for(const Request &request) const; /* whose stream the call follows; the host */
+    c10::Device place_for(const Request &request) const; /* the one whose stream the call follows; the host */
 
   private:
     friend struct Made;
@@ -185,7 +185,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm>
     int rank_ = -1, size_ = -1;
     bool finalized_ = false;
     std::string algorithms_;  /* as a hint says */
-    std::set<int64_t> uuids_; /* of reconfigurations so far */
+    std::set<int64_t> uuids_; /* the reconfigurations' so far */
     StorePtr own_store_;      /* where others meet this rank; serves from the first init_handle on */
     InitHandle init_handle_;
     std::shared_ptr<Change> change_; /* under way, and whoever needs the members waits; null: none is */

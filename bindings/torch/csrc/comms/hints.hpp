@@ -23,7 +23,7 @@ const std::vector<Hint> &known_hints();
 
 /* RuntimeError (in set_hints) or a warning for a hint that means nothing there, with the nearest one that does. */
 void check_hints(const char *call, const Hints &hints, HintPlace place);
-/* Of "all_reduce=ring,broadcast=tree:4", the communicator's hint: what it says of this call. Empty: nothing. */
+/* What the communicator's hint "all_reduce=ring,broadcast=tree:4" says of this call. Empty: nothing. */
 std::string algorithm_of(const std::string &all, OpName name);
 /* RuntimeError unless it is of that form. */
 void check_algorithms(const char *call, const std::string &all);

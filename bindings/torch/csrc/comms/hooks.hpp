@@ -5,8 +5,8 @@
  * They run on the caller's thread, with the GIL if it has it. While there are none a call reads one word of each kind.
  * Thread-safe: a hook that is removed during a call may be told of that one. */
 
-#include "tensors/request.hpp"
 #include "comms/torch_work.hpp"
+#include "tensors/request.hpp"
 
 #include <functional>
 #include <memory>
@@ -81,7 +81,7 @@ template <typename Hook> class Hooks
     uint64_t last_id_ = 0;
 };
 
-/* Of a hook that was registered; dropping it leaves the hook where it is. */
+/* The handle of a registered hook; dropping it leaves the hook where it is. */
 class RemovableHandle
 {
   public:

@@ -30,7 +30,7 @@ namespace
 
 struct Way {
     const char *name, *option, *value;
-    const char *devices;                           /* of which it is; null: of all */
+    const char *devices;                           /* the type that it serves; null: all */
     std::initializer_list<const char *> libraries; /* without which it is not there; of the last one */
     const char *file;                              /* ... this variable may name another file */
     const char *root = nullptr;                    /* ... or the folder above lib */

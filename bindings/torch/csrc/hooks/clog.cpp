@@ -18,7 +18,7 @@
 namespace tutti_torch
 {
 
-static constexpr size_t log_piece = size_t(1) << 18; /* of all page sizes a multiple */
+static constexpr size_t log_piece = size_t(1) << 18; /* a multiple of all page sizes */
 
 LogFile::LogFile(const std::string &path)
     : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666))

@@ -88,7 +88,7 @@ class LogFile
 
     const std::string path_;
     int fd_ = -1;
-    char *memory_ = nullptr; /* of the piece that is being filled */
+    char *memory_ = nullptr; /* the piece that is being filled */
     size_t base_ = 0, piece_ = 0, used_ = 0;
 };
 
@@ -108,7 +108,7 @@ class Clog : public std::enable_shared_from_this<Clog>
 
   private:
     using Clock = std::chrono::system_clock;
-    struct Logged { /* of a call */
+    struct Logged { /* what is kept of a call */
         uint64_t kind, work;
         Clock::time_point begun;
     };

@@ -37,14 +37,14 @@ namespace tutti_torch
 struct RecordedGroup {
     int64_t id; /* in the order of creation in this process */
     std::string name, desc;
-    std::vector<uint64_t> ranks; /* of the world, by rank of the group */
+    std::vector<uint64_t> ranks; /* ranks of the world, by rank of the group */
     int rank;
     std::atomic<bool> dumped{false};
     /* The recorder's: calls, those in regions, too; the last collective that was called, begun, complete (-1: none). */
     int64_t n_calls = 0, last_called = -1, last_begun = -1, last_complete = -1;
 };
 
-/* Of a tensor. Most calls have one on each side, of few dimensions: nothing is allocated for them. */
+/* What is kept of a tensor. Most calls have one on each side, of few dimensions: nothing is allocated for them. */
 struct RecordedTensor {
     c10::SmallVector<int64_t, 4> sizes;
     c10::ScalarType dtype;
@@ -52,7 +52,7 @@ struct RecordedTensor {
 using RecordedTensors = c10::SmallVector<RecordedTensor, 1>;
 RecordedTensors recorded(const Tensors &tensors);
 
-/* Of a call. */
+/* What is kept of a call. */
 struct RecordedCall {
     c10d::OpType type; /* SEND, RECV, RECVANYSOURCE, or what is none of them */
     const char *name;  /* the call's own: fr_trace's words are found when it is dumped */
@@ -139,7 +139,7 @@ class Recorder
     std::mutex mutex_; /* below; taken after the other */
     std::vector<Entry> ring_;
     uint64_t n_recorded_ = 0;
-    std::atomic<uint64_t> n_forgotten_{0}; /* of these */
+    std::atomic<uint64_t> n_forgotten_{0}; /* how many of these are forgotten */
     std::vector<std::shared_ptr<RecordedGroup>> groups_;
 };
 

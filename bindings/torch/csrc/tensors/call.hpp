@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* Room tensors: PyTorch's tensors and calls in the words of the C library. Uses base. Begin with request.hpp: a Request is
- * what a rank asks for, a Call (here) how the library is to carry it out. */
+/* Room tensors: PyTorch's tensors and calls in the words of the C library. Uses base. Begin with request.hpp: a Request
+ * is what a rank asks for, a Call (here) how the library is to carry it out. */
 
 #include "base/compat.hpp"
 #include "base/process.hpp"
@@ -62,7 +62,7 @@ struct Call {
     int peer = -1;                          /* send, recv: the other rank, -1 any; collectives: the root, -1 none */
     std::shared_ptr<tutti_message> message; /* recv: where the sender is written */
     std::optional<c10::Device> device;      /* barrier: whose stream it follows */
-    std::shared_ptr<Staged> staged;         /* of tensors that go through the host (device/staging.hpp) */
+    std::shared_ptr<Staged> staged;         /* set where tensors go through the host (device/staging.hpp) */
     std::string algorithm;                  /* empty: as the library chooses */
     Quantised quantised;
 

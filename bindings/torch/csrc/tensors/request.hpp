@@ -122,7 +122,7 @@ struct Quantised {
 };
 
 struct Call;
-struct Seat { /* of this rank in its group */
+struct Seat { /* this rank's in its group */
     int rank, size;
 };
 

@@ -38,7 +38,7 @@ class ReduceOp
     static ReduceOp of(const char *call, const c10d::ReduceOp &op);
 
     Type type;
-    Factor factor = 1.0; /* of PREMUL_SUM */
+    Factor factor = 1.0; /* PREMUL_SUM's */
 };
 
 struct Reduction {

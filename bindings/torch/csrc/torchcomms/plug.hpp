@@ -158,7 +158,7 @@ class PluggedWork : public torch::comms::TorchWork
   public:
     using Ours = c10::intrusive_ptr<tutti_torch::TorchWork>; /* the base has the same name */
 
-    /* Of a call that was made just now. */
+    /* The handle of a call that was made just now. */
     static torch::comms::WorkPtr of(Ours work, milliseconds timeout);
     PluggedWork(Ours work, milliseconds timeout);
 
@@ -177,7 +177,7 @@ class PluggedWork : public torch::comms::TorchWork
     const Ours work_;
     const milliseconds timeout_;
     std::mutex telling_;
-    size_t n_told_ = 0; /* of end_hooks_ */
+    size_t n_told_ = 0; /* how many of end_hooks_ have run */
 };
 
 } // namespace tutti_torch

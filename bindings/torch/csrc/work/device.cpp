@@ -227,8 +227,8 @@ void DeviceOperation::await(milliseconds limit)
     }
 }
 
-/* Who waits on the stream of the call is ordered behind its end, as the tensors' memory is; who waits on another one
- * has to tell the allocator. */
+/* A wait on the stream of the call is ordered behind its end, as the tensors' memory is; after one on another stream
+ * the allocator has to be told. */
 void DeviceOperation::wait(milliseconds limit)
 {
     if (leader_ && state() != State::waiting && !(finished() && error())) return leader_->wait(limit);

@@ -26,7 +26,7 @@ Operation::Operation(Call what, uint64_t number, GroupName of, State results_kno
     if (call.staged) staged_.push_back(call.staged);
 }
 
-/* Whoever remembers it by a weak pointer keeps neither tensors nor a group. */
+/* A weak pointer to it keeps neither tensors nor a group. */
 void Operation::release_resources()
 {
     call = {};

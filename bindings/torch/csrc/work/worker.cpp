@@ -22,10 +22,10 @@ struct Worker::State {
     std::mutex mutex;
     std::condition_variable wake, drained;
     std::list<Look> looks;
-    std::atomic<size_t> n{0}; /* of the list */
+    std::atomic<size_t> n{0}; /* the length of the list */
     bool closing = false;
     std::thread thread;
-    Origin origin; /* whose thread it is */
+    Origin origin; /* the process whose thread it is */
 };
 
 Worker::Worker(const char *name, bool in_order, std::chrono::microseconds longest_pause)

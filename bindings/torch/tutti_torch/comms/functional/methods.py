@@ -66,7 +66,7 @@ def deliver_one(output: Tensor, result: Tensor) -> Tensor:
 
 # ---- the calls, by the arguments of the methods ----
 
-CALLS = _comms._calls()  # of each: a letter an argument, and their names (tensors/request.hpp)
+CALLS = _comms._calls()  # for each a letter an argument, and their names (tensors/request.hpp)
 
 
 def ask(name: str, comm: Any, *values: Any, **how: Any) -> Asked:

@@ -66,7 +66,7 @@ def reduce_op(name: str) -> Any:
     return getattr(ReduceOp, name)
 
 
-CALLS = _comms._calls()  # of each: a letter an argument (tensors/request.hpp)
+CALLS = _comms._calls()  # for each a letter an argument (tensors/request.hpp)
 
 
 def run_call(name: str, comm: Any, i: List[Tensor], o: List[Tensor], a: Args, **how: Any) -> Any:
