@@ -45,7 +45,8 @@ void check_alike(const char *name, const Tensors &tensors)
     for (size_t i = 1; i < tensors.size(); i++) {
         TUTTI_CHECK_VALUE(tensors[i].layout() == tensors[0].layout(), name, ": invalid tensor layout at index ", i);
         TUTTI_CHECK_TYPE(tensors[i].scalar_type() == tensors[0].scalar_type(), name, ": invalid tensor type at index ",
-                         i, ": ", tensors[i].scalar_type(), ", the first is ", tensors[0].scalar_type());
+                         i, ": tensors of different types, ", tensors[0].scalar_type(), " and ",
+                         tensors[i].scalar_type());
         TUTTI_CHECK_VALUE(tensors[i].sizes() == tensors[0].sizes(), name, ": invalid tensor size at index ", i, ": ",
                           tensors[i].sizes(), ", the first has ", tensors[0].sizes());
     }
