@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The rules that only know when a CPU, or one side of a NIC, is free again.
+ *
+ * loggops, the rule of LogGOPSim. Each rank has CPUs, and NICs with a side that sends and one that receives:
+ *
+ *   send      starts when CPU and NIC are free; takes o + (s-1)O of the CPU and g + (s-1)G of the NIC; its first byte
+ *             arrives o + L later. Up to S bytes it is done at once, else when it meets its receive
+ *   arrival   when CPU and NIC of the receiver are free; takes o + max((s-1)O, (s-1)G) and g + (s-1)G of them
+ *   receive   costs nothing
+ *   calc      takes the CPU for its time
+ *
+ * Dependants start when the CPU (and for sends the NIC) is free, so nothing else is waited for. As there, s - 1 of an
+ * empty message wraps: it is cheaper than one of a byte.
+ *
+ * ports, the rule of the closed forms: a message of s bytes takes alpha + s beta. Each rank has one port that sends and
+ * one that receives, both at once; a port carries one message at a time. The send is done when its last byte has left,
+ * the receive when its last byte has come; computing takes the CPU, which messages do not. */
+
+#include "sim/network.h"
+
+struct rules {
+    struct tutti_sim_network network;
+    union {
+        struct tutti_sim_loggops loggops;
+        struct tutti_sim_ports ports;
+    } rule;
+    uint32_t n_cpus, n_nics;  /* of a rank */
+    uint64_t *cpu, *out, *in; /* from when on they are free: by rank and CPU, by rank and NIC */
+};
+
+static struct rules *rules_of(const struct tutti_sim_network *network)
+{
+    return (struct rules *)(uintptr_t)network;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t *cpu_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+{
+    return &net->cpu[(size_t)rank * net->n_cpus + op->cpu];
+}
+
+static uint64_t *out_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+{
+    return &net->out[(size_t)rank * net->n_nics + op->nic];
+}
+
+static uint64_t *in_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+{
+    return &net->in[(size_t)rank * net->n_nics + op->nic];
+}
+
+static void rules_close(struct tutti_sim_network *network)
+{
+    struct rules *net = rules_of(network);
+    tutti_free(net->cpu);
+    tutti_free(net->out);
+    tutti_free(net->in);
+    tutti_free(net);
+}
+
+static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const struct tutti_sim_program *program,
+                                uint32_t n_cpus, uint32_t n_nics)
+{
+    struct rules *net = tutti_alloc(sizeof(*net));
+    if (net) {
+        *net = (struct rules){.network = {ops, program}, .n_cpus = n_cpus, .n_nics = n_nics};
+        net->cpu = tutti_alloc_array((size_t)program->n_ranks * n_cpus, sizeof(*net->cpu));
+        net->out = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->out));
+        net->in = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->in));
+        if (net->cpu && net->out && net->in) return net;
+        rules_close(&net->network);
+    }
+    tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network of %u ranks", program->n_ranks);
+    return NULL;
+}
+
+/* ---- loggops ---- */
+
+static uint64_t loggops_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op)
+{
+    const struct rules *net = rules_of(network);
+    uint64_t cpu = *cpu_of(net, op->rank, op);
+    return op->type == TUTTI_SIM_SEND ? later(cpu, *out_of(net, op->rank, op)) : cpu;
+}
+
+static struct tutti_sim_begun loggops_begin(struct tutti_sim_network *network, const struct tutti_sim_op *op,
+                                            uint64_t now)
+{
+    struct rules *net = rules_of(network);
+    const struct tutti_sim_loggops *r = &net->rule.loggops;
+    if (op->type == TUTTI_SIM_CALC) {
+        *cpu_of(net, op->rank, op) = now + op->size;
+        return (struct tutti_sim_begun){.done_ps = now};
+    }
+    *cpu_of(net, op->rank, op) = now + r->o + (op->size - 1) * r->O;
+    *out_of(net, op->rank, op) = now + r->g + (op->size - 1) * r->G;
+    return (struct tutti_sim_begun){.done_ps = op->size <= r->S ? now : TUTTI_NEVER, .arrives_ps = now + r->o + r->L};
+}
+
+static uint64_t loggops_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send)
+{
+    const struct rules *net = rules_of(network);
+    return later(*cpu_of(net, send->peer, send), *in_of(net, send->peer, send));
+}
+
+static uint64_t loggops_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
+{
+    struct rules *net = rules_of(network);
+    const struct tutti_sim_loggops *r = &net->rule.loggops;
+    *cpu_of(net, send->peer, send) = now + r->o + later((send->size - 1) * r->O, (send->size - 1) * r->G);
+    *in_of(net, send->peer, send) = now + r->g + (send->size - 1) * r->G;
+    return now;
+}
+
+static void loggops_meet(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
+{
+    const struct rules *net = rules_of(network);
+    uint64_t *cpu = cpu_of(net, send->rank, send), *out = out_of(net, send->rank, send);
+    *cpu = later(*cpu, now);
+    *out = later(*out, now);
+}
+
+static uint64_t loggops_end(const struct tutti_sim_network *network, uint32_t rank)
+{
+    const struct rules *net = rules_of(network);
+    uint64_t last = 0;
+    for (uint32_t c = 0; c < net->n_cpus; c++) last = later(last, net->cpu[(size_t)rank * net->n_cpus + c]);
+    return last;
+}
+
+static const struct tutti_sim_network_ops loggops_ops = {
+    .name = "loggops",
+    .help = "LogGOPSim's rule: o, O a CPU, g, G a NIC, latency L, rendezvous above S",
+    .ready = loggops_ready,
+    .begin = loggops_begin,
+    .ready_in = loggops_ready_in,
+    .take_in = loggops_take_in,
+    .meet = loggops_meet,
+    .end = loggops_end,
+    .close = rules_close,
+};
+
+enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, const struct tutti_sim_program *program,
+                                         struct tutti_sim_network **out)
+{
+    struct rules *net = rules_open(&loggops_ops, program, program->n_cpus, program->n_nics);
+    if (!net) return TUTTI_ERR_MEMORY;
+    net->rule.loggops = *rule;
+    *out = &net->network;
+    return TUTTI_OK;
+}
+
+/* ---- ports ---- */
+
+static uint64_t carry(const struct rules *net, uint64_t bytes)
+{
+    return (uint64_t)((double)net->rule.ports.beta_fs * (double)bytes / 1000 + 0.5);
+}
+
+static uint64_t ports_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op)
+{
+    const struct rules *net = rules_of(network);
+    return op->type == TUTTI_SIM_SEND ? net->out[op->rank] : op->type == TUTTI_SIM_CALC ? net->cpu[op->rank] : 0;
+}
+
+static struct tutti_sim_begun ports_begin(struct tutti_sim_network *network, const struct tutti_sim_op *op,
+                                          uint64_t now)
+{
+    struct rules *net = rules_of(network);
+    uint64_t *busy = op->type == TUTTI_SIM_SEND ? &net->out[op->rank] : &net->cpu[op->rank];
+    *busy = now + (op->type == TUTTI_SIM_SEND ? carry(net, op->size) : op->size);
+    return (struct tutti_sim_begun){.done_ps = *busy, .arrives_ps = now + net->rule.ports.alpha_ps};
+}
+
+static uint64_t ports_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send)
+{
+    return rules_of(network)->in[send->peer];
+}
+
+static uint64_t ports_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
+{
+    struct rules *net = rules_of(network);
+    return net->in[send->peer] = now + carry(net, send->size);
+}
+
+static void ports_meet(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
+{
+    (void)network, (void)send, (void)now; /* no send waits for its receive */
+}
+
+static uint64_t ports_end(const struct tutti_sim_network *network, uint32_t rank)
+{
+    const struct rules *net = rules_of(network);
+    return later(later(net->cpu[rank], net->out[rank]), net->in[rank]);
+}
+
+static const struct tutti_sim_network_ops ports_ops = {
+    .name = "ports",
+    .help = "alpha + beta bytes, one port out and one port in a rank",
+    .ready = ports_ready,
+    .begin = ports_begin,
+    .ready_in = ports_ready_in,
+    .take_in = ports_take_in,
+    .meet = ports_meet,
+    .end = ports_end,
+    .close = rules_close,
+};
+
+enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const struct tutti_sim_program *program,
+                                       struct tutti_sim_network **out)
+{
+    struct rules *net = rules_open(&ports_ops, program, 1, 1);
+    if (!net) return TUTTI_ERR_MEMORY;
+    net->rule.ports = *rule;
+    *out = &net->network;
+    return TUTTI_OK;
+}
