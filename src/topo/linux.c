@@ -1,15 +1,87 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The source that is always there: what Linux says of CPUs under /sys/devices/system, and of this process in /proc. */
+/* What the kernel tells of CPUs: lists of them in its notation ("0-3,8"), what they share, and what this process may
+ * use. */
+
+#include "topo/topo.h"
 
 #include "topo/source.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- lists of CPUs ---- */
+
+/* CPU ids beyond this are nonsense; it also keeps the loops below short. */
+#define MAX_ID 65535
+
+static bool id_parse(const char **text, uint32_t *out)
+{
+    char *end;
+    if (!isdigit((unsigned char)**text)) return false;
+    const unsigned long value = strtoul(*text, &end, 10);
+    if (value > MAX_ID) return false;
+    *text = end;
+    *out = (uint32_t)value;
+    return true;
+}
+
+size_t tutti_topo_list_parse(const char *text, uint32_t *ids, size_t capacity)
+{
+    size_t n = 0;
+    while (isspace((unsigned char)*text)) text++;
+    if (*text == '\0') return 0;
+    for (;;) {
+        uint32_t first, last;
+        if (!id_parse(&text, &first)) return SIZE_MAX;
+        last = first;
+        if (*text == '-') {
+            text++;
+            if (!id_parse(&text, &last) || last < first) return SIZE_MAX;
+        }
+        if (last - first >= capacity - n) return SIZE_MAX;
+        for (uint32_t id = first; id <= last; id++) ids[n++] = id;
+        while (isspace((unsigned char)*text)) text++;
+        if (*text == '\0') return n;
+        if (*text++ != ',') return SIZE_MAX;
+        while (isspace((unsigned char)*text)) text++;
+    }
+}
+
+char *tutti_topo_list_format(const uint32_t *ids, size_t n, char *out, size_t capacity)
+{
+    if (capacity > 0) out[0] = '\0';
+    for (size_t i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && ids[next] == ids[next - 1] + 1;) next++;
+        tutti_append(out, capacity, "%s%u", i ? "," : "", ids[i]);
+        if (next - i > 1) tutti_append(out, capacity, "-%u", ids[next - 1]);
+    }
+    return out;
+}
+
+/* ---- CPUs of a topology, before a source has told what they share ---- */
+
+enum tutti_status tutti_topo_cpus_make(struct tutti_topo *topo, uint32_t n)
+{
+    topo->cpus = tutti_alloc_array(n, sizeof *topo->cpus);
+    if (!topo->cpus) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory while reading the topology of %u CPUs", n);
+    topo->n_cpus = n;
+    return TUTTI_OK;
+}
+
+struct tutti_topo_cpu *tutti_topo_cpu(const struct tutti_topo *topo, uint32_t id)
+{
+    for (uint32_t i = 0; i < topo->n_cpus; i++)
+        if (topo->cpus[i].id == id) return &topo->cpus[i];
+    return NULL;
+}
+
+/* ---- the kernel ---- */
 
 #define MAX_CPUS 8192
 #define TEXT_MAX 65536

@@ -9,7 +9,7 @@
 
 #define TUTTI_TOPO_UNKNOWN UINT32_MAX
 
-/* cpus.c: room for n CPUs, zeroed. */
+/* Memory for n CPUs, zeroed. */
 enum tutti_status tutti_topo_cpus_make(struct tutti_topo *topo, uint32_t n);
 /* linux.c. What CPUs share, */
 enum tutti_status tutti_topo_read_sys(struct tutti_topo *topo, const char *root);

@@ -4,7 +4,7 @@
 
 /* The processors of this host and what they share: hardware thread, core, L3 cache, NUMA node, package. This room may
  * use base alone. Begin here, then topo.c: hwloc tells, where the build found it (hwloc.c), else the kernel's /sys
- * (linux.c); for tests either can be given the description of another host. place.c says where ranks are, crowd.c
+ * (linux.c); for tests either can be given the description of another host. place.c says where ranks are, and
  * whether there are more ranks than CPUs for them. */
 
 #include "base/base.h"
@@ -48,7 +48,7 @@ char *tutti_topo_list_format(const uint32_t *ids, size_t n, char *out, size_t ca
  * node, L3, core and id. Returns how many there are. */
 size_t tutti_topo_order(const struct tutti_topo *topo, uint32_t *indices);
 
-/* ---- ranks on a host (crowd.c, place.c): each rank tells the others which CPUs it may use and where they are, and all
+/* ---- ranks on a host (place.c): each rank tells the others which CPUs it may use and where they are, and all
  * come to the same conclusions. Pure, but for tutti_topo_host. ---- */
 
 /* What a rank may use. Plain data: it travels in cards. */

@@ -39,7 +39,7 @@ enum tutti_status tutti_transport_choose(const char *wanted, bool several_proces
 enum tutti_status tutti_transport_open(const char *name, struct tutti_segment *segment, uint32_t me,
                                        struct tutti_transport **out);
 
-/* The one list of decorators (decorators.c): X(name, help). A decorator is one file, which defines
+/* The one list of decorators (decorate.c): X(name, help). A decorator is one file, which defines
  * `enum tutti_status tutti_NAME_open(inner, options, out)`, and one line here. It wraps `inner`, which it owns from
  * then on, but not when it fails. */
 #define TUTTI_DECORATORS(X)                                                                                            \

@@ -4,7 +4,7 @@
 
 /* Decorators: transports around another transport, which change one thing of it and pass on all else (trace.c; fault.c,
  * which makes delays too). This room may use base, transport and transport/host. Begin here: what decorators have in
- * common, and a queue of packets that wait for their time. decorators.c makes a stack of a list of names. */
+ * common, and a queue of packets that wait for their time. decorate.c makes a stack of a list of names. */
 
 #include "transport/host/ring.h"
 #include "transport/transport.h"

@@ -25,7 +25,7 @@ struct tutti_heap {
     struct tutti_heap_block *live; /* sorted by offset, and so by address */
     size_t n_live, capacity;
 
-    _Atomic uintptr_t views; /* views of peers' regions: see heap_view.c; 0 until the first map */
+    _Atomic uintptr_t views; /* views of peers' regions: see heap.c; 0 until the first map */
 };
 
 static inline struct tutti_heap *tutti_heap_of(struct tutti_memory *m)
@@ -38,7 +38,7 @@ void tutti_heap_fini(struct tutti_heap *heap);
 enum tutti_status tutti_heap_alloc(struct tutti_memory *heap, size_t bytes, void **out);
 enum tutti_status tutti_heap_free(struct tutti_memory *heap, void *pointer);
 bool tutti_heap_locate(struct tutti_memory *heap, const void *pointer, size_t bytes, uint64_t *offset);
-/* heap_view.c */
+/* views of peers */
 void *tutti_heap_map(struct tutti_memory *heap, uint32_t peer, uint64_t offset, size_t bytes);
 void tutti_heap_unmap_views(struct tutti_heap *heap);
 

@@ -79,7 +79,7 @@ static inline struct tutti_doorbell *tutti_segment_doorbell(const struct tutti_s
 {
     return (struct tutti_doorbell *)(void *)(s->base + s->layout.doorbells + member * s->layout.doorbell_stride);
 }
-/* Wakes the member if it sleeps. Whoever has news for a member rings. */
+/* Wakes the member if it sleeps. The writer of something for a member rings. */
 void tutti_doorbell_ring(struct tutti_doorbell *doorbell);
 static inline struct tutti_ring_shared *tutti_segment_ring(const struct tutti_segment *s, uint32_t receiver,
                                                            uint32_t sender)

@@ -163,7 +163,7 @@ static void read_socket(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
         const ssize_t n = recv(peer->fd, peer->said + peer->n_said, whole - peer->n_said, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n <= 0) { /* nothing more is said, and epoll is not to tell so again */
-            epoll_ctl(ofi->news.epoll, EPOLL_CTL_DEL, peer->fd, NULL);
+            epoll_ctl(ofi->notices.epoll, EPOLL_CTL_DEL, peer->fd, NULL);
             peer->farewell = true; /* nobody waits there any more */
             tutti_ofi_peer_ends(ofi, peer, TUTTI_ERR_PEER_DEAD);
             return;
@@ -180,7 +180,7 @@ static void read_socket(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
 void tutti_ofi_sockets(struct tutti_ofi *ofi)
 {
     struct epoll_event events[EVENTS];
-    const int n = epoll_wait(ofi->news.epoll, events, EVENTS, 0);
+    const int n = epoll_wait(ofi->notices.epoll, events, EVENTS, 0);
     ofi->n_polls = 0;
     for (int i = 0; i < n; i++) {
         struct tutti_ofi_peer *peer = events[i].data.ptr;
@@ -237,31 +237,31 @@ static void attach(struct tutti_ofi *ofi, uint32_t member, int fd)
 {
     struct tutti_ofi_peer *peer = ofi->members[member].peer;
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
-    if ((peer && (peer->fd >= 0 || peer->ended)) || tutti_news_is_cut(&ofi->news, member) || member == ofi->base.me ||
-        (!peer && tutti_ofi_peer_make(ofi, member, &peer) < 0)) {
+    if ((peer && (peer->fd >= 0 || peer->ended)) || tutti_notices_is_cut(&ofi->notices, member) ||
+        member == ofi->base.me || (!peer && tutti_ofi_peer_make(ofi, member, &peer) < 0)) {
         close(fd);
         return;
     }
     peer->fd = fd;
     event.data.ptr = peer;
-    if (epoll_ctl(ofi->news.epoll, EPOLL_CTL_ADD, fd, &event) < 0 || !say_hello(ofi, peer))
+    if (epoll_ctl(ofi->notices.epoll, EPOLL_CTL_ADD, fd, &event) < 0 || !say_hello(ofi, peer))
         tutti_ofi_peer_end(ofi, peer, TUTTI_ERR_PEER_DEAD);
     else
         read_socket(ofi, peer);
 }
 
-static void take_news(void *arg, uint32_t member, const struct tutti_newly *newly)
+static void take_notice(void *arg, uint32_t member, const struct tutti_network_notice *notice)
 {
     struct tutti_ofi *ofi = arg;
     struct tutti_ofi_member *m = &ofi->members[member];
-    if (newly->status < 0) m->status = newly->status;
-    if (newly->fd >= 0) attach(ofi, member, newly->fd);
+    if (notice->status < 0) m->status = notice->status;
+    if (notice->fd >= 0) attach(ofi, member, notice->fd);
     if (!m->peer || m->peer == ofi->self) return;
     if (m->status < 0 && m->peer->fd < 0) tutti_ofi_peer_end(ofi, m->peer, m->status);
-    if (tutti_news_is_cut(&ofi->news, member)) tutti_ofi_peer_ends(ofi, m->peer, TUTTI_ERR_PEER_DEAD);
+    if (tutti_notices_is_cut(&ofi->notices, member)) tutti_ofi_peer_ends(ofi, m->peer, TUTTI_ERR_PEER_DEAD);
 }
 
 void tutti_ofi_news(struct tutti_ofi *ofi)
 {
-    tutti_news_take(&ofi->news, take_news, ofi);
+    tutti_notices_take(&ofi->notices, take_notice, ofi);
 }

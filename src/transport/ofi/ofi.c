@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The calls of the contract, but those of turn.c. */
 
+#include "transport/network.h"
 #include "transport/ofi/state.h"
-#include "transport/send.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ static enum tutti_status reach(struct tutti_ofi *ofi, uint32_t member)
     if (member == ofi->base.me || m->dialed) return TUTTI_OK;
     m->dialed = true;
     ofi->dialer->dial(ofi->dialer, member);
-    if (tutti_news_any(&ofi->news)) tutti_ofi_news(ofi);
+    if (tutti_notices_any(&ofi->notices)) tutti_ofi_news(ofi);
     return TUTTI_OK;
 }
 
@@ -41,7 +41,7 @@ static enum tutti_status ofi_send(struct tutti_transport *t, uint32_t member, co
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     TUTTI_TRY(tutti_send_check(t, member, packet, spans, n_spans));
     struct tutti_ofi_member *m = &ofi->members[member];
-    if (tutti_news_is_cut(&ofi->news, member))
+    if (tutti_notices_is_cut(&ofi->notices, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     if (!m->peer || (m->peer->fd < 0 && !m->dialed && !m->peer->ended)) TUTTI_TRY(reach(ofi, member));
     struct tutti_ofi_peer *peer = m->peer;
@@ -133,22 +133,22 @@ static void ofi_cancel(struct tutti_transport *t, uint64_t token)
 
 void tutti_ofi_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {
-    tutti_news_connected(&tutti_ofi_of(t)->news, peer, fd, stream);
+    tutti_notices_connected(&tutti_ofi_of(t)->notices, peer, fd, stream);
 }
 
 void tutti_ofi_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
 {
-    tutti_news_failed(&tutti_ofi_of(t)->news, peer, status);
+    tutti_notices_failed(&tutti_ofi_of(t)->notices, peer, status);
 }
 
 static void ofi_cut(struct tutti_transport *t, uint32_t peer)
 {
-    tutti_news_cut(&tutti_ofi_of(t)->news, peer);
+    tutti_notices_cut(&tutti_ofi_of(t)->notices, peer);
 }
 
 static void ofi_wake(struct tutti_transport *t)
 {
-    tutti_news_wake(&tutti_ofi_of(t)->news);
+    tutti_notices_wake(&tutti_ofi_of(t)->notices);
 }
 
 /* ---- close ---- */
@@ -198,7 +198,7 @@ static void ofi_close(struct tutti_transport *t)
     }
     rails_close(ofi);
     tutti_unmap(ofi->members, t->n * sizeof(*ofi->members));
-    tutti_news_close(&ofi->news);
+    tutti_notices_close(&ofi->notices);
     tutti_free(ofi);
 }
 
@@ -227,7 +227,7 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     TUTTI_TRY(tutti_ofi_choose(config, infos, &ofi->n_rails));
     for (uint32_t i = 0; i < ofi->n_rails; i++) ofi->rails[i].info = infos[i], ofi->rails[i].next_key = ofi->next_tag;
     for (uint32_t i = 0; i < ofi->n_rails && status == TUTTI_OK; i++)
-        status = tutti_ofi_rail_open(&ofi->rails[i], ofi->news.epoll, config->registers);
+        status = tutti_ofi_rail_open(&ofi->rails[i], ofi->notices.epoll, config->registers);
     if (status < 0) {
         rails_close(ofi);
         return status;
@@ -259,13 +259,13 @@ enum tutti_status tutti_ofi_open(const struct tutti_ofi_config *config, struct t
         goto err_free;
     }
     TUTTI_TRY_GOTO(status, tutti_random_bytes(&ofi->next_tag, sizeof(ofi->next_tag)), err_unmap);
-    TUTTI_TRY_GOTO(status, tutti_news_open(&ofi->news, "ofi", config->n, config->me), err_unmap);
+    TUTTI_TRY_GOTO(status, tutti_notices_open(&ofi->notices, "ofi", config->n, config->me), err_unmap);
     TUTTI_TRY_GOTO(status, rails_open(ofi, config), err_news);
     *out = &ofi->base;
     return TUTTI_OK;
 
 err_news:
-    tutti_news_close(&ofi->news);
+    tutti_notices_close(&ofi->notices);
 err_unmap:
     tutti_unmap(ofi->members, config->n * sizeof(*ofi->members));
 err_free:

@@ -23,7 +23,7 @@
  * and key of the memory, into which the sender writes (RMA). With several rails the payloads take turns on them. */
 
 #include "base/stream.h"
-#include "transport/dialer.h"
+#include "transport/network.h"
 #include "transport/transport.h"
 
 #define TUTTI_OFI_RAILS 4u /* at most */

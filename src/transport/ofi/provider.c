@@ -1,11 +1,63 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which provider, and which domains of it: by capability, or by option. Asked for are reliable endpoints without
- * connections (FI_EP_RDM) and tagged messages; writes to peers' memory (FI_RMA) where
- * the provider has them. `tutti info` also asks for memory of devices (FI_HMEM), which no packet is in yet. */
+
+/* libfabric: its library, opened at run time, and the provider that fits. */
+
+#include "base/symbols.h"
 
 #include "transport/ofi/state.h"
 
+#include <dlfcn.h>
 #include <string.h>
+
+/* ---- the library ---- */
+
+static struct tutti_ofi_library library;
+static bool there;
+static char why[200];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+    void *handle = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!handle) handle = dlopen("libfabric.so.2", RTLD_NOW | RTLD_LOCAL);
+#define ROW(member)                                                                                                    \
+    {                                                                                                                  \
+        "fi_" #member, offsetof(struct tutti_ofi_library, member), true                                                \
+    }
+    static const struct tutti_symbol calls[] = {ROW(getinfo), ROW(freeinfo), ROW(dupinfo),
+                                                ROW(fabric),  ROW(strerror), ROW(version)};
+#undef ROW
+    if (!handle) {
+        tutti_append(why, sizeof(why), "%s (apt-get install libfabric1)", dlerror());
+        return;
+    }
+    const char *missing = tutti_symbols_find(handle, calls, TUTTI_ARRAY_LEN(calls), &library);
+    if (missing) {
+        tutti_append(why, sizeof(why), "libfabric has no %s", missing);
+        return;
+    }
+    there = true;
+}
+
+const struct tutti_ofi_library *tutti_ofi_library(void)
+{
+    pthread_once(&once, load);
+    if (there) return &library;
+    tutti_fail(TUTTI_ERR_UNSUPPORTED, "transport ofi: %s", why);
+    return NULL;
+}
+
+const char *tutti_ofi_says(ssize_t error)
+{
+    return library.strerror((int)(error < 0 ? -error : error));
+}
+
+const char *tutti_ofi_lacks(void)
+{
+    return tutti_ofi_library() ? NULL : "library";
+}
+
+/* ---- providers ---- */
 
 #define MR_MODE (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT)
 /* A queue for so many operations: some providers allocate for each one. More wait their turn. */

@@ -4,8 +4,7 @@
 
 /* What the files of this room share, from the ground up; a file uses those above it in this list alone.
  *
- *   library.c    libfabric, opened at run time
- *   provider.c   which provider and which domains
+ *   provider.c   libfabric, opened at run time; which provider and which domains
  *   rail.c       an endpoint on a domain, its registered memory, its completions
  *   peer.c       peers: their buffers, and the lists that they stand in
  *   frame.c      frames out and in, their window
@@ -21,7 +20,7 @@
  *
  * All is the owner's but what the lock guards, and the atomics. */
 
-#include "transport/news.h"
+#include "transport/network.h"
 #include "transport/ofi/ofi.h"
 
 #include <rdma/fabric.h>
@@ -191,7 +190,7 @@ struct tutti_ofi {
     uint64_t next_tag;
     uint32_t next_rail;
     struct tutti_ofi_rx *unposted;
-    struct tutti_news news;
+    struct tutti_notices notices;
     struct tutti_ofi_member *members;
     struct tutti_ofi_peer *peers, *self;
     struct tutti_ofi_peer *first_ready, *last_ready; /* have something to give out */
@@ -213,7 +212,7 @@ static inline struct tutti_ofi *tutti_ofi_of(struct tutti_transport *t)
     return (struct tutti_ofi *)(void *)t;
 }
 
-/* ---- library.c ---- */
+/* ---- provider.c: the library ---- */
 struct tutti_ofi_library {
     int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
                    struct fi_info **info);

@@ -123,7 +123,7 @@ enum tutti_status tutti_ofi_poll(struct tutti_transport *t, struct tutti_event *
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     if (ofi->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was released or answered");
-    if (tutti_news_any(&ofi->news)) tutti_ofi_news(ofi);
+    if (tutti_notices_any(&ofi->notices)) tutti_ofi_news(ofi);
     for (bool looked = false;; looked = true) {
         struct tutti_ofi_peer *peer;
         if (ofi->nonsense != TUTTI_OFI_NOBODY) return told_nonsense(ofi);
@@ -140,7 +140,7 @@ bool tutti_ofi_holds(struct tutti_transport *t, uint32_t member)
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     int bytes = 0;
-    if (tutti_news_any(&ofi->news)) tutti_ofi_news(ofi);
+    if (tutti_notices_any(&ofi->notices)) tutti_ofi_news(ofi);
     tutti_ofi_sockets(ofi);
     tutti_ofi_progress(ofi);
     const struct tutti_ofi_peer *peer = member < t->n ? ofi->members[member].peer : NULL;
@@ -176,24 +176,24 @@ bool tutti_ofi_sleep_begin(struct tutti_transport *t, struct tutti_sources *sour
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     bool naps = !ofi->open;
-    tutti_sources_add_fd(sources, ofi->news.epoll);
-    tutti_news_sleep(&ofi->news);
-    const bool news = tutti_news_any(&ofi->news);
-    if (news) tutti_ofi_news(ofi);
+    tutti_sources_add_fd(sources, ofi->notices.epoll);
+    tutti_notices_sleep(&ofi->notices);
+    const bool notices = tutti_notices_any(&ofi->notices);
+    if (notices) tutti_ofi_news(ofi);
     tutti_ofi_sockets(ofi);
     tutti_ofi_progress(ofi);
-    bool quiet = !news && !ofi->first_ready && !ofi->first_over && !ofi->room && ofi->nonsense == TUTTI_OFI_NOBODY;
+    bool quiet = !notices && !ofi->first_ready && !ofi->first_over && !ofi->room && ofi->nonsense == TUTTI_OFI_NOBODY;
     ofi->room = false;
     for (uint32_t i = 0; i < ofi->n_rails && ofi->open; i++) naps |= ofi->rails[i].fd < 0;
     if (naps || ofi->waiting || ofi->n_ending > 0) tutti_sources_until(sources, tutti_deadline_ns(NAP_NS));
     for (uint32_t i = 0; i < ofi->n_rails && ofi->open && quiet; i++)
         quiet = tutti_ofi_rail_may_sleep(&ofi->rails[i]); /* else something came since */
-    return tutti_news_quiet(&ofi->news) && quiet;
+    return tutti_notices_quiet(&ofi->notices) && quiet;
 }
 
 void tutti_ofi_sleep_end(struct tutti_transport *t)
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
-    tutti_news_awake(&ofi->news);
+    tutti_notices_awake(&ofi->notices);
     ofi->n_polls = POLLS; /* a socket may have ended the sleep */
 }

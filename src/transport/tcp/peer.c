@@ -61,7 +61,7 @@ static void tune(struct tutti_tcp *tcp, int fd)
 static enum tutti_status watch(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = peer};
-    if (epoll_ctl(tcp->news.epoll, EPOLL_CTL_ADD, fd, &event) == 0) return TUTTI_OK;
+    if (epoll_ctl(tcp->notices.epoll, EPOLL_CTL_ADD, fd, &event) == 0) return TUTTI_OK;
     return tutti_fail_errno(TUTTI_ERR_SYSTEM, "epoll does not take the socket of member %u", peer->member);
 }
 
@@ -94,7 +94,7 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
                                       struct tutti_stream *stream)
 {
     struct tutti_tcp_member *m = &tcp->members[member];
-    const bool gone = m->peer || tutti_news_is_cut(&tcp->news, member);
+    const bool gone = m->peer || tutti_notices_is_cut(&tcp->notices, member);
     enum tutti_status status = TUTTI_OK;
     if (!gone) {
         if (fd == out_fd) tune(tcp, fd);
@@ -155,15 +155,15 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 /* ---- what other threads tell ---- */
 
-static void take_news(void *arg, uint32_t member, const struct tutti_newly *newly)
+static void take_notice(void *arg, uint32_t member, const struct tutti_network_notice *notice)
 {
     struct tutti_tcp *tcp = arg;
     struct tutti_tcp_member *m = &tcp->members[member];
-    if (newly->status < 0) m->status = newly->status;
-    if (newly->fd >= 0 && tutti_tcp_peer_open(tcp, member, newly->fd, newly->fd, newly->stream) < 0)
+    if (notice->status < 0) m->status = notice->status;
+    if (notice->fd >= 0 && tutti_tcp_peer_open(tcp, member, notice->fd, notice->fd, notice->stream) < 0)
         m->status = TUTTI_ERR_SYSTEM;
     if (m->waited) m->waited = false, tcp->room = true;
-    if (m->peer && m->peer->fd >= 0 && tutti_news_is_cut(&tcp->news, member)) {
+    if (m->peer && m->peer->fd >= 0 && tutti_notices_is_cut(&tcp->notices, member)) {
         m->peer->failed = true;
         tutti_tcp_peer_ready(tcp, m->peer);
     }
@@ -171,5 +171,5 @@ static void take_news(void *arg, uint32_t member, const struct tutti_newly *newl
 
 void tutti_tcp_news(struct tutti_tcp *tcp)
 {
-    tutti_news_take(&tcp->news, take_news, tcp);
+    tutti_notices_take(&tcp->notices, take_notice, tcp);
 }

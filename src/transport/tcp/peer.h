@@ -7,9 +7,9 @@
  * reading buffer, of which it touches what it uses.
  *
  * out.c: the socket, and what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end.
- * turn.c: poll, and sleep. tcp.c: send, open, close. All is the owner's but what the lock guards, and the atomics. */
+ * tcp.c: send, open, close, poll and sleep. All is the owner's but what the lock guards, and the atomics. */
 
-#include "transport/news.h"
+#include "transport/network.h"
 #include "transport/tcp/tcp.h"
 
 #include <stdatomic.h>
@@ -97,7 +97,7 @@ struct tutti_tcp {
     struct tutti_transport base; /* first */
     struct tutti_dialer *dialer;
     uint64_t vanish_ns;
-    struct tutti_news news;
+    struct tutti_notices notices;
     struct tutti_tcp_member *members;
     struct tutti_tcp_peer *peers;
     struct tutti_tcp_list ready;               /* may be read or written */
@@ -151,7 +151,7 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_news(struct tutti_tcp *tcp); /* takes what other threads told */
 
-/* ---- turn.c ---- */
+/* ---- tcp.c ---- */
 enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out);
 bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources);
 void tutti_tcp_sleep_end(struct tutti_transport *t);

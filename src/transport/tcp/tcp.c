@@ -1,18 +1,158 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Open, send, and close. A packet goes to the kernel at once, head and payload in one call; what the kernel does not
- * take waits in the queue of the peer. */
 
-#include "transport/send.h"
+/* Transport tcp: send, open, close, poll and sleep. */
+
 #include "transport/tcp/peer.h"
+
+#include "transport/network.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+/* ---- poll, and sleep ---- */
+
+#define EVENTS 128
+/* Between two questions to epoll: turns that moved nothing; one that moved something counts for several, and one that
+ * moved much for many, so that queues are written while much is read. */
+#define TURNS 64
+#define TURNS_SMALL 8
+#define TURNS_LARGE 32
+
+/* The line is filled with whom epoll knows of. */
+static void ask_epoll(struct tutti_tcp *tcp)
+{
+    struct epoll_event events[EVENTS];
+    const int n = epoll_wait(tcp->notices.epoll, events, EVENTS, 0);
+    tcp->n_turns = 0;
+    for (int i = 0; i < n; i++) {
+        struct tutti_tcp_peer *peer = events[i].data.ptr;
+        if (!peer) continue; /* the event of wake: its edge is taken */
+        if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peer->readable = true;
+        if (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peer->ending = true;
+        if (events[i].events & EPOLLOUT) peer->writable = true;
+        if (peer->readable || tutti_tcp_out_waits(&peer->out)) tutti_tcp_peer_ready(tcp, peer);
+    }
+}
+
+static void look(struct tutti_tcp *tcp)
+{
+    if (!tcp->hot[0] || tcp->n_open > TUTTI_TCP_HOT) {
+        ask_epoll(tcp);
+        return;
+    }
+    for (uint32_t i = 0; i < TUTTI_TCP_HOT; i++)
+        if (tcp->hot[i]) tutti_tcp_peer_ready(tcp, tcp->hot[i]);
+}
+
+static void warm(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    if (tcp->hot[0] == peer) return;
+    for (uint32_t i = TUTTI_TCP_HOT - 1; i > 0; i--) tcp->hot[i] = tcp->hot[i - 1];
+    tcp->hot[0] = peer;
+}
+
+/* Whether it may be read or written. */
+static bool has_work(const struct tutti_tcp_peer *peer)
+{
+    return peer->readable || peer->more || (peer->writable && tutti_tcp_out_waits(&peer->out));
+}
+
+/* One turn of a peer. OK: *out is an event. */
+static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_event *out)
+{
+    if (peer->fd < 0) return TUTTI_AGAIN;
+    if (peer->writable && tutti_tcp_out_waits(&peer->out)) tutti_tcp_peer_write(tcp, peer);
+    enum tutti_status status = tutti_tcp_in_turn(tcp, peer, out);
+    if (status < 0) {
+        tutti_tcp_peer_end(tcp, peer, status);
+        return status == TUTTI_ERR_PROTOCOL ? status : TUTTI_AGAIN;
+    }
+    if (status == TUTTI_OK) warm(tcp, peer);
+    if (status == TUTTI_OK && out->type != TUTTI_EVENT_DONE) tcp->given = peer;
+    const size_t used = peer->in.reading == TUTTI_TCP_GIVEN ? peer->in.next : 0;
+    peer->more = status == TUTTI_OK && peer->in.end >= used + TUTTI_PACKET_WIRE_BYTES;
+    if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
+    tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
+    return status;
+}
+
+static bool tell_over(struct tutti_tcp *tcp, struct tutti_event *out)
+{
+    struct tutti_tcp_peer *peer;
+    while ((peer = tutti_tcp_list_take(&tcp->over, true))) {
+        *out = (struct tutti_event){.type = TUTTI_EVENT_DONE, .status = peer->status, .token = peer->in.token};
+        const bool told = peer->lost || tutti_tcp_out_tell(&peer->out, &out->token);
+        peer->lost = false;
+        tutti_tcp_peer_over(tcp, peer);
+        if (told) return true;
+    }
+    return false;
+}
+
+enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (tcp->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was released or answered");
+    if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
+    if (tcp->n_turns >= TURNS) ask_epoll(tcp);
+    for (bool looked = false;; looked = true) {
+        uint32_t n_turns = 0;
+        do {
+            if (tcp->over.first && tell_over(tcp, out)) return TUTTI_OK;
+            struct tutti_tcp_peer *peer = tutti_tcp_list_take(&tcp->ready, false);
+            if (!peer) break;
+            enum tutti_status status = turn(tcp, peer, out);
+            if (status != TUTTI_AGAIN) return status;
+        } while (++n_turns < EVENTS);
+        if (looked) return TUTTI_AGAIN;
+        look(tcp);
+    }
+}
+
+/* ---- sleep ---- */
+
+/* Writes what can be written; those that may be read stay in the line. */
+static void write_all(struct tutti_tcp *tcp)
+{
+    struct tutti_tcp_list line = tcp->ready;
+    struct tutti_tcp_peer *peer;
+    tcp->ready.first = NULL;
+    while ((peer = tutti_tcp_list_take(&line, false))) {
+        if (peer->fd < 0) continue;
+        if (peer->writable && tutti_tcp_out_waits(&peer->out)) tutti_tcp_peer_write(tcp, peer);
+        if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
+    }
+}
+
+bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    tutti_sources_add_fd(sources, tcp->notices.epoll);
+    tutti_notices_sleep(&tcp->notices);
+    if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
+    ask_epoll(tcp);
+    write_all(tcp);
+    bool quiet = !tcp->ready.first && !tcp->over.first && !tcp->room;
+    tcp->room = false;
+    /* What others tell from now on is an edge of the event. */
+    return tutti_notices_quiet(&tcp->notices) && quiet;
+}
+
+void tutti_tcp_sleep_end(struct tutti_transport *t)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    tutti_notices_awake(&tcp->notices);
+    tcp->n_turns = TURNS; /* epoll knows what ended the sleep */
+}
+
+/* ---- send, open, close ---- */
 
 #define HEAD TUTTI_PACKET_WIRE_BYTES
 #define GATHERED 4096 /* a payload up to this is copied behind its head: one run of memory is the quicker call */
@@ -34,11 +174,11 @@ static enum tutti_status reach(struct tutti_tcp *tcp, uint32_t peer)
 {
     struct tutti_tcp_member *m = &tcp->members[peer];
     if (peer == tcp->base.me) return open_self(tcp);
-    if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
+    if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
     if (!m->peer && m->status == TUTTI_OK && !m->dialed) {
         m->dialed = true;
         tcp->dialer->dial(tcp->dialer, peer);
-        if (tutti_news_any(&tcp->news)) tutti_tcp_news(tcp);
+        if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
     }
     if (m->peer) return TUTTI_OK;
     if (m->status < 0) return tutti_send_gone(peer, m->status, 0);
@@ -71,7 +211,7 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
     uint8_t head[HEAD + GATHERED];
     ssize_t n = 0;
     TUTTI_TRY(tutti_send_check(t, member, packet, spans, n_spans));
-    if (tutti_news_is_cut(&tcp->news, member))
+    if (tutti_notices_is_cut(&tcp->notices, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
     struct tutti_tcp_peer *peer = tcp->members[member].peer;
     if (!peer) {
@@ -193,7 +333,7 @@ static void tcp_close(struct tutti_transport *t)
         tutti_tcp_peer_free(tcp, peer);
     }
     tutti_unmap(tcp->members, t->n * sizeof(*tcp->members));
-    tutti_news_close(&tcp->news);
+    tutti_notices_close(&tcp->notices);
     tutti_free(tcp);
 }
 
@@ -201,22 +341,22 @@ static void tcp_close(struct tutti_transport *t)
 
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {
-    tutti_news_connected(&tutti_tcp_of(t)->news, peer, fd, stream);
+    tutti_notices_connected(&tutti_tcp_of(t)->notices, peer, fd, stream);
 }
 
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status)
 {
-    tutti_news_failed(&tutti_tcp_of(t)->news, peer, status);
+    tutti_notices_failed(&tutti_tcp_of(t)->notices, peer, status);
 }
 
 static void tcp_cut(struct tutti_transport *t, uint32_t peer)
 {
-    tutti_news_cut(&tutti_tcp_of(t)->news, peer);
+    tutti_notices_cut(&tutti_tcp_of(t)->notices, peer);
 }
 
 static void tcp_wake(struct tutti_transport *t)
 {
-    tutti_news_wake(&tutti_tcp_of(t)->news);
+    tutti_notices_wake(&tutti_tcp_of(t)->notices);
 }
 
 /* ---- open ---- */
@@ -257,7 +397,7 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);
         goto err_free;
     }
-    TUTTI_TRY_GOTO(status, tutti_news_open(&tcp->news, "tcp", config->n, config->me), err_unmap);
+    TUTTI_TRY_GOTO(status, tutti_notices_open(&tcp->notices, "tcp", config->n, config->me), err_unmap);
     *out = &tcp->base;
     return TUTTI_OK;
 

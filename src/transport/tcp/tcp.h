@@ -17,7 +17,7 @@
  * epoll. There is no thread here. Begin with peer.h. */
 
 #include "base/stream.h"
-#include "transport/dialer.h"
+#include "transport/network.h"
 #include "transport/transport.h"
 
 /* Most of one packet: smaller slices wake more often, larger ones leave the cache. */
