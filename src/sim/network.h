@@ -13,9 +13,8 @@
 
 #include "sim/sim.h"
 
-/* When something happens: at a known time, at once, or (TUTTI_NEVER) when the network says so later. */
 struct tutti_sim_begun {
-    uint64_t done_ps;    /* when what waits for the end of the operation may go on */
+    uint64_t done_ps;    /* when what waits for its end may go on; TUTTI_NEVER: when its message meets a receive */
     uint64_t arrives_ps; /* sends: when the message reaches the peer */
 };
 
@@ -31,11 +30,6 @@ struct tutti_sim_network_ops {
     uint64_t (*take_in)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
     /* The message of a send whose done_ps was TUTTI_NEVER has met its receive. */
     void (*meet)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
-    /* The next time at which `advance` wants to be called, TUTTI_NEVER: not as things are. NULL: never. */
-    uint64_t (*next)(const struct tutti_sim_network *network);
-    /* The number of an operation whose message arrives now, whose arrives_ps was TUTTI_NEVER; TUTTI_SIM_NONE: no more.
-     */
-    uint32_t (*advance)(struct tutti_sim_network *network, uint64_t now_ps);
     /* When the rank is idle for good. */
     uint64_t (*end)(const struct tutti_sim_network *network, uint32_t rank);
     void (*close)(struct tutti_sim_network *network);
@@ -46,7 +40,7 @@ struct tutti_sim_network {
     const struct tutti_sim_program *program;
 };
 
-/* ---- loggops (loggops.c) ---- */
+/* ---- loggops (rules.c) ---- */
 struct tutti_sim_loggops {
     uint64_t L, o, g, G, O; /* picoseconds; G and O a byte */
     uint64_t S;             /* bytes of the longest message that does not wait for its receive */
@@ -56,7 +50,7 @@ struct tutti_sim_loggops {
 enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, const struct tutti_sim_program *program,
                                          struct tutti_sim_network **out);
 
-/* ---- ports (ports.c) ---- */
+/* ---- ports (rules.c) ---- */
 struct tutti_sim_ports {
     uint64_t alpha_ps; /* from the first byte's departure to its arrival */
     uint64_t beta_fs;  /* femtoseconds a byte of a port */

@@ -135,7 +135,7 @@ static void finish(struct run *run, uint32_t op)
     release(run, op, 0);
 }
 
-/* Done now, later, or when the network says so. */
+/* Done now, later, or when its message meets a receive. */
 static void finish_at(struct run *run, uint32_t op, uint64_t time)
 {
     if (time <= run->now)
@@ -251,8 +251,8 @@ static void begin(struct run *run, uint32_t op)
     if (o->type == TUTTI_SIM_SEND) {
         run->result->n_messages++;
         run->result->n_bytes += o->size;
-        if (begun.arrives_ps != TUTTI_NEVER) push(run, begun.arrives_ps, op, ARRIVE);
-        if (begun.arrives_ps != TUTTI_NEVER && begun.done_ps == TUTTI_NEVER) run->left[op] = HELD;
+        push(run, begun.arrives_ps, op, ARRIVE);
+        if (begun.done_ps == TUTTI_NEVER) run->left[op] = HELD;
     }
     finish_at(run, op, begun.done_ps);
 }
@@ -326,20 +326,6 @@ static enum tutti_status open_run(struct run *run)
     return run->status;
 }
 
-/* The network's own events come first: what arrives may be waited for by the queue's. */
-static bool network_turn(struct run *run)
-{
-    if (!run->ops->next) return false;
-    uint64_t time = run->ops->next(run->network);
-    if (time == TUTTI_NEVER || (run->n > 0 && run->heap[0].time < time)) return false;
-    run->now = time;
-    for (uint32_t op; (op = run->ops->advance(run->network, time)) != TUTTI_SIM_NONE;) {
-        arrive(run, op);
-        if (run->left[op] == BEGUN) finish(run, op);
-    }
-    return true;
-}
-
 static void turn(struct run *run)
 {
     struct event event = run->heap[0];
@@ -369,11 +355,8 @@ enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct 
     *out = (struct tutti_sim_result){0};
     enum tutti_status status = open_run(&run);
     if (status < 0) goto free_run;
-    while (run.status >= 0) {
-        if (!network_turn(&run)) {
-            if (run.n == 0) break;
-            turn(&run);
-        }
+    while (run.status >= 0 && run.n > 0) {
+        turn(&run);
         if (run.n_freed > 0) push_freed(&run);
     }
     status = run.status;

@@ -214,8 +214,8 @@ class Calls(unittest.TestCase):
     def test_a_manager_as_a_process(self):
         """Its group is heard of while it runs, and leaves when it is told to end."""
         lighthouse = self.open()
-        command = [tutti, "ft", "manager", "--replica-id", "alone", "--lighthouse", f"http://127.0.0.1:{lighthouse.port}",
-                   "--bind", "127.0.0.1:0"]  # fmt: skip
+        address = f"http://127.0.0.1:{lighthouse.port}"
+        command = [tutti, "ft", "manager", "--replica-id", "alone", "--lighthouse", address, "--bind", "127.0.0.1:0"]
         manager = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             self.assertRegex(manager.stdout.readline(), r"^manager at http://[a-z0-9.]+:\d+$")
