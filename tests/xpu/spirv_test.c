@@ -175,7 +175,7 @@ static void exchange(struct both *b, uint32_t me, uint32_t call)
         bool sums;
         uint32_t threads, units;
     } ways[] = {{"tiles", "tiles_move_16", false, 512, 0},       {"tiles_fast", "tiles_float32_sum_2", true, 512, 0},
-                {"lines", "lines_move_16", false, 128, 2},       {"lines_any", "lines_float32_16", true, 128, 2},
+                {"lines", "lines_move_16", false, 128, 2},       {"lines", "lines_float32_sum_16", true, 128, 2},
                 {"sentinel", "sentinel_move_16", false, 128, 2}, {"sentinel", "sentinel_float32_sum_16", true, 128, 2}};
     const size_t way = call % TUTTI_ARRAY_LEN(ways);
     const bool sums = ways[way].sums, odd = call % 4 > 1;
