@@ -288,7 +288,7 @@ void door_step(struct door *door, uint64_t rest_ns, struct pollfd *extra)
 
 enum tutti_status door_open(struct door *door, struct tutti_meeting *meeting, const struct door_ops *ops, void *arg)
 {
-    const uint32_t n = (uint32_t)meeting->request->n_ranks + DOOR_STRANGERS;
+    const uint32_t n = (uint32_t)meeting->request->n_ranks + DOOR_UNPROVED;
     *door = (struct door){
         .meeting = meeting, .ops = ops, .arg = arg, .open = true, .n_ends = n, .table_fd = -1, .rows_fd = -1};
     door->ends = tutti_alloc_array(n, sizeof *door->ends);

@@ -23,8 +23,8 @@
 
 struct pollfd;
 
-#define DOOR_STRANGERS 64 /* connections beyond one a rank, and relays that are not proved */
-#define DOOR_GATES 1024   /* relays: 32, and those whose own parents are gone */
+#define DOOR_UNPROVED 64 /* connections beyond one a rank, and relays that are not proved */
+#define DOOR_GATES 1024  /* relays: 32, and those whose own parents are gone */
 
 enum gate_what { GATE_OPEN = 1, GATE_SAY, GATE_CLOSED, GATE_GRANT, GATE_DROP, GATE_PROVED, GATE_TABLE };
 enum { GATE_HEAD = 9, GATE_ADDRESS = 17, GATE_FRAME_MAX = GATE_HEAD + TUTTI_MEETING_FRAME_MAX };

@@ -143,9 +143,9 @@ enum tutti_status gate_table_send(struct gate *gate, const uint8_t *bytes, uint3
 
 void gate_accept(struct door *door)
 {
-    uint32_t n_strangers = 0;
-    for (uint32_t i = 0; i < door->n_gates; i++) n_strangers += !door->gates[i]->proved;
-    if (n_strangers >= DOOR_STRANGERS || door->n_gates == DOOR_GATES) {
+    uint32_t n_unproved = 0;
+    for (uint32_t i = 0; i < door->n_gates; i++) n_unproved += !door->gates[i]->proved;
+    if (n_unproved >= DOOR_UNPROVED || door->n_gates == DOOR_GATES) {
         for (uint32_t i = 0; i < door->n_gates; i++) /* the oldest one goes */
             if (!door->gates[i]->proved) {
                 gate_refuse(door, door->gates[i], "others wait, and it has not said who it is");

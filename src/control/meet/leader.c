@@ -380,7 +380,7 @@ void tutti_leader_astray(struct tutti_meeting_leader *l, uint32_t link, uint64_t
 
 /* ---- time ---- */
 
-static void strangers_expire(struct tutti_meeting_leader *l, uint64_t now)
+static void unproved_expire(struct tutti_meeting_leader *l, uint64_t now)
 {
     for (uint32_t i = 0; i < l->max_links; i++) {
         const struct tutti_meeting_link *k = &l->links[i];
@@ -422,7 +422,7 @@ void tutti_leader_tick(struct tutti_meeting_leader *l, uint64_t now)
         time_is_over(l, tutti_meeting_patience_ms(l->self.started_ns, l->self.deadline_ns));
         return;
     }
-    strangers_expire(l, now);
+    unproved_expire(l, now);
     if (losses_check(l, now) < 0) tutti_leader_fail(l, true);
 }
 
@@ -456,7 +456,8 @@ void tutti_leader_tell(struct tutti_meeting_leader *l, const struct tutti_meetin
         l->links[i].until_ns = TUTTI_NEVER;
         l->n_untold++;
     }
-    /* When all is well, others than the seated are strangers, or early for the next meeting: their connection ends. */
+    /* When all is well, others than the seated are unauthenticated, or early for the next meeting: their connection
+     * ends. */
     for (uint32_t i = 0; i < l->max_links; i++) {
         if (l->links[i].state == TUTTI_LINK_FREE) continue;
         if (l->links[i].state != TUTTI_LINK_TOLD && (good || !l->told)) continue;

@@ -202,7 +202,7 @@ static enum tutti_status relay_open(struct relay *relay, int fd)
     const struct tutti_meeting_out out = {.arg = relay, .send = own_send, .random = tutti_meeting_random};
     const struct tutti_meeting_self self = tutti_meeting_self(relay->meeting->request, relay->card);
     const uint8_t here[GATE_ADDRESS] = {0};
-    TUTTI_TRY(gate_open(&relay->above, fd, 8 * ((uint32_t)self.n_ranks + DOOR_STRANGERS)));
+    TUTTI_TRY(gate_open(&relay->above, fd, 8 * ((uint32_t)self.n_ranks + DOOR_UNPROVED)));
     TUTTI_TRY(door_open(&relay->door, relay->meeting, &relay_ops, relay));
     up_send(relay, GATE_OPEN, 0, here, sizeof here);
     tutti_member_begin(&relay->member, &self, &out);

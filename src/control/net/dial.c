@@ -20,7 +20,6 @@ struct tutti_net_agreement {
     struct tutti_loop_fd watch; /* first */
     struct tutti_net_peer *peer;
     struct tutti_tls *tls;
-    void (*over)(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream);
 };
 
 /* Gives the socket back. */
@@ -49,6 +48,8 @@ static enum tutti_status stream_make(struct tutti_net_agreement *a, struct tutti
     return status;
 }
 
+static void agreed(struct tutti_net_peer *peer, int fd, struct tutti_stream *stream);
+
 static void step(struct tutti_loop_fd *w, uint32_t events)
 {
     struct tutti_net_agreement *a = (struct tutti_net_agreement *)(void *)w;
@@ -61,26 +62,24 @@ static void step(struct tutti_loop_fd *w, uint32_t events)
         return;
     }
     if (status == TUTTI_OK) status = stream_make(a, &stream);
-    void (*const over)(struct tutti_net_peer *, int, struct tutti_stream *) = a->over;
     const int fd = agreement_free(a);
     if (status == TUTTI_OK) {
-        over(peer, fd, stream);
+        agreed(peer, fd, stream);
         return;
     }
     tutti_log(TUTTI_LOG_INFO, "%s", tutti_last_error()->text);
     close(fd);
-    over(peer, -1, NULL);
+    agreed(peer, -1, NULL);
 }
 
-/* Takes the socket over on success; `over` follows, maybe at once: with the socket and its stream, or with -1 when the
- * connection broke before both ends had keys. */
-static enum tutti_status agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd,
-                                         void (*over)(struct tutti_net_peer *, int, struct tutti_stream *))
+/* Takes the socket over on success; `agreed` follows, maybe at once: with the socket and its stream, or with -1 when
+ * the connection broke before both ends had keys. */
+static enum tutti_status agreement_begin(struct tutti_net_peer *peer, const struct tutti_proof *proof, int fd)
 {
     uint8_t key[TUTTI_HMAC_BYTES];
     struct tutti_net_agreement *a = tutti_alloc(sizeof *a);
     if (!a) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an encrypted connection");
-    *a = (struct tutti_net_agreement){.watch = {.fd = fd, .ready = step}, .peer = peer, .over = over};
+    *a = (struct tutti_net_agreement){.watch = {.fd = fd, .ready = step}, .peer = peer};
     enum tutti_status status = tutti_proof_channel_key(proof, key);
     if (status == TUTTI_OK) status = tutti_tls_open(fd, !proof->session.server, key, &a->tls);
     explicit_bzero(key, sizeof key);
@@ -292,7 +291,7 @@ enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struc
         peer_opened(peer, fd, NULL);
         return TUTTI_OK;
     }
-    const enum tutti_status status = agreement_begin(peer, proof, fd, agreed);
+    const enum tutti_status status = agreement_begin(peer, proof, fd);
     if (status < 0) close(fd);
     return status;
 }

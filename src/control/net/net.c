@@ -53,16 +53,14 @@ void tutti_net_conn_end(struct tutti_net_conn *conn)
     if (conn->watch.fd >= 0) close(tutti_net_conn_take(conn));
 }
 
-/* ---- connections that come ---- */
-/* Accepting: a stranger costs this process one row of a table of fixed size,
- * for 5 s at most. When all rows are taken a newcomer gets that of the oldest
- * who has said nothing that a member would say, else that of the oldest: who
- * floods the port pushes out itself, and a member that was pushed out dials
- * again. */
+/* ---- connections that come ----
+ * An unauthenticated connection costs this process one row of a table of fixed size, for 5 s at most. When all rows are
+ * taken a new one gets that of the oldest which has said nothing that a member would say, else that of the oldest: a
+ * flood pushes out itself, and a member that was pushed out dials again. */
 
 #define PROVE_NS (5 * TUTTI_NS_PER_S)
-#define PAUSE_NS (100 * TUTTI_NS_PER_MS) /* without a descriptor for a newcomer */
-#define BATCH 32                         /* newcomers at once, before those that are here have their turn */
+#define PAUSE_NS (100 * TUTTI_NS_PER_MS) /* without a descriptor for a new connection */
+#define BATCH 32                         /* connections at once, before those that are here have their turn */
 #define TELL_NS TUTTI_NS_PER_S
 
 /* Closes a connection, and says so in the log with its address, once a second

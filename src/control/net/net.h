@@ -15,8 +15,8 @@
  * secret. HELLO (role, from, to, world's number hashed, nonce) -> CHALLENGE (nonce, signed) -> PROOF (signed) -> READY
  * (status, signed); base/session.h signs over protocol, direction, both nonces and the number of the frame, so nothing
  * can be replayed, reflected or turned into another role. Without a secret the world's number itself is the key: it
- * keeps strangers and other jobs out, not who listens on the network.
- * Before the proof a connection costs this process a row of a table of 64; a row ends after 5 s, and when a newcomer
+ * keeps other jobs and whatever finds the port out, but not a listener on the network.
+ * Before the proof a connection costs this process a row of a table of 64; a row ends after 5 s, and when a new one
  * needs one: first the oldest that has not said HELLO of this world. What was refused is told in the log, once a second
  * at most, with its address. A member that was told dead is refused (PEER_DEAD). Both ends may dial at once: the first
  * that is proved stays, that of the smaller member when both are on their way to that. The other is refused (AGAIN),
@@ -25,9 +25,9 @@
  * Thread: callbacks come from the thread of the net; all calls of this header may be made by any thread, `close` by
  * none of the net's. To begin with: loop.h, then net.c. */
 
+#include "base/loop.h"
 #include "base/stream.h"
 #include "control/hosts.h"
-#include "base/loop.h"
 
 /* ---- listening (listener.c) ---- */
 struct tutti_listener_config {
