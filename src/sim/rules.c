@@ -24,7 +24,7 @@ struct rules {
         struct tutti_sim_loggops loggops;
         struct tutti_sim_ports ports;
     } rule;
-    uint32_t n_cpus, n_nics;  /* of a rank */
+    uint32_t n_cpus, n_nics;  /* a rank's */
     uint64_t *cpu, *out, *in; /* from when on they are free: by rank and CPU, by rank and NIC */
 };
 

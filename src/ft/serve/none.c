@@ -4,7 +4,7 @@
 
 #include <tutti/ft.h>
 
-#pragma GCC diagnostic ignored "-Wunused-parameter" /* of all below */
+#pragma GCC diagnostic ignored "-Wunused-parameter" /* for all below */
 
 const char *tutti_serve_missing(void)
 {
