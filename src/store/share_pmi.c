@@ -88,7 +88,7 @@ static enum tutti_status port_connect(const char *address, int *out)
     const char *colon = strrchr(address, ':');
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
-    if (!colon || (size_t)(colon - address) >= sizeof host)
+    if (!colon || (size_t)(colon - address) >= sizeof host || strtoul(colon + 1, NULL, 10) > UINT16_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "PMI_PORT is \"%.100s\", not host:port", address);
     snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
     if (getaddrinfo(host, colon + 1, &hints, &list) != 0)

@@ -148,6 +148,13 @@ class Seen(unittest.TestCase):
             run = subprocess.run([tutti, "ft", "status", wrong], capture_output=True, text=True, check=False)
             self.assertEqual([run.returncode, run.stdout], [1, ""])
             self.assertIn("tutti ft status: ", run.stderr)
+        status = [tutti, "ft", "status", "http://localhost:99999"]
+        run = subprocess.run(status, capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn("is no address", run.stderr)
+        bind = [tutti, "lighthouse", "--bind", "localhost:99999", "--min-replicas", "1"]
+        run = subprocess.run(bind, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn('"localhost:99999" is no address to listen at', run.stderr)
 
     def test_nobody_kills_without_a_secret(self):
         self.gather()

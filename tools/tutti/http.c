@@ -24,6 +24,7 @@ bool tutti_http_where(const char *text, struct tutti_http_where *where)
     if (colon == host || end - colon < 2 || end - colon > 6 || colon - host >= (ptrdiff_t)sizeof where->host)
         return false;
     memcpy(where->port, colon + 1, (size_t)(end - colon - 1));
+    if (strspn(where->port, "0123456789") != strlen(where->port) || atoi(where->port) > UINT16_MAX) return false;
     const bool brackets = host[0] == '[' && colon[-1] == ']';
     memcpy(where->host, host + brackets, (size_t)(colon - host) - (size_t)(2 * brackets));
     return true;
