@@ -194,7 +194,7 @@ static void on_progress(struct tutti_ft_manager *manager, struct tutti_rpc_call 
         tutti_rpc_fail(call, TUTTI_RPC_INVALID_ARGUMENT, "the group has no such rank");
 }
 
-/* Ends this process, when somebody asks who may: SIGTERM first, so that what handles it can tidy up. */
+/* Ends this process, if the caller is permitted to: SIGTERM first, so that its handler can tidy up. */
 static void on_kill(struct tutti_ft_manager *manager, struct tutti_rpc_call *call, const void *message)
 {
     const Torchft__KillRequest *request = message;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* A lighthouse that does not answer a heartbeat for so long is lost: where there are others, one of them has taken over
- * by then; who is alone may only be busy. */
+ * by then; a single one may only be busy. */
 #define BEAT_NS (2 * TUTTI_LEASE_NS)
 #define BEAT_ALONE_NS (5 * TUTTI_LEASE_NS)
 #define PLAIN_NS (10 * TUTTI_NS_PER_S) /* so long one that does not know Step is not asked by it */

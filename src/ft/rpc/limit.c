@@ -19,7 +19,7 @@ void rpc_limit_address(const struct sockaddr *from, uint8_t out[16])
     }
 }
 
-/* The address's row, or that of who asked for the least. */
+/* The row of the address, or the row of its set that asked for the least, as a new one. */
 static struct rpc_limit_row *row_of(struct rpc_limit *limit, const uint8_t address[16])
 {
     struct rpc_limit_row *rows = limit->rows[tutti_hash64(address, 16, limit->seed) % RPC_LIMIT_SETS], *least = rows;

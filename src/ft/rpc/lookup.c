@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A lookup belongs to its thread and to who waits for it: the last one frees it. */
+/* A lookup belongs to its thread and to its caller: the last of them frees it. */
 #include "ft/rpc/lookup.h"
 
 #include "ft/rpc/wire.h"

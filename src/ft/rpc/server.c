@@ -351,7 +351,7 @@ static void address_text(const struct sockaddr_storage *from, socklen_t n, char 
     snprintf(out, RPC_ADDRESS_TEXT, strchr(mapped, ':') ? "[%s]:%s" : "%s:%s", mapped, port);
 }
 
-/* Once a second at most: who floods the port does not flood the log. */
+/* Logs refused connections once a second at most, so that a flood of them is not one of the log. */
 static void tell_refused(struct tutti_rpc_server *server, const char *peer)
 {
     const uint64_t now = tutti_now_ns();
@@ -415,7 +415,7 @@ static void on_newcomer(struct tutti_loop_fd *w, uint32_t events)
     }
 }
 
-/* On the loop's thread: who comes finds the server where its owner will. */
+/* On the loop's thread, so that *out is set before the first connection comes. */
 struct opening {
     struct tutti_rpc_server *server, **out;
     bool watched;

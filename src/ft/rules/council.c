@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The machine: who promises, who leads, what is kept. */
+/* The machine: promises, the lead, records, and writes that are under way. */
 #include "ft/rules/council.h"
 
 #include <string.h>
@@ -238,7 +238,7 @@ static const struct tutti_record *next_decided(const struct tutti_council *c, ui
     return next;
 }
 
-/* What most keep is decided, each once; and who has all decided leads. */
+/* Records that most keep are decided, each once; a member whose records are all decided leads. */
 static void conclude(struct tutti_council *c, uint64_t now)
 {
     const struct tutti_record *next;
@@ -341,7 +341,7 @@ static void prepare(struct tutti_council *c, uint64_t now)
         ask_promises(c, now);
 }
 
-/* A ballot's low bits are who makes it. */
+/* The low bits of a ballot are the number of the member that makes it. */
 static void try(struct tutti_council *c, uint64_t now)
 {
     c->role = TRIES;
@@ -519,7 +519,7 @@ enum tutti_status tutti_council_propose(struct tutti_council *c, const char *key
 
     if (!tutti_council_leads(c, now)) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "this lighthouse does not lead");
     if (!keep(c, &record)) {
-        c->refused = c->options.n > 1; /* at the next tick: who proposes may be a part of what ends then */
+        c->refused = c->options.n > 1; /* at the next tick: the caller may be a part of what ends then */
         if (c->refused) c->due_ns = now;
         return tutti_fail(TUTTI_ERR_SYSTEM, "the lighthouse can not keep its state");
     }

@@ -113,8 +113,8 @@ void tutti_lighthouse_leave(struct tutti_lighthouse *l, const char *replica_id, 
 /* The same, unless it was heard after `since`. */
 void tutti_lighthouse_leave_unless(struct tutti_lighthouse *l, const char *replica_id, uint64_t since,
                                    struct tutti_lighthouse_time t);
-/* The thread that drives the machine was away until now: heartbeats of that time may not have come in yet, so who is
- * heard is not late before a quarter of heartbeat_timeout has passed. */
+/* The thread that drives the machine was away until now: heartbeats of that time may not have come in yet, so a group
+ * that is heard is not late before a quarter of heartbeat_timeout has passed. */
 void tutti_lighthouse_away(struct tutti_lighthouse *l, uint64_t now);
 /* Time has passed. */
 void tutti_lighthouse_tick(struct tutti_lighthouse *l, struct tutti_lighthouse_time t);

@@ -71,7 +71,7 @@ static enum MHD_Result say(struct MHD_Connection *c, unsigned status, const char
     return answer(c, status, "text/plain; charset=utf-8", sentence, strlen(sentence));
 }
 
-/* ---- who may ---- */
+/* ---- permissions ---- */
 static bool is_this_host(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CLIENT_ADDRESS);

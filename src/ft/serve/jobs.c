@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define AGAIN_NS (20 * TUTTI_NS_PER_MS)
-#define AWAY_SHARE 50 /* of the heartbeat timeout: who is so much late was away */
+#define AWAY_SHARE 50 /* of the heartbeat timeout: a tick that is later by that much means that this thread was away */
 
 struct tutti_lighthouse_time serve_now(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The council's edge: its messages as calls to the other lighthouses, its records in the store, its time. Who leads has
- * the jobs; who does not has none, and passes calls on (forward.c). */
+/* The council's edge: its messages are calls to the other lighthouses, its records are in the store. The leader has the
+ * jobs; the others have none, and pass calls on (forward.c). */
 #include "ft/serve/jobs.h"
 
 #include "ft/rpc/message.h"
@@ -62,7 +62,7 @@ static void on_send(void *arg, uint32_t to, const struct tutti_council_message *
     tutti_rpc_send(council->channels[to], &ask); /* what is lost is said again */
 }
 
-/* What was passed on to who does not lead any more, and may be gone without a word, goes to the next one. */
+/* Notes a change of the leader: calls that were passed on to the old one, which may be gone, go to the next. */
 static void see_leader(struct serve_council *council)
 {
     const uint32_t leader = tutti_council_leader(council->machine, tutti_now_ns()), old = council->leader;
