@@ -123,7 +123,7 @@ static void check_deadline(const struct tutti_store *s)
     assert_int_equal(s->ops->wait(s->self, "never", in(150)), TUTTI_ERR_TIMEOUT);
     uint64_t took = tutti_now_ns() - start;
     assert_true(took >= 299 * TUTTI_NS_PER_MS);
-    assert_true(took < 5 * SECOND);
+    assert_true(took < 60 * SECOND);
 }
 
 struct waiter {
@@ -423,7 +423,7 @@ static void test_file_damage(void **state)
     waitpid(child, NULL, 0);
     uint64_t start = tutti_now_ns();
     assert_int_equal(f.store.ops->set(f.store.self, "x", "fine", 4), TUTTI_OK);
-    assert_true(tutti_now_ns() - start < 5 * SECOND);
+    assert_true(tutti_now_ns() - start < 60 * SECOND);
     fixture_close(&f);
 }
 
