@@ -23,7 +23,6 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-#define TEXT 256
 enum { MOST_S = 280, RANKS_MOST = 64 };
 
 struct job {

@@ -196,7 +196,6 @@ enum tutti_status gpu_track_begin(struct gpu_backend *b, void *stream, struct gp
 enum tutti_status gpu_track_end(struct gpu_backend *b, struct gpu_track *track,
                                 const struct tutti_backend_await *await);
 void gpu_track_drop(struct gpu_backend *b, struct gpu_track *track); /* it was not */
-bool gpu_tracks_idle(struct gpu_backend *b);                         /* as known */
 /* Asks the driver; whether all that was enqueued before is over. Below zero: the device has failed. */
 enum tutti_status gpu_tracks_ask(struct gpu_backend *b);
 /* What waits for the peer, as a board; false: nothing does. any: also what waits for nobody in particular, or for

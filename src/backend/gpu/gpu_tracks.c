@@ -89,15 +89,6 @@ void gpu_track_drop(struct gpu_backend *b, struct gpu_track *track)
     pthread_mutex_unlock(&b->one.lock);
 }
 
-bool gpu_tracks_idle(struct gpu_backend *b)
-{
-    bool idle = true;
-    pthread_mutex_lock(&b->one.lock);
-    for (uint32_t i = 0; i < b->one.n_tracks; i++) idle = idle && is_idle(&b->one.tracks[i]);
-    pthread_mutex_unlock(&b->one.lock);
-    return idle;
-}
-
 /* A track's event and what is known of it do not go while it is asked: there are no fewer tracks than there were. */
 static enum tutti_status ask(struct gpu_backend *b, struct gpu_track *track)
 {

@@ -83,7 +83,6 @@ extern char **environ;
 
 #define LOOK_NS (20 * TUTTI_NS_PER_MS)
 #define FIRST_STEP_NS (300 * TUTTI_NS_PER_S) /* a job that has not begun to train by then never does */
-#define OPTIONS_MAX 16
 
 struct chaos {
     const struct chaos_options *options;
