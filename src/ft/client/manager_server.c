@@ -138,7 +138,7 @@ static enum tutti_status listen_at(struct tutti_ft_manager *manager, const struc
              (unsigned)tutti_rpc_server_port(manager->rpc));
     if (!secret)
         tutti_log(here ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
-                  "the manager at %s is unauthenticated: it believes whoever gets there", manager->address);
+                  "the manager at %s is unauthenticated: it believes all callers", manager->address);
     return TUTTI_OK;
 }
 

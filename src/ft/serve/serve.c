@@ -66,7 +66,7 @@ static void name(struct tutti_serve *serve, const char *bind)
     snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, port);
     if (!serve->config.secret)
         tutti_log(tutti_rpc_is_here(bind) ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
-                  "the lighthouse at %s is unauthenticated: it believes whoever gets there", serve->address);
+                  "the lighthouse at %s is unauthenticated: it believes all callers", serve->address);
 }
 
 static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
