@@ -56,7 +56,8 @@ enum tutti_op {
     TUTTI_PROD,
     TUTTI_MIN,
     TUTTI_MAX,
-    TUTTI_AVG,        /* sum divided by the number of contributors; integers truncate towards zero */
+    TUTTI_AVG,        /* sum divided by the number of contributors; integers truncate towards zero. float16 and 8-bit
+                         floats are scaled by a power of two before, so that numbers have a number for their average */
     TUTTI_PREMUL_SUM, /* sum of factor * input; the factor is in the call's options (premul) */
     TUTTI_BAND,
     TUTTI_BOR,

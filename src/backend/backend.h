@@ -118,8 +118,10 @@ union tutti_backend_storage {
 /* The smallest calls, without all that the others need: see tutti_backend_ops.tiny. */
 struct tutti_tiny {
     enum tutti_kind kind;
-    uint32_t log_element, divisor;
+    enum tutti_dtype dtype;
+    int32_t op;    /* as called */
     uint32_t root; /* rooted kinds' */
+    uint32_t log_element, divisor;
     const unsigned char *send;
     unsigned char *recv;
     size_t send_bytes, bytes; /* the whole send buffer's; a block's */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The back ends of a communicator: opened by all members together when it is made. Those of all its ranks, of tutti's
  * own and a library, are asked for each call, and, for calls that block, driven on the caller's thread past the engine
- * until they would have to wait for long (call/hurry.c); those of groups carry out the calls of hierarchical
+ * until they would have to wait for long (call/run.c); those of groups carry out the calls of hierarchical
  * schedules. */
 #include "backend/open.h"
 #include "comm/comm.h"

@@ -98,29 +98,6 @@ struct tutti_attached {
     void (*gone)(struct tutti_attached *attached); /* may be NULL; told, under lock, before comm becomes NULL */
 };
 
-/* ---- what a communicator remembers of the short way (call/short.c) ---- */
-/* The arguments of a collective of equal blocks. A call with one buffer passes it as both; what a kind does not have
- * is 0. */
-struct tutti_args {
-    enum tutti_kind kind;
-    enum tutti_dtype dtype;
-    enum tutti_op op;
-    int32_t root;
-    size_t count;
-    const void *send;
-    void *recv;
-};
-struct tutti_range {
-    uintptr_t at;
-    size_t bytes;
-};
-/* A call whose arguments were found right, and what they come to here. */
-struct tutti_plain {
-    struct tutti_args args;
-    size_t bytes; /* a block's */
-    struct tutti_range in, out;
-};
-
 struct tutti_comm_device; /* device.h */
 struct tutti_backend;
 
@@ -159,10 +136,7 @@ struct tutti_comm {
     bool has_thread;
     pthread_t thread; /* a non-blocking creation's */
 
-    struct { /* the last tiny call; the turn's */
-        struct tutti_plain plain;
-        struct tutti_tiny tiny;
-    } repeat;
+    struct tutti_tiny tiny_call; /* the last one; the turn's */
     _Atomic uintptr_t turn; /* the thread (address of tutti_inside) that numbers and starts a call, or carries one out
                                past the engine; 0: none does */
     _Atomic uint64_t sequence;

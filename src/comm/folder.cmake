@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-set_source_files_properties(${dir}/call/short.c PROPERTIES COMPILE_OPTIONS "${TUTTI_CLEARS}")
+set_source_files_properties(${dir}/call/run.c PROPERTIES COMPILE_OPTIONS "${TUTTI_CLEARS}")
 # The tests of this folder run many ranks (tests/ranks.h).
 if(TUTTI_BUILD_TESTS)
   add_library(tutti_test_ranks STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/ranks.c)

@@ -260,9 +260,9 @@ struct tutti_call_step {
     uint64_t seq, call, count; /* the whole call, as packets and posts say */
 };
 /* Makes a runner of at most TUTTI_RUNNER_BYTES at `room`. Owner only. A failure ends the team. */
-typedef enum tutti_status (*tutti_call_begin)(void *arg, uint32_t lane, const struct tutti_call_step *step, void *room);
+typedef enum tutti_status (*tutti_lane_begin)(void *arg, uint32_t lane, const struct tutti_call_step *step, void *room);
 /* Before the team's first call, on all slots of a lane or on none. MEMORY. */
-enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
+enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_lane_begin begin,
                                        void *arg);
 
 /* ---- followed works (flight.c): what goes on elsewhere, on a device. No place in the order, no deadline; the failure

@@ -97,7 +97,7 @@ struct tutti_schedule {
     const struct tutti_algorithm *algorithm;
     uint32_t n_chunks, n_scratch, n_rounds, n_steps;
     uint32_t n_calls;
-    struct tutti_call {
+    struct tutti_lane_call {
         enum tutti_kind kind;
         struct tutti_view view;
         uint32_t lane, number, step; /* its lane, its number among the lane's calls, its step */

@@ -56,7 +56,7 @@ static const struct tutti_step *step_of(const struct world *world, uint32_t slot
     return world->at[slot] < schedule->n_steps ? &schedule->steps[world->at[slot]] : NULL;
 }
 
-static const struct tutti_call *call_of(const struct world *world, uint32_t slot)
+static const struct tutti_lane_call *call_of(const struct world *world, uint32_t slot)
 {
     const struct tutti_step *step = step_of(world, slot);
     return step && step->op == TUTTI_STEP_CALL ? &world->slots[slot]->calls[step->peer] : NULL;
@@ -73,12 +73,12 @@ static bool take_send(struct world *world, uint32_t slot, const struct tutti_ste
 }
 
 /* All slots of the group are at the same call of theirs, with the same number on the lane. */
-static bool take_call(struct world *world, const struct tutti_call *call)
+static bool take_call(struct world *world, const struct tutti_lane_call *call)
 {
     const struct tutti_view *view = &call->view;
 
     for (uint32_t i = 0; i < view->size; i++) {
-        const struct tutti_call *other = call_of(world, view->base + i * view->stride);
+        const struct tutti_lane_call *other = call_of(world, view->base + i * view->stride);
         if (!other || other->kind != call->kind || memcmp(&other->view, view, sizeof(*view)) != 0) return false;
         assert_int_equal(other->number, call->number);
         assert_true((other->lane == TUTTI_NO_LANE) == (call->lane == TUTTI_NO_LANE));

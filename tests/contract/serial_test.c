@@ -79,15 +79,10 @@ static size_t ways_of(struct tutti_comm *comm, enum tutti_kind kind, struct tutt
 {
     static uint64_t in[4], result[16];
     size_t n = 0;
-    const struct tutti_request request = {.name = tutti_kind_name(kind),
-                                          .comm = comm,
-                                          .kind = kind,
-                                          .send = in,
-                                          .recv = result,
-                                          .count = 4,
-                                          .dtype = TUTTI_UINT64,
-                                          .op = TUTTI_SUM};
-    return tutti_explain(&request, out, TUTTI_MAX_WAYS, &n) == TUTTI_OK ? n : 0;
+    struct tutti_call call;
+    tutti_call_set(&call, kind, TUTTI_UINT64, TUTTI_SUM, 0, 4, in, result);
+    tutti_call_begin(&call, comm, NULL);
+    return tutti_explain(&call, out, TUTTI_MAX_WAYS, &n) == TUTTI_OK ? n : 0;
 }
 
 /* A back end that has but one way has no list of them. */

@@ -117,7 +117,7 @@ static void fold(const struct gpu_site *site, const struct tutti_backend_call *c
 {
     gpu_step_begin(out, GPU_FOLD, call->bind.input, to);
     out->folds = true;
-    out->divisor = call->bind.divide ? call->bind.divisor : 0;
+    out->divisor = call->bind.divide ? tutti_divisor_contributors(call->bind.divisor) : 0;
     out->exchange.result_bytes = bytes;
     out->threads = 512;
     out->blocks = site->layout.n_blocks;
@@ -249,7 +249,7 @@ static bool fits(const struct gpu_site *site, const struct tutti_backend_call *c
     if (kind == TUTTI_BROADCAST) return true;
     if (kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL)
         return site->has[GPU_TILES][TUTTI_N_DTYPES] && (kind == TUTTI_ALL_GATHER || !in_place);
-    return !in_place && !call->bind.scale && site->has[GPU_FOLD][call->info.dtype] &&
+    return !in_place && call->info.op != TUTTI_PREMUL_SUM && site->has[GPU_FOLD][call->info.dtype] &&
            gpu_call_bytes(call) % ((size_t)site->n * GPU_SHARD_UNIT) == 0;
 }
 

@@ -104,8 +104,8 @@ void gpu_step_begin(struct gpu_step *step, enum gpu_protocol protocol, const voi
 void gpu_step_fold(const struct tutti_backend_call *call, struct gpu_step *step)
 {
     step->folds = true;
-    step->scales = call->bind.scale != NULL;
-    step->divisor = call->bind.divide ? call->bind.divisor : 0;
+    step->scales = call->info.op == TUTTI_PREMUL_SUM;
+    step->divisor = call->bind.divide ? tutti_divisor_contributors(call->bind.divisor) : 0;
 }
 
 /* The own part of a move that is there already. */

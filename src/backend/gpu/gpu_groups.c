@@ -142,7 +142,7 @@ static bool depend(struct use earlier, struct use later)
 
 static bool same_factor(const struct tutti_backend_call *a, const struct tutti_backend_call *b)
 {
-    return !a->bind.scale || memcmp(a->bind.factor, b->bind.factor, tutti_dtype_bytes(a->info.dtype)) == 0;
+    return a->info.op != TUTTI_PREMUL_SUM || memcmp(a->bind.factor, b->bind.factor, tutti_dtype_bytes(a->info.dtype)) == 0;
 }
 
 size_t gpu_run_independent(const struct gpu_site *site, const struct tutti_backend_call *calls, size_t n)

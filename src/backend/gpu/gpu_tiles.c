@@ -133,7 +133,7 @@ static bool relay_step(const struct gpu_site *site, const struct tutti_backend_c
 
 static bool alone_fits(const struct gpu_site *site, const struct tutti_backend_call *call)
 {
-    return site->n == 1 && (!call->bind.scale || gpu_has(site, call, GPU_TILES));
+    return site->n == 1 && (call->info.op != TUTTI_PREMUL_SUM || gpu_has(site, call, GPU_TILES));
 }
 
 /* What is left is a copy; with a factor it is an exchange among one. */
@@ -143,7 +143,7 @@ static bool alone_step(const struct gpu_site *site, const struct tutti_backend_c
     enum tutti_kind kind = call->info.kind;
     if (i > 0 || kind == TUTTI_BROADCAST || kind == TUTTI_EXSCAN) return false;
     struct gpu_part from = gpu_sent_to(site, call, 0), to = gpu_received_from(site, call, 0);
-    if (call->bind.scale) return tiles_step(site, call, i, out);
+    if (call->info.op == TUTTI_PREMUL_SUM) return tiles_step(site, call, i, out);
     out->act = GPU_COPY;
     out->stream = GPU_CALLERS;
     out->src = (const char *)call->bind.input + from.at;

@@ -2,20 +2,21 @@
 #ifndef TUTTI_COMM_CALL_CALL_H
 #define TUTTI_COMM_CALL_CALL_H
 
-/* A request is one call of the user as data. The public wrappers (call/coll.c, call/coll.c) fill it, check.c checks it,
- * it gets its route, and then it is started, at once or by a group. This room knows requests on host memory, from their
- * checks to their start; the rooms above (device, call) carry out those on devices. It may use object, and all below
- * comm. Begin with struct tutti_request, then read request.c.
+/* A call, from the public function to whoever carries it out: one struct. The public functions (coll.c) set its
+ * arguments; check.c refuses what can not be, in a sentence, or silently for the short way; choose.c decides, once, by
+ * what it goes; run.c has both ways: the short one, on the caller's thread, and the long one, through groups and
+ * recordings (group.c) if one is open. Calls on memory of devices: device.h. Begin with struct tutti_call, then coll.c
+ * and run.c. The room may use comm.h and all below comm.
  *
- * Order of the functions: _options, _check, a route (tutti_route of call, or tutti_route_host here), _prepare, _start.
- * Threads: a request belongs to one thread. Ownership: buffers and tables are the caller's, borrowed until the call is
- * complete; who keeps a request longer than the call lasts owns a copy of its tables (_own, _disown). */
+ * Threads: a call belongs to one thread. Ownership: buffers and tables are the caller's, borrowed until the call is
+ * complete; what keeps a call longer than that owns a copy of its tables (tutti_call_own, _disown). */
 
+#include "backend/backend.h"
 #include "comm/comm.h"
 
-struct tutti_backend;
+#include <string.h>
 
-/* Which way a request goes (decided in call.h). Calls that go the short way never become requests. */
+/* By what a call goes. */
 enum tutti_via {
     TUTTI_VIA_BACKEND, /* a back end of the communicator carries it out, on host memory */
     TUTTI_VIA_ENGINE,  /* the engine does: a schedule, or messages */
@@ -23,63 +24,66 @@ enum tutti_via {
     TUTTI_VIA_DEVICE,  /* a back end of devices enqueues it */
     TUTTI_VIA_STAGING, /* device memory goes through the host: copied in, carried out as on CPUs, copied out */
 };
-struct tutti_route {
-    enum tutti_via via;
-    struct tutti_backend *backend;           /* BACKEND, DEVICE: who carries it out */
-    const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
-    struct tutti_shape shape;                /* the algorithm's */
-};
 
-enum tutti_request_type { TUTTI_REQUEST_COLLECTIVE, TUTTI_REQUEST_SEND, TUTTI_REQUEST_RECV, TUTTI_REQUEST_SENDRECV };
+enum tutti_call_type { TUTTI_CALL_COLLECTIVE, TUTTI_CALL_SEND, TUTTI_CALL_RECV, TUTTI_CALL_SENDRECV };
 
-struct tutti_request {
-    enum tutti_request_type type;
+struct tutti_call {
+    /* What is to be done: kind, type, operation, root, counts, tables, buffers. A call with one buffer has it as input
+     * and output; the count of gather_v and scatter_v is the own one, that of messages what is sent. The checks and
+     * tutti_call_ready add kernels, deadline, label and signature, and then this is what the work is done by. */
+    struct tutti_backend_call job;
+    enum tutti_call_type type;
     const char *name; /* "all_gather_v", static */
     struct tutti_comm *comm;
-    enum tutti_kind kind;
-    bool v;
-    const void *send; /* a call with one buffer passes it as both */
-    void *recv;
-    size_t count;                        /* a block's; gather_v, scatter_v: the own one; send: what is sent */
-    size_t recv_count;                   /* recv: capacity */
-    const size_t *counts, *displs;       /* v forms: blocks of the larger side (all_to_all_v: of recv) */
-    const size_t *in_counts, *in_displs; /* all_to_all_v: of send */
-    enum tutti_dtype dtype;
-    int op; /* enum tutti_op or a handle; -1: none */
-    int32_t root;
-    int32_t dest, send_tag, source, recv_tag; /* point-to-point */
+    struct tutti_work **work;                 /* NULL: the caller waits */
+    size_t recv_count;                        /* messages: capacity */
+    int32_t dest, send_tag, source, recv_tag; /* messages */
     struct tutti_message *message;
     struct tutti_call_options options;
-    uint8_t factor[16]; /* premul_sum: read at the call */
-    struct tutti_work **work;
-    bool collected;          /* a group or a recording holds it: its number is not known yet */
-    bool staged;             /* its buffers are pinned copies of a device's: nobody looks for device memory again, */
-    struct tutti_gate *gate; /* and what has come to them; NULL: all */
-    size_t place;            /* in its group */
-    /* Filled by the checks. */
-    struct tutti_user_op user;
-    /* Filled when it gets its route. */
-    struct tutti_route route;
+    bool quiet;       /* refusals are a status without a sentence */
+    bool collected;   /* a group or a recording holds it: its number is not known yet */
+    bool staged;      /* its buffers are pinned copies of a device's: they are not looked for on devices again */
+    size_t place;     /* in its group */
     uint64_t purpose; /* it is a step of another call: a hash of what all ranks must agree on of that; else 0 */
-    /* Filled by tutti_request_prepare. */
-    const struct tutti_schedule *schedule;
+    /* Chosen (choose.c). */
+    enum tutti_via via;
+    struct tutti_backend *backend;           /* BACKEND, DEVICE */
+    const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
+    /* Taken by tutti_call_prepare, beside the schedule in job.bind. */
     struct tutti_packed_call *packed;
-    size_t *tables; /* a copy that the request owns: of groups and persistent calls */
+    size_t *tables;           /* a copy that the call owns: of groups and persistent calls */
+    struct tutti_shape shape; /* of the algorithm. Last: tutti_call_begin leaves it as it is */
 };
-/* Whether it is enqueued on a stream, not started on the host. */
-static inline bool tutti_request_enqueues(const struct tutti_request *request)
+/* The arguments of a collective of equal blocks; the rest is as it was (tutti_call_begin). */
+static inline void tutti_call_set(struct tutti_call *call, enum tutti_kind kind, enum tutti_dtype dtype, int32_t op,
+                                  int32_t root, size_t count, const void *input, void *output)
 {
-    return request->route.via >= TUTTI_VIA_DEVICE;
+    call->job.info.kind = kind, call->job.info.dtype = dtype, call->job.info.op = op, call->job.info.root = root;
+    call->job.bind.count = count, call->job.bind.input = input, call->job.bind.output = output;
+}
+/* Sets all but these arguments to nothing. */
+void tutti_call_begin(struct tutti_call *call, struct tutti_comm *comm, struct tutti_work **work);
+/* Whether it is enqueued on a stream, not started on the host. */
+static inline bool tutti_call_enqueues(const struct tutti_call *call)
+{
+    return call->via >= TUTTI_VIA_DEVICE;
+}
+/* The job for who carries it out now: pointers into the call are those of this copy of it. */
+static inline struct tutti_backend_call *tutti_call_job(struct tutti_call *call)
+{
+    call->job.bind.factor = call->job.factor;
+    return &call->job;
 }
 
-/* ---- checks (check.c); the sentences name argument, rank and collective ---- */
-/* "all_reduce on rank 3: ..." */
-enum tutti_status tutti_request_fail(const struct tutti_request *request, enum tutti_status status, const char *format,
-                                     ...) TUTTI_PRINTF(3, 4);
-/* The call's options into the request; ARGUMENT when they are not a tutti_call_options. */
-enum tutti_status tutti_request_options(struct tutti_request *request, const struct tutti_call_options *options);
+/* ---- checks (check.c) ---- */
+/* Refuses the call: a sentence that names rank, collective and number, "all_reduce #4 on rank 3: ..."; none if it is
+ * quiet. Returns the status. */
+enum tutti_status tutti_call_fail(const struct tutti_call *call, enum tutti_status status, const char *format, ...)
+    TUTTI_PRINTF(3, 4);
+/* The call's options into the call; ARGUMENT when they are not a tutti_call_options. */
+enum tutti_status tutti_call_options(struct tutti_call *call, const struct tutti_call_options *options);
 /* All arguments. */
-enum tutti_status tutti_request_check(struct tutti_request *request);
+enum tutti_status tutti_call_check(struct tutti_call *call);
 
 /* One side of a call at this rank: a pointer and where its blocks are. A message is one block. */
 struct tutti_call_side {
@@ -93,104 +97,65 @@ struct tutti_call_side {
 };
 /* What this rank passes on one side. The checks fill in bytes and total, and find out whether block_bytes overflowed.
  */
-struct tutti_call_side tutti_request_side(const struct tutti_request *request, bool sending);
+struct tutti_call_side tutti_call_side(const struct tutti_call *call, bool sending);
 
-/* ---- what a checked request is, for who carries it out (request.c) ---- */
-void tutti_request_question(const struct tutti_request *request, struct tutti_question *out);
-void tutti_request_bind(const struct tutti_request *request, struct tutti_bind *bind); /* where things are */
-void tutti_request_info(const struct tutti_request *request, struct tutti_call_info *info);
-void tutti_request_call(const struct tutti_request *request, struct tutti_backend_call *call); /* both */
-uint64_t tutti_request_timeout(const struct tutti_request *request);
-/* Replaces the borrowed tables by a copy, so that the request outlives the call. */
-enum tutti_status tutti_request_own(struct tutti_request *request);
-void tutti_request_disown(struct tutti_request *request);
+/* ---- the choice (choose.c) ---- */
+/* Decides by what a checked call goes: by where its buffers are, what the communicator has, and what back ends can do.
+ * All of that but the buffers is equal on all members, so all members decide alike. ARGUMENT: buffers of several kinds,
+ * or of another device, or the call asks for what can not be. UNSUPPORTED. */
+enum tutti_status tutti_call_choose(struct tutti_call *call);
+/* The same for a call on host memory, a step of another one or a copy of it. */
+enum tutti_status tutti_call_choose_host(struct tutti_call *call);
+/* The one choice of a back end: on host memory the first one of the communicator that takes the job; on memory of
+ * devices the one of the least score. The turn is held for devices. NULL: none takes it. */
+struct tutti_backend *tutti_backend_choose(struct tutti_comm *comm, const struct tutti_backend_call *job,
+                                           bool on_device);
+/* What follows from the arguments of a call that was checked: kernels, deadline, label, signature; buffers that are not
+ * significant here become NULL. A second time changes nothing. */
+void tutti_call_ready(struct tutti_call *call);
+/* Signs the call anew: schedule or back end are chosen. */
+void tutti_call_sign(struct tutti_call *call);
 
-/* ---- on host memory (start.c, ways.c) ---- */
-/* The route of a request on host memory: its back end, or the engine with an algorithm. ARGUMENT when the call asks for
- * what can not be. */
-enum tutti_status tutti_route_host(const struct tutti_request *request, struct tutti_route *out);
-/* A schedule for the route, of one call, and what gives it back; a second time does nothing. */
-enum tutti_status tutti_request_seal(struct tutti_request *request);
-void tutti_request_unseal(struct tutti_request *request);
-/* Starts one call, prepared, of a route on host memory. *work is always written on success. helper: nobody waits at
- * once. The schedule is taken over, also on failure. */
-enum tutti_status tutti_request_start_one(struct tutti_request *request, bool helper, struct tutti_work **work);
-/* The same for requests of any route on host memory (ways.c): takes the schedule, or what else it needs; gives back
- * what was not started; starts. */
-enum tutti_status tutti_request_prepare(struct tutti_request *request);
-void tutti_request_release(struct tutti_request *request);
-enum tutti_status tutti_request_start(struct tutti_request *request, bool helper, struct tutti_work **work);
-/* The same for a caller who waits now, route BACKEND: the call is carried out on this thread if that is soon done, and
- * then *work is NULL. */
-enum tutti_status tutti_request_start_hurried(struct tutti_request *request, struct tutti_work **work);
-/* A part of the call (or group) could not be started, and the other ranks would wait for it: so the communicator fails,
- * here and elsewhere. The n parts that were started are waited for. Keeps the thread's error record. */
-void tutti_request_give_up(const struct tutti_request *request, struct tutti_work **started, size_t n);
-
-/* ---- the communicator's back end (hurry.c). The turn is held ---- */
-struct tutti_backend_way {
-    struct tutti_comm *comm;
-    struct tutti_backend *backend;
-    bool hurry;  /* the caller waits, so run the call inline if possible; then *work is NULL */
-    bool helper; /* nobody waits at once */
-};
-enum tutti_status tutti_backend_start(const struct tutti_backend_way *way, struct tutti_backend_op *op,
-                                      struct tutti_work **work);
-/* Goes on with a tiny call that was begun: the engine drives the rest. */
-enum tutti_status tutti_backend_resume(struct tutti_comm *comm, struct tutti_backend_op *op, struct tutti_work **work);
-
-/* Which way a call goes, decided here and nowhere else. Most collectives are short: that is seen before there is a
- * request, from the arguments alone, and costs nearly nothing. All others get a request and, once it is checked, a
- * route, which one switch carries out (submit.c). */
-
-/* Whether a collective of equal blocks may go the short way (short.c). The caller waits, now or at once. Its options
- * ask for nothing but a timeout and a label. There is data, and this thread collects no calls (group, recording). */
-static inline bool tutti_route_is_short(const struct tutti_comm *comm, const struct tutti_args *args,
-                                        const struct tutti_call_options *options, struct tutti_work *const *work)
-{
-    if (!comm || (args->count == 0 && args->kind != TUTTI_BARRIER)) return false;
-    if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
-    if (options && (options->size != sizeof(*options) || options->algorithm || options->wire)) return false;
-    return atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed) == 0;
-}
-
-/* The route of a checked request: by where its buffers are, what the communicator has, and what back ends can do. All
- * of that but the buffers is equal on all members, so all members go one way together. ARGUMENT: buffers of several
- * kinds, or of another device, or the call asks for what can not be. UNSUPPORTED. */
-enum tutti_status tutti_route(const struct tutti_request *request, struct tutti_route *out);
-
-/* The short way. AGAIN: nothing was done, because the arguments are unusual or the turn is taken; the call goes on as a
- * request, which also makes the sentences. out: NULL to block, else the work of an attended call, which may be complete
- * already. */
-enum tutti_status tutti_short(struct tutti_comm *comm, const struct tutti_args *args,
-                              const struct tutti_call_options *options, struct tutti_work **out);
-
-/* How a call could be carried out, for `tutti bench --explain`. */
-
+/* What could carry out a collective, for `tutti bench --explain`. Its options are ignored. Errors as the call's. */
 #define TUTTI_MAX_WAYS 24
 struct tutti_way {
     char name[40]; /* as in tutti_call_options.algorithm */
     double ns;     /* predicted; HUGE_VAL: nobody knows */
     bool chosen;   /* where the call does not say */
-    int32_t n_sms; /* SMs of a device, the most that one launch takes; -1: nobody knows */
+    int32_t n_sms; /* of a device, the most that one launch takes; -1: nobody knows */
 };
-/* The ways of a collective that is filled as by the public calls; its options are ignored. Errors as the call's. */
-enum tutti_status tutti_explain(const struct tutti_request *request, struct tutti_way *out, size_t capacity, size_t *n);
+enum tutti_status tutti_explain(const struct tutti_call *call, struct tutti_way *out, size_t capacity, size_t *n);
 
-/* Public calls: from the wrappers (coll.c, p2p.c) to whoever carries them out. This room may use object, request and
- * device of comm. Most calls take the short way (short.c), without a request; the others are submitted (submit.c): they
- * are checked, get their route (route.c), and one switch carries the route out. Groups (group.c) and persistent
- * collectives (group.c) keep requests for later. Begin with coll.c, then submit.c. */
+/* ---- the two ways (run.c) ---- */
+/* A collective of equal blocks, whose arguments are set: the short way if it may, else as submitted. */
+enum tutti_status tutti_call_collective(struct tutti_call *call, struct tutti_comm *comm,
+                                        const struct tutti_call_options *options, struct tutti_work **work);
+/* Any call: enters the communicator, checks, then dispatches. */
+enum tutti_status tutti_call_submit(struct tutti_call *call, const struct tutti_call_options *options);
+/* Chooses for a checked call, then carries it out, or hands it to the group or recording of this thread. */
+enum tutti_status tutti_call_dispatch(struct tutti_call *call);
 
-/* The public wrappers end here: enter, check, then dispatch (submit.c). */
-enum tutti_status tutti_request_submit(struct tutti_request *request, const struct tutti_call_options *options);
-/* Gives a checked request its route, then carries it out, or hands it to the group or recording of this thread. */
-enum tutti_status tutti_request_dispatch(struct tutti_request *request);
+/* Calls on host memory, when they are chosen. prepare takes the schedule, or what else is needed before; release gives
+ * back what was not started; start takes it over, also when it fails. */
+enum tutti_status tutti_call_prepare(struct tutti_call *call);
+void tutti_call_release(struct tutti_call *call);
+enum tutti_start {
+    TUTTI_START_INLINE, /* the caller waits now: a back end may carry it out on this thread; then *work is NULL */
+    TUTTI_START,        /* the caller waits soon */
+    TUTTI_START_HELPER, /* nobody waits at once */
+};
+enum tutti_status tutti_call_start(struct tutti_call *call, enum tutti_start how, struct tutti_work **work);
+/* A part of the call (or group) could not be started, and the other ranks would wait for it: so the communicator fails,
+ * here and elsewhere. The n parts that were started are waited for. Keeps the thread's error record. */
+void tutti_call_give_up(const struct tutti_call *call, struct tutti_work **started, size_t n);
+/* Replaces the borrowed tables by a copy, so that the call can be kept. */
+enum tutti_status tutti_call_own(struct tutti_call *call);
+void tutti_call_disown(struct tutti_call *call);
 
-/* ---- groups (group.c) and recordings (group.c) of this thread ---- */
-enum tutti_status tutti_group_add(const struct tutti_request *request);
+/* ---- groups and recordings of this thread (group.c) ---- */
+enum tutti_status tutti_group_add(const struct tutti_call *call);
 void tutti_group_spoil(void); /* a call inside the group failed */
-enum tutti_status tutti_record_add(const struct tutti_request *request);
+enum tutti_status tutti_record_add(const struct tutti_call *call);
 void tutti_record_spoil(void);
 
 #endif

@@ -1,107 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public collectives. Those of equal blocks fill tutti_args and go the short way, if they may; the v forms fill a
- * request. What differs between kinds is in the table of kinds (sched/kind.c). */
+/* The public collectives. Each sets the arguments of its call. What differs between kinds is in the table of kinds
+ * (sched/kind.c). */
 #include "comm/call/call.h"
 
 /* ---- equal blocks ---- */
 
-static enum tutti_status call(struct tutti_comm *comm, const struct tutti_args *args,
-                              const struct tutti_call_options *options, struct tutti_work **work)
-{
-    enum tutti_status status = TUTTI_AGAIN;
-    if (tutti_route_is_short(comm, args, options, work)) status = tutti_short(comm, args, options, work);
-    if (status != TUTTI_AGAIN) return status;
-    struct tutti_request request = {.name = tutti_kind_name(args->kind),
-                                    .kind = args->kind,
-                                    .send = args->send,
-                                    .recv = args->recv,
-                                    .count = args->count,
-                                    .dtype = args->dtype,
-                                    .op = (int)args->op,
-                                    .root = args->root,
-                                    .comm = comm,
-                                    .work = work};
-    return tutti_request_submit(&request, options);
-}
-
-/* The public function of a kind: its parameters are what the header says, and these are its arguments. */
+/* The body of a kind's public function: its parameters are what the header says, and these are the call's arguments. */
 #define CALL(KIND, DTYPE, OP, ROOT, COUNT, SEND, RECV)                                                                 \
-    call(comm, &(struct tutti_args){KIND, DTYPE, OP, ROOT, COUNT, SEND, RECV}, options, work)
+    struct tutti_call call;                                                                                            \
+    tutti_call_set(&call, KIND, DTYPE, (int32_t)(OP), ROOT, COUNT, SEND, RECV);                                        \
+    return tutti_call_collective(&call, comm, options, work)
 
 enum tutti_status tutti_all_reduce(const void *send, void *recv, size_t count, enum tutti_dtype dtype, enum tutti_op op,
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    return CALL(TUTTI_ALL_REDUCE, dtype, op, 0, count, send, recv);
+    CALL(TUTTI_ALL_REDUCE, dtype, op, 0, count, send, recv);
 }
 
 enum tutti_status tutti_reduce(const void *send, void *recv, size_t count, enum tutti_dtype dtype, enum tutti_op op,
                                int32_t root, struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    return CALL(TUTTI_REDUCE, dtype, op, root, count, send, recv);
+    CALL(TUTTI_REDUCE, dtype, op, root, count, send, recv);
 }
 
 enum tutti_status tutti_broadcast(void *buffer, size_t count, enum tutti_dtype dtype, int32_t root,
                                   struct tutti_comm *comm, const struct tutti_call_options *options,
                                   struct tutti_work **work)
 {
-    return CALL(TUTTI_BROADCAST, dtype, TUTTI_SUM, root, count, buffer, buffer);
+    CALL(TUTTI_BROADCAST, dtype, TUTTI_SUM, root, count, buffer, buffer);
 }
 
 enum tutti_status tutti_all_gather(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    return CALL(TUTTI_ALL_GATHER, dtype, TUTTI_SUM, 0, count, send, recv);
+    CALL(TUTTI_ALL_GATHER, dtype, TUTTI_SUM, 0, count, send, recv);
 }
 
 enum tutti_status tutti_gather(const void *send, void *recv, size_t count, enum tutti_dtype dtype, int32_t root,
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    return CALL(TUTTI_GATHER, dtype, TUTTI_SUM, root, count, send, recv);
+    CALL(TUTTI_GATHER, dtype, TUTTI_SUM, root, count, send, recv);
 }
 
 enum tutti_status tutti_scatter(const void *send, void *recv, size_t count, enum tutti_dtype dtype, int32_t root,
                                 struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    return CALL(TUTTI_SCATTER, dtype, TUTTI_SUM, root, count, send, recv);
+    CALL(TUTTI_SCATTER, dtype, TUTTI_SUM, root, count, send, recv);
 }
 
 enum tutti_status tutti_reduce_scatter(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
                                        enum tutti_op op, struct tutti_comm *comm,
                                        const struct tutti_call_options *options, struct tutti_work **work)
 {
-    return CALL(TUTTI_REDUCE_SCATTER, dtype, op, 0, count, send, recv);
+    CALL(TUTTI_REDUCE_SCATTER, dtype, op, 0, count, send, recv);
 }
 
 enum tutti_status tutti_all_to_all(const void *send, void *recv, size_t count, enum tutti_dtype dtype,
                                    struct tutti_comm *comm, const struct tutti_call_options *options,
                                    struct tutti_work **work)
 {
-    return CALL(TUTTI_ALL_TO_ALL, dtype, TUTTI_SUM, 0, count, send, recv);
+    CALL(TUTTI_ALL_TO_ALL, dtype, TUTTI_SUM, 0, count, send, recv);
 }
 
 enum tutti_status tutti_scan(const void *send, void *recv, size_t count, enum tutti_dtype dtype, enum tutti_op op,
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_work **work)
 {
-    return CALL(TUTTI_SCAN, dtype, op, 0, count, send, recv);
+    CALL(TUTTI_SCAN, dtype, op, 0, count, send, recv);
 }
 
 enum tutti_status tutti_exscan(const void *send, void *recv, size_t count, enum tutti_dtype dtype, enum tutti_op op,
                                struct tutti_comm *comm, const struct tutti_call_options *options,
                                struct tutti_work **work)
 {
-    return CALL(TUTTI_EXSCAN, dtype, op, 0, count, send, recv);
+    CALL(TUTTI_EXSCAN, dtype, op, 0, count, send, recv);
 }
 
 enum tutti_status tutti_barrier(struct tutti_comm *comm, const struct tutti_call_options *options,
                                 struct tutti_work **work)
 {
-    return CALL(TUTTI_BARRIER, TUTTI_UINT8, TUTTI_SUM, 0, 0, NULL, NULL);
+    CALL(TUTTI_BARRIER, TUTTI_UINT8, TUTTI_SUM, 0, 0, NULL, NULL);
 }
 
 /* ---- v forms ---- */
@@ -113,29 +96,27 @@ static const size_t *at_root(const size_t *table, int32_t root, const struct tut
 }
 
 /* The public function of a v form; what follows is what the kind has beside buffers and communicator. */
-#define CALL_V(KIND, ...)                                                                                              \
-    tutti_request_submit(&(struct tutti_request){.kind = KIND,                                                         \
-                                                 .v = true,                                                            \
-                                                 .send = send,                                                         \
-                                                 .recv = recv,                                                         \
-                                                 .dtype = dtype,                                                       \
-                                                 .comm = comm,                                                         \
-                                                 .work = work,                                                         \
-                                                 __VA_ARGS__},                                                         \
-                         options)
+#define CALL_V(KIND, NAME, ROOT, OP, ...)                                                                              \
+    tutti_call_submit(&(struct tutti_call){.job = {.info = {.kind = KIND, .dtype = dtype, .op = OP, .root = ROOT},     \
+                                                   .bind = {.v = true, .input = send, .output = recv, __VA_ARGS__},    \
+                                                   .commutative = true},                                               \
+                                           .name = NAME,                                                               \
+                                           .comm = comm,                                                               \
+                                           .work = work},                                                              \
+                      options)
 
 enum tutti_status tutti_all_gather_v(const void *send, void *recv, const size_t *counts, const size_t *displs,
                                      enum tutti_dtype dtype, struct tutti_comm *comm,
                                      const struct tutti_call_options *options, struct tutti_work **work)
 {
-    return CALL_V(TUTTI_ALL_GATHER, .name = "all_gather_v", .counts = counts, .displs = displs);
+    return CALL_V(TUTTI_ALL_GATHER, "all_gather_v", 0, 0, .counts = counts, .displs = displs);
 }
 
 enum tutti_status tutti_gather_v(const void *send, size_t count, void *recv, const size_t *counts, const size_t *displs,
                                  enum tutti_dtype dtype, int32_t root, struct tutti_comm *comm,
                                  const struct tutti_call_options *options, struct tutti_work **work)
 {
-    return CALL_V(TUTTI_GATHER, .name = "gather_v", .count = count, .root = root, .counts = at_root(counts, root, comm),
+    return CALL_V(TUTTI_GATHER, "gather_v", root, 0, .count = count, .counts = at_root(counts, root, comm),
                   .displs = at_root(displs, root, comm));
 }
 
@@ -143,15 +124,15 @@ enum tutti_status tutti_scatter_v(const void *send, const size_t *counts, const 
                                   size_t count, enum tutti_dtype dtype, int32_t root, struct tutti_comm *comm,
                                   const struct tutti_call_options *options, struct tutti_work **work)
 {
-    return CALL_V(TUTTI_SCATTER, .name = "scatter_v", .count = count, .root = root,
-                  .counts = at_root(counts, root, comm), .displs = at_root(displs, root, comm));
+    return CALL_V(TUTTI_SCATTER, "scatter_v", root, 0, .count = count, .counts = at_root(counts, root, comm),
+                  .displs = at_root(displs, root, comm));
 }
 
 enum tutti_status tutti_reduce_scatter_v(const void *send, void *recv, const size_t *counts, enum tutti_dtype dtype,
                                          enum tutti_op op, struct tutti_comm *comm,
                                          const struct tutti_call_options *options, struct tutti_work **work)
 {
-    return CALL_V(TUTTI_REDUCE_SCATTER, .name = "reduce_scatter_v", .counts = counts, .op = (int)op);
+    return CALL_V(TUTTI_REDUCE_SCATTER, "reduce_scatter_v", 0, (int32_t)op, .counts = counts);
 }
 
 enum tutti_status tutti_all_to_all_v(const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
@@ -159,43 +140,43 @@ enum tutti_status tutti_all_to_all_v(const void *send, const size_t *send_counts
                                      struct tutti_comm *comm, const struct tutti_call_options *options,
                                      struct tutti_work **work)
 {
-    return CALL_V(TUTTI_ALL_TO_ALL, .name = "all_to_all_v", .in_counts = send_counts, .in_displs = send_displs,
+    return CALL_V(TUTTI_ALL_TO_ALL, "all_to_all_v", 0, 0, .in_counts = send_counts, .in_displs = send_displs,
                   .counts = recv_counts, .displs = recv_displs);
 }
 
-/* Point-to-point calls: requests like the collectives, matched by the engine. */
+/* Point-to-point calls: calls like the collectives, matched by the engine. */
 
 enum tutti_status tutti_send(const void *buffer, size_t count, enum tutti_dtype dtype, int32_t dest, int32_t tag,
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_work **work)
 {
-    struct tutti_request request = {.type = TUTTI_REQUEST_SEND,
-                                    .name = "send",
-                                    .send = buffer,
-                                    .count = count,
-                                    .dtype = dtype,
-                                    .dest = dest,
-                                    .send_tag = tag,
-                                    .comm = comm,
-                                    .work = work};
-    return tutti_request_submit(&request, options);
+    struct tutti_call call = {.type = TUTTI_CALL_SEND,
+                              .name = "send",
+                              .job.bind.input = buffer,
+                              .job.bind.count = count,
+                              .job.info.dtype = dtype,
+                              .dest = dest,
+                              .send_tag = tag,
+                              .comm = comm,
+                              .work = work};
+    return tutti_call_submit(&call, options);
 }
 
 enum tutti_status tutti_recv(void *buffer, size_t count, enum tutti_dtype dtype, int32_t source, int32_t tag,
                              struct tutti_comm *comm, const struct tutti_call_options *options,
                              struct tutti_message *message, struct tutti_work **work)
 {
-    struct tutti_request request = {.type = TUTTI_REQUEST_RECV,
-                                    .name = "recv",
-                                    .recv = buffer,
-                                    .recv_count = count,
-                                    .dtype = dtype,
-                                    .source = source,
-                                    .recv_tag = tag,
-                                    .message = message,
-                                    .comm = comm,
-                                    .work = work};
-    return tutti_request_submit(&request, options);
+    struct tutti_call call = {.type = TUTTI_CALL_RECV,
+                              .name = "recv",
+                              .job.bind.output = buffer,
+                              .recv_count = count,
+                              .job.info.dtype = dtype,
+                              .source = source,
+                              .recv_tag = tag,
+                              .message = message,
+                              .comm = comm,
+                              .work = work};
+    return tutti_call_submit(&call, options);
 }
 
 enum tutti_status tutti_sendrecv(const void *send, size_t send_count, int32_t dest, int32_t send_tag, void *recv,
@@ -203,33 +184,33 @@ enum tutti_status tutti_sendrecv(const void *send, size_t send_count, int32_t de
                                  struct tutti_comm *comm, const struct tutti_call_options *options,
                                  struct tutti_message *message, struct tutti_work **work)
 {
-    struct tutti_request request = {.type = TUTTI_REQUEST_SENDRECV,
-                                    .name = "sendrecv",
-                                    .send = send,
-                                    .count = send_count,
-                                    .dest = dest,
-                                    .send_tag = send_tag,
-                                    .recv = recv,
-                                    .recv_count = recv_count,
-                                    .source = source,
-                                    .recv_tag = recv_tag,
-                                    .dtype = dtype,
-                                    .message = message,
-                                    .comm = comm,
-                                    .work = work};
-    return tutti_request_submit(&request, options);
+    struct tutti_call call = {.type = TUTTI_CALL_SENDRECV,
+                              .name = "sendrecv",
+                              .job.bind.input = send,
+                              .job.bind.count = send_count,
+                              .dest = dest,
+                              .send_tag = send_tag,
+                              .job.bind.output = recv,
+                              .recv_count = recv_count,
+                              .source = source,
+                              .recv_tag = recv_tag,
+                              .job.info.dtype = dtype,
+                              .message = message,
+                              .comm = comm,
+                              .work = work};
+    return tutti_call_submit(&call, options);
 }
 
 enum tutti_status tutti_probe(int32_t source, int32_t tag, struct tutti_comm *comm, struct tutti_message *message)
 {
-    struct tutti_request request = {.type = TUTTI_REQUEST_RECV,
-                                    .name = "probe",
-                                    .dtype = TUTTI_UINT8,
-                                    .source = source,
-                                    .recv_tag = tag,
-                                    .comm = comm};
+    struct tutti_call call = {.type = TUTTI_CALL_RECV,
+                              .name = "probe",
+                              .job.info.dtype = TUTTI_UINT8,
+                              .source = source,
+                              .recv_tag = tag,
+                              .comm = comm};
     TUTTI_TRY(tutti_comm_enter(comm, "probe"));
-    enum tutti_status status = tutti_request_check(&request);
+    enum tutti_status status = tutti_call_check(&call);
     struct tutti_message found;
     if (status >= 0) status = tutti_engine_probe(comm->team, source, tag, &found);
     if (status == TUTTI_OK && message) *message = found;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every public collective and point-to-point call on threads and processes, blocking and not, in place and not, against
  * sums computed from what each rank is known to have sent. */
+#include "base/base.h"
 #include "ranks.h"
+#include "reference.h"
 #include "test.h"
 
 #include <stdio.h>
@@ -451,11 +453,61 @@ static void reproducible(void **state)
     assert_int_equal(ranks_run(&config, fold_in_order), 0);
 }
 
+/* avg of what is near the type's largest is that, not infinity or NaN, by every algorithm and back end. */
+static void averages(struct rank *rank)
+{
+    const enum tutti_dtype dtypes[] = {TUTTI_FLOAT16, TUTTI_FLOAT8_E4M3FN, TUTTI_FLOAT8_E5M2, TUTTI_BFLOAT16};
+    const double largest[] = {60000, 448, 57344, 60000};
+    const size_t counts[] = {2, 700, 70000};
+    struct tutti_call_options by_engine = TUTTI_CALL_OPTIONS_INIT;
+    by_engine.algorithm = rank->n > 1 ? "direct" : NULL;
+    for (size_t c = 0; c < 3 * TUTTI_ARRAY_LEN(dtypes); c++) {
+        const size_t count = counts[c % 3], n = count * (size_t)rank->n;
+        const enum tutti_dtype dtype = dtypes[c / 3];
+        const size_t bytes = tutti_dtype_bytes(dtype);
+        unsigned char *in = rank_alloc(rank, n * bytes), *out = rank_alloc(rank, n * bytes);
+        for (size_t i = 0; i < n; i++) ref_encode(dtype, i % 2 ? -largest[c / 3] : largest[c / 3], in + i * bytes);
+        for (int form = 0; form < 5; form++) {
+            memset(out, 0, n * bytes);
+            RANK_CHECK_OK(rank,
+                          form == 0   ? tutti_all_reduce(in, out, count, dtype, TUTTI_AVG, rank->comm, NULL, NULL)
+                          : form == 1 ? tutti_all_reduce(in, out, count, dtype, TUTTI_AVG, rank->comm, &by_engine, NULL)
+                          : form == 2 ? tutti_reduce_scatter(in, out, count, dtype, TUTTI_AVG, rank->comm, NULL, NULL)
+                          : form == 3 ? tutti_scan(in, out, count, dtype, TUTTI_AVG, rank->comm, NULL, NULL)
+                                      : tutti_reduce(in, out, count, dtype, TUTTI_AVG, 0, rank->comm, NULL, NULL));
+            const size_t first = form == 2 ? (size_t)rank->index * count : 0;
+            if (form == 4 && rank->index != 0) continue;
+            /* Small floats round at every hop. */
+            for (size_t i = 0; i < count; i++) {
+                const double got = ref_decode(dtype, out + i * bytes),
+                             want = (first + i) % 2 ? -largest[c / 3] : largest[c / 3];
+                if (got <= want + largest[c / 3] / 2 && got >= want - largest[c / 3] / 2) continue;
+                rank_fail(rank, __FILE__, __LINE__, "%s form %d, element %zu of %zu: %g, not %g",
+                          tutti_dtype_name(dtype), form, i, count, got, want);
+                return;
+            }
+        }
+    }
+}
+
+static void averages_stay_in_range(void **state)
+{
+    (void)state;
+    const uint32_t sizes[] = {1, 2, 4, 8};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(sizes); i++) assert_int_equal(ranks_threads(sizes[i], averages, NULL), 0);
+    assert_int_equal(ranks_forked(4, averages, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_threads), cmocka_unit_test(on_processes), cmocka_unit_test(parameters),
-        cmocka_unit_test(user_ops),   cmocka_unit_test(reproducible), cmocka_unit_test(fenced),
+        cmocka_unit_test(averages_stay_in_range),
+        cmocka_unit_test(on_threads),
+        cmocka_unit_test(on_processes),
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(user_ops),
+        cmocka_unit_test(reproducible),
+        cmocka_unit_test(fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,33 +70,31 @@ void tutti_comm_hear_device(struct tutti_comm *comm);
 /* The stream comes after the calls of others than this back end. The turn is held. */
 enum tutti_status tutti_device_come_after(const struct tutti_comm *comm, const struct tutti_backend *backend,
                                           void *stream);
-/* NULL: none can. The turn is held; call->method is NULL. */
-struct tutti_backend *tutti_device_choose(struct tutti_comm *comm, struct tutti_backend_call *call);
 /* Gives the call its number and enqueues it. The turn is held. */
 enum tutti_status tutti_device_enqueue(struct tutti_comm *comm, struct tutti_backend *backend,
                                        struct tutti_backend_call *call, void *stream);
 /* Enqueues a step of a call, of equal or known blocks, whichever way it goes. The turn is held. */
-enum tutti_status tutti_device_step(struct tutti_request *step);
+enum tutti_status tutti_device_step(struct tutti_call *step);
 
 /* ---- starting (device_start.c) ---- */
 /* Into the order in which all members enqueue what a group holds. */
-void tutti_device_order(struct tutti_request *requests, size_t n);
-/* Enqueues prepared requests of routes DEVICE and STAGING, neighbours that may run together as one. works[i], NULL
- * before: of requests that want one; wanted: also such that all of them are covered. After a failure *n_started of them
+void tutti_device_order(struct tutti_call *calls, size_t n);
+/* Enqueues prepared calls of routes DEVICE and STAGING, neighbours that may run together as one. works[i], NULL
+ * before: of calls that want one; wanted: also such that all of them are covered. After a failure *n_started of them
  * are enqueued. */
-enum tutti_status tutti_device_start(struct tutti_request *requests, size_t n, bool wanted, struct tutti_work **works,
+enum tutti_status tutti_device_start(struct tutti_call *calls, size_t n, bool wanted, struct tutti_work **works,
                                      size_t *n_started);
 /* The end of all that is on the stream by now, as a work. */
 enum tutti_status tutti_device_follow(struct tutti_comm *comm, void *stream, const char *label,
                                       struct tutti_work **work);
 /* ARGUMENT in a capture. */
-enum tutti_status tutti_device_may_follow(const struct tutti_request *request);
+enum tutti_status tutti_device_may_follow(const struct tutti_call *call);
 /* Compares neighbours in tutti_device_order's order, both prepared, of routes DEVICE and STAGING. ARGUMENT: they run
  * together and are on two streams, not both of one capture or of none; the driver would draw the other one into the
  * capture. */
-enum tutti_status tutti_device_may_join(const struct tutti_request *before, const struct tutti_request *request);
-/* Before a request on host memory starts, without the turn: waits for what must come first. */
-enum tutti_status tutti_device_before(const struct tutti_request *request);
+enum tutti_status tutti_device_may_join(const struct tutti_call *before, const struct tutti_call *call);
+/* Before a call on host memory starts, without the turn: waits for what must come first. */
+enum tutti_status tutti_device_before(const struct tutti_call *call);
 /* Events that are used again (device_start.c). */
 struct tutti_device_event {
     struct tutti_device_event *next;
@@ -113,25 +111,25 @@ void tutti_device_free_events(struct tutti_comm_device *device);
 void *tutti_device_space_event(const struct tutti_comm_device *device);
 void tutti_device_space_free(struct tutti_comm_device *device);
 /* Quantised calls, of routes DEVICE and STAGING (device_steps.c). UNSUPPORTED: the device has no kernels for them. */
-enum tutti_status tutti_packed_refusal(const struct tutti_request *request);
-enum tutti_status tutti_packed_enqueue(struct tutti_request *request);
+enum tutti_status tutti_packed_refusal(const struct tutti_call *call);
+enum tutti_status tutti_packed_enqueue(struct tutti_call *call);
 
 /* ---- through the host (staging.h) ---- */
 /* device->staging, of a communicator whose device this is to be. Threads and memory are taken at the first call. */
 enum tutti_status tutti_staging_open(struct tutti_comm *comm, struct tutti_comm_device *device);
 /* Nothing is enqueued any more, or the team has failed and what was is stopped. The team is still there. */
 void tutti_staging_close(struct tutti_staging *staging);
-/* Enqueues n checked requests of one communicator, all on options.stream of the first, that run together (a group, or
+/* Enqueues n checked calls of one communicator, all on options.stream of the first, that run together (a group, or
  * one). Returns at once; the stream goes on when they are complete. The buffers are of device->device or empty; tables
  * may go when it returns. Called with the communicator's turn held, in the order of the calls, which is the order in
- * which they are carried out: with request.staged set, by tutti_request_prepare and _start as ever, on pinned copies.
+ * which they are carried out: with call.staged set, by tutti_call_prepare and _start as ever, on pinned copies.
  *
  * Where device->n is 0 their numbers are those that they get when they start, so that they meet the others' calls on
  * host memory. Else all members' calls are such calls: they are carried out on a team (or communicator) of their own,
  * in the order of the calls, and each collective takes a number of comm at once (tutti_team_count).
  *
  * In a capture: ARGUMENT. On failure nothing was enqueued, or the team has failed. */
-enum tutti_status tutti_staging_enqueue(struct tutti_staging *staging, struct tutti_request *requests, size_t n);
+enum tutti_status tutti_staging_enqueue(struct tutti_staging *staging, struct tutti_call *calls, size_t n);
 /* Returns when all that was enqueued has started on the host, since calls on host memory come after it: before each of
  * them, without the turn. The team's failure ends it, too. Where devices carry out all, there is nothing to wait for.
  */

@@ -130,134 +130,130 @@ bool tutti_counted_on_device(const struct tutti_comm *comm)
     return device && device->device && device->device->ops->counted_row && backend_of(device);
 }
 
-/* The gathering of rows, and the exchange behind it, as requests: of equal blocks, and of blocks that nobody knows. */
-static struct tutti_request request_of(const struct tutti_counted_call *call, enum tutti_kind kind)
+/* The gathering of rows, and the exchange behind it, as calls: of equal blocks, and of blocks that nobody knows. */
+static struct tutti_call call_of(const struct tutti_counted_call *counted, enum tutti_kind kind)
 {
-    return (struct tutti_request){.type = TUTTI_REQUEST_COLLECTIVE,
-                                  .name = "all_to_all_v_dynamic",
-                                  .comm = call->comm,
-                                  .kind = kind,
-                                  .dtype = call->dtype,
-                                  .op = -1,
-                                  .options = call->options,
-                                  .purpose = tutti_hash64("dynamic", 7, (uint64_t)call->dtype) | 1};
+    return (struct tutti_call){.job = {.info = {.kind = kind, .dtype = counted->dtype}, .commutative = true},
+                               .name = "all_to_all_v_dynamic",
+                               .comm = counted->comm,
+                               .options = counted->options,
+                               .purpose = tutti_hash64("dynamic", 7, (uint64_t)counted->dtype) | 1};
 }
 
-static enum tutti_status gather(const struct tutti_counted_call *call, uint64_t *rows)
+static enum tutti_status gather(const struct tutti_counted_call *counted, uint64_t *rows)
 {
-    struct tutti_request request = request_of(call, TUTTI_ALL_GATHER);
-    const uint32_t words = counted_words((uint32_t)call->comm->size);
-    request.dtype = TUTTI_UINT64;
-    request.send = rows + (size_t)call->comm->rank * words;
-    request.recv = rows;
-    request.count = words;
-    return tutti_device_step(&request);
+    struct tutti_call call = call_of(counted, TUTTI_ALL_GATHER);
+    const uint32_t words = counted_words((uint32_t)counted->comm->size);
+    call.job.info.dtype = TUTTI_UINT64;
+    call.job.bind.input = rows + (size_t)counted->comm->rank * words;
+    call.job.bind.output = rows;
+    call.job.bind.count = words;
+    return tutti_device_step(&call);
 }
 
-static enum tutti_status exchange(const struct tutti_counted_call *call, const uint64_t *rows)
+static enum tutti_status exchange(const struct tutti_counted_call *counted, const uint64_t *rows)
 {
-    struct tutti_request request = request_of(call, TUTTI_ALL_TO_ALL);
-    struct tutti_backend *backend = backend_of(call->comm->device);
-    const size_t most =
-        call->row.send_capacity > call->row.recv_capacity ? call->row.send_capacity : call->row.recv_capacity;
-    const struct tutti_backend_counted counted = {.rows = rows,
-                                                  .send_displs = call->row.send_displs,
-                                                  .recv_counts = call->recv_counts,
-                                                  .status = call->status,
-                                                  .most_bytes = most * tutti_dtype_bytes(call->dtype)};
-    struct tutti_backend_call step;
-    request.send = call->send, request.recv = call->recv;
-    tutti_request_call(&request, &step);
-    step.counted = &counted;
-    return tutti_device_enqueue(call->comm, backend, &step, call->options.stream);
+    struct tutti_call call = call_of(counted, TUTTI_ALL_TO_ALL);
+    struct tutti_backend *backend = backend_of(counted->comm->device);
+    const size_t most = counted->row.send_capacity > counted->row.recv_capacity ? counted->row.send_capacity
+                                                                                : counted->row.recv_capacity;
+    const struct tutti_backend_counted what = {.rows = rows,
+                                               .send_displs = counted->row.send_displs,
+                                               .recv_counts = counted->recv_counts,
+                                               .status = counted->status,
+                                               .most_bytes = most * tutti_dtype_bytes(counted->dtype)};
+    call.job.bind.input = counted->send, call.job.bind.output = counted->recv;
+    call.job.counted = &what;
+    tutti_call_ready(&call);
+    return tutti_device_enqueue(counted->comm, backend, &call.job, counted->options.stream);
 }
 
-static enum tutti_status enqueue(const struct tutti_counted_call *call)
+static enum tutti_status enqueue(const struct tutti_counted_call *counted)
 {
-    struct tutti_comm *comm = call->comm;
+    struct tutti_comm *comm = counted->comm;
     struct tutti_device *dev = comm->device->device;
     const uint32_t n = (uint32_t)comm->size;
-    const struct tutti_request request = request_of(call, TUTTI_ALL_TO_ALL);
-    struct tutti_counted_row row = call->row;
+    const struct tutti_call call = call_of(counted, TUTTI_ALL_TO_ALL);
+    struct tutti_counted_row row = counted->row;
     char *memory;
-    TUTTI_TRY(
-        tutti_device_space_begin(comm, call->options.stream, (size_t)n * counted_words(n) * sizeof(*row.row), &memory));
+    TUTTI_TRY(tutti_device_space_begin(comm, counted->options.stream, (size_t)n * counted_words(n) * sizeof(*row.row),
+                                       &memory));
     uint64_t *rows = (uint64_t *)(void *)memory;
     row.n = n;
     row.row = rows + (size_t)comm->rank * counted_words(n);
-    TUTTI_TRY(dev->ops->counted_row(dev, &row, call->options.stream));
-    enum tutti_status status = gather(call, rows);
-    if (status >= 0) status = exchange(call, rows);
-    if (status >= 0) status = tutti_device_space_end(comm, call->options.stream);
-    if (status < 0) tutti_request_give_up(&request, NULL, 0);
+    TUTTI_TRY(dev->ops->counted_row(dev, &row, counted->options.stream));
+    enum tutti_status status = gather(counted, rows);
+    if (status >= 0) status = exchange(counted, rows);
+    if (status >= 0) status = tutti_device_space_end(comm, counted->options.stream);
+    if (status < 0) tutti_call_give_up(&call, NULL, 0);
     return status;
 }
 
-enum tutti_status tutti_counted_enqueue(const struct tutti_counted_call *call)
+enum tutti_status tutti_counted_enqueue(const struct tutti_counted_call *counted)
 {
-    tutti_comm_turn_take(call->comm);
-    const enum tutti_status status = enqueue(call);
-    tutti_comm_turn_give(call->comm);
+    tutti_comm_turn_take(counted->comm);
+    const enum tutti_status status = enqueue(counted);
+    tutti_comm_turn_give(counted->comm);
     return status;
 }
 
 /* Quantised calls on device memory (packed.h): kernels pack, sum and unpack, and the steps between them are
  * calls of their own on packed data, all on the caller's stream. Nothing waits, so they can be captured. */
 
-static enum tutti_status recode(const struct tutti_request *request, const struct tutti_recode *job)
+static enum tutti_status recode(const struct tutti_call *call, const struct tutti_recode *job)
 {
-    struct tutti_device *dev = request->comm->device->device;
-    return dev->ops->recode(dev, job, request->options.stream);
+    struct tutti_device *dev = call->comm->device->device;
+    return dev->ops->recode(dev, job, call->options.stream);
 }
 
-static enum tutti_status pack(const struct tutti_request *request, const struct tutti_packed_shape *shape, char *region)
+static enum tutti_status pack(const struct tutti_call *call, const struct tutti_packed_shape *shape, char *region)
 {
     struct tutti_recode job;
-    for (uint32_t i = 0; i < tutti_packed_inputs(request); i++) {
-        tutti_packed_input(request, shape, i, region, &job);
-        if (job.n_parts > 1 || job.skip != 0) TUTTI_TRY(recode(request, &job));
+    for (uint32_t i = 0; i < tutti_packed_inputs(call); i++) {
+        tutti_packed_input(call, shape, i, region, &job);
+        if (job.n_parts > 1 || job.skip != 0) TUTTI_TRY(recode(call, &job));
     }
     return TUTTI_OK;
 }
 
 /* From the first step on the others count on the rest. */
-static enum tutti_status exchange_packed(const struct tutti_request *request, const struct tutti_packed_shape *shape,
+static enum tutti_status exchange_packed(const struct tutti_call *call, const struct tutti_packed_shape *shape,
                                          char *region, size_t *tables)
 {
-    struct tutti_request step;
+    struct tutti_call step;
     struct tutti_recode job;
-    tutti_packed_step(request, shape, TUTTI_PACKED_COLLECT, region, tables, &step);
+    tutti_packed_step(call, shape, TUTTI_PACKED_COLLECT, region, tables, &step);
     TUTTI_TRY(tutti_device_step(&step));
-    tutti_packed_sum(request, shape, region, &job);
-    TUTTI_TRY(recode(request, &job));
+    tutti_packed_sum(call, shape, region, &job);
+    TUTTI_TRY(recode(call, &job));
     if (!shape->all) return TUTTI_OK;
-    tutti_packed_step(request, shape, TUTTI_PACKED_SPREAD, region, NULL, &step);
+    tutti_packed_step(call, shape, TUTTI_PACKED_SPREAD, region, NULL, &step);
     TUTTI_TRY(tutti_device_step(&step));
-    tutti_packed_result(request, shape, region, &job);
-    return recode(request, &job);
+    tutti_packed_result(call, shape, region, &job);
+    return recode(call, &job);
 }
 
-enum tutti_status tutti_packed_refusal(const struct tutti_request *request)
+enum tutti_status tutti_packed_refusal(const struct tutti_call *call)
 {
-    if (request->comm->device->device->ops->recode) return TUTTI_OK;
-    return tutti_request_fail(request, TUTTI_ERR_UNSUPPORTED, "the device can not pack data");
+    if (call->comm->device->device->ops->recode) return TUTTI_OK;
+    return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "the device can not pack data");
 }
 
-enum tutti_status tutti_packed_enqueue(struct tutti_request *request)
+enum tutti_status tutti_packed_enqueue(struct tutti_call *call)
 {
-    struct tutti_comm *comm = request->comm;
+    struct tutti_comm *comm = call->comm;
     struct tutti_packed_shape shape;
     size_t *tables = NULL;
     char *region;
-    TUTTI_TRY(tutti_packed_shape(request, &shape));
-    if (request->v && !(tables = tutti_alloc_array(2 * (size_t)comm->size, sizeof(*tables))))
-        return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for the tables of the call");
-    enum tutti_status status = tutti_device_space_begin(comm, request->options.stream, shape.bytes, &region);
-    if (status >= 0) status = pack(request, &shape, region);
+    TUTTI_TRY(tutti_packed_shape(call, &shape));
+    if (call->job.bind.v && !(tables = tutti_alloc_array(2 * (size_t)comm->size, sizeof(*tables))))
+        return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for the tables of the call");
+    enum tutti_status status = tutti_device_space_begin(comm, call->options.stream, shape.bytes, &region);
+    if (status >= 0) status = pack(call, &shape, region);
     if (status >= 0) {
-        status = exchange_packed(request, &shape, region, tables);
-        if (status >= 0) status = tutti_device_space_end(comm, request->options.stream);
-        if (status < 0) tutti_request_give_up(request, NULL, 0);
+        status = exchange_packed(call, &shape, region, tables);
+        if (status >= 0) status = tutti_device_space_end(comm, call->options.stream);
+        if (status < 0) tutti_call_give_up(call, NULL, 0);
     }
     tutti_free(tables);
     return status;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NAME "all_to_all_v_dynamic"
-#define REFUSE(...) tutti_request_fail(request, TUTTI_ERR_ARGUMENT, __VA_ARGS__)
+#define REFUSE(...) tutti_call_fail(call, TUTTI_ERR_ARGUMENT, __VA_ARGS__)
 
 _Static_assert(sizeof(size_t) == sizeof(uint64_t), "counts of users are sizes");
 
@@ -19,61 +19,61 @@ struct tables {
     uint64_t *counts, *send_displs, *recv_counts, *recv_displs, *rows;
 };
 
-static enum tutti_status tables_open(const struct tutti_request *request, uint32_t n, struct tables *out)
+static enum tutti_status tables_open(const struct tutti_call *call, uint32_t n, struct tables *out)
 {
     uint64_t *words = tutti_alloc_array((size_t)n * (4 + counted_words(n)), sizeof(*words));
-    if (!words) return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for the tables of the call");
+    if (!words) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for the tables of the call");
     *out = (struct tables){words, words + n, words + 2 * (size_t)n, words + 3 * (size_t)n, words + 4 * (size_t)n};
     return TUTTI_OK;
 }
 
 /* From the device, behind what is on the stream. */
-static enum tutti_status fetch(const struct tutti_request *request, void *to, const void *from, size_t bytes)
+static enum tutti_status fetch(const struct tutti_call *call, void *to, const void *from, size_t bytes)
 {
-    struct tutti_device *dev = request->comm->device->device;
+    struct tutti_device *dev = call->comm->device->device;
     uint64_t capture = 0;
-    TUTTI_TRY(tutti_device_capturing(dev, request->options.stream, &capture));
+    TUTTI_TRY(tutti_device_capturing(dev, call->options.stream, &capture));
     if (capture) return REFUSE("the host has to read the counts here, so the call can not be captured in a graph");
-    TUTTI_TRY(dev->ops->stream_sync(dev, request->options.stream));
+    TUTTI_TRY(dev->ops->stream_sync(dev, call->options.stream));
     return dev->ops->copy_now(dev, to, from, bytes);
 }
 
-static enum tutti_status read_words(const struct tutti_request *request, bool on_device, uint64_t *to,
-                                    const uint64_t *from, uint32_t n)
+static enum tutti_status read_words(const struct tutti_call *call, bool on_device, uint64_t *to, const uint64_t *from,
+                                    uint32_t n)
 {
-    if (on_device) return fetch(request, to, from, n * sizeof(*to));
+    if (on_device) return fetch(call, to, from, n * sizeof(*to));
     memcpy(to, from, n * sizeof(*to));
     return TUTTI_OK;
 }
 
-static enum tutti_status write_out(const struct tutti_request *request, bool on_device, void *to, const void *from,
+static enum tutti_status write_out(const struct tutti_call *call, bool on_device, void *to, const void *from,
                                    size_t bytes)
 {
-    struct tutti_device *dev = on_device ? request->comm->device->device : NULL;
+    struct tutti_device *dev = on_device ? call->comm->device->device : NULL;
     if (dev) return dev->ops->copy_now(dev, to, from, bytes);
     memcpy(to, from, bytes);
     return TUTTI_OK;
 }
 
 /* The own row, gathered with all others'. */
-static enum tutti_status tell(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status tell(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                               bool on_device, struct tables *t)
 {
-    struct tutti_call_options options = request->options;
-    const uint32_t n = (uint32_t)request->comm->size, words = counted_words(n);
+    struct tutti_call_options options = call->options;
+    const uint32_t n = (uint32_t)call->comm->size, words = counted_words(n);
     struct tutti_counted_row row = {.counts = t->counts,
-                                    .send_displs = call->send_displs ? t->send_displs : NULL,
-                                    .recv_displs = call->recv_displs ? t->recv_displs : NULL,
-                                    .send_capacity = call->send_capacity,
-                                    .recv_capacity = call->recv_capacity,
+                                    .send_displs = given->send_displs ? t->send_displs : NULL,
+                                    .recv_displs = given->recv_displs ? t->recv_displs : NULL,
+                                    .send_capacity = given->send_capacity,
+                                    .recv_capacity = given->recv_capacity,
                                     .n = n};
-    TUTTI_TRY(read_words(request, on_device, t->counts, call->send_counts, n));
-    if (row.send_displs) TUTTI_TRY(read_words(request, on_device, t->send_displs, call->send_displs, n));
-    if (row.recv_displs) TUTTI_TRY(read_words(request, on_device, t->recv_displs, call->recv_displs, n));
-    row.row = t->rows + (size_t)request->comm->rank * words;
+    TUTTI_TRY(read_words(call, on_device, t->counts, given->send_counts, n));
+    if (row.send_displs) TUTTI_TRY(read_words(call, on_device, t->send_displs, given->send_displs, n));
+    if (row.recv_displs) TUTTI_TRY(read_words(call, on_device, t->recv_displs, given->recv_displs, n));
+    row.row = t->rows + (size_t)call->comm->rank * words;
     for (uint32_t k = 0; k < words; k++) row.row[k] = counted_word(&row, k);
     options.algorithm = NULL;
-    return tutti_all_gather(row.row, t->rows, words, TUTTI_UINT64, request->comm, &options, NULL);
+    return tutti_all_gather(row.row, t->rows, words, TUTTI_UINT64, call->comm, &options, NULL);
 }
 
 /* The first rank that sends what it does not have, else that receives what does not fit; n: there is none. */
@@ -85,78 +85,77 @@ static uint32_t first_misfit(const uint64_t *rows, uint32_t n)
     return wrong < n ? wrong : r;
 }
 
-static enum tutti_status refuse_misfit(const struct tutti_request *request, const uint64_t *rows, uint32_t n,
-                                       uint32_t r)
+static enum tutti_status refuse_misfit(const struct tutti_call *call, const uint64_t *rows, uint32_t n, uint32_t r)
 {
     const uint64_t *rest = rows + (size_t)r * counted_words(n) + 2 * n;
     uint64_t sum = 0;
     for (uint32_t q = 0; q < n; q++) sum += counted_count(rows, n, q, r);
     if (rest[COUNTED_WRONG])
-        return tutti_request_fail(request, TUTTI_ERR_TRUNCATED, "what rank %u sends is not all within its send", r);
-    return tutti_request_fail(request, TUTTI_ERR_TRUNCATED,
-                              "rank %u would receive %" PRIu64 " elements, which do not fit: its recv has %" PRIu64, r,
-                              sum, rest[COUNTED_CAPACITY]);
+        return tutti_call_fail(call, TUTTI_ERR_TRUNCATED, "what rank %u sends is not all within its send", r);
+    return tutti_call_fail(call, TUTTI_ERR_TRUNCATED,
+                           "rank %u would receive %" PRIu64 " elements, which do not fit: its recv has %" PRIu64, r,
+                           sum, rest[COUNTED_CAPACITY]);
 }
 
-static enum tutti_status move(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status move(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                               const struct tables *t, struct tutti_work **work)
 {
-    return tutti_all_to_all_v(call->send, (const size_t *)t->counts,
-                              call->send_displs ? (const size_t *)t->send_displs : NULL, call->recv,
-                              (const size_t *)t->recv_counts, call->recv_displs ? (const size_t *)t->recv_displs : NULL,
-                              call->dtype, request->comm, &request->options, work);
+    return tutti_all_to_all_v(
+        given->send, (const size_t *)t->counts, given->send_displs ? (const size_t *)t->send_displs : NULL, given->recv,
+        (const size_t *)t->recv_counts, given->recv_displs ? (const size_t *)t->recv_displs : NULL, given->dtype,
+        call->comm, &call->options, work);
 }
 
-static enum tutti_status run_tables(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status run_tables(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                                     bool on_device, struct tables *t, struct tutti_work **work)
 {
-    const uint32_t n = (uint32_t)request->comm->size, me = (uint32_t)request->comm->rank;
-    TUTTI_TRY(tell(request, call, on_device, t));
+    const uint32_t n = (uint32_t)call->comm->size, me = (uint32_t)call->comm->rank;
+    TUTTI_TRY(tell(call, given, on_device, t));
     const uint32_t misfit = first_misfit(t->rows, n);
     const int32_t status = misfit < n ? TUTTI_ERR_TRUNCATED : TUTTI_OK;
     for (uint32_t q = 0; q < n; q++) t->recv_counts[q] = counted_count(t->rows, n, q, me);
-    TUTTI_TRY(write_out(request, on_device, call->recv_counts, t->recv_counts, n * sizeof(uint64_t)));
-    if (call->status) TUTTI_TRY(write_out(request, on_device, call->status, &status, sizeof(status)));
-    return misfit < n ? refuse_misfit(request, t->rows, n, misfit) : move(request, call, t, work);
+    TUTTI_TRY(write_out(call, on_device, given->recv_counts, t->recv_counts, n * sizeof(uint64_t)));
+    if (given->status) TUTTI_TRY(write_out(call, on_device, given->status, &status, sizeof(status)));
+    return misfit < n ? refuse_misfit(call, t->rows, n, misfit) : move(call, given, t, work);
 }
 
-static enum tutti_status run_by_host(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status run_by_host(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                                      bool on_device, struct tutti_work **work)
 {
     struct tables t = {0};
-    TUTTI_TRY(tables_open(request, (uint32_t)request->comm->size, &t));
-    const enum tutti_status status = run_tables(request, call, on_device, &t, work);
+    TUTTI_TRY(tables_open(call, (uint32_t)call->comm->size, &t));
+    const enum tutti_status status = run_tables(call, given, on_device, &t, work);
     tutti_free(t.counts);
     return status;
 }
 
 /* ---- on the device ---- */
 
-static enum tutti_status run_on_device(const struct tutti_request *request,
-                                       const struct tutti_all_to_all_v_dynamic *call, struct tutti_work **work)
+static enum tutti_status run_on_device(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
+                                       struct tutti_work **work)
 {
     const struct tutti_counted_call counted = {
-        .comm = request->comm,
-        .send = call->send,
-        .recv = call->recv,
-        .row = {.counts = call->send_counts,
-                .send_displs = call->send_displs,
-                .recv_displs = call->recv_displs,
-                .send_capacity = call->send_capacity,
-                .recv_capacity = call->recv_capacity},
-        .recv_counts = call->recv_counts,
-        .status = call->status,
-        .dtype = call->dtype,
-        .options = request->options,
+        .comm = call->comm,
+        .send = given->send,
+        .recv = given->recv,
+        .row = {.counts = given->send_counts,
+                .send_displs = given->send_displs,
+                .recv_displs = given->recv_displs,
+                .send_capacity = given->send_capacity,
+                .recv_capacity = given->recv_capacity},
+        .recv_counts = given->recv_counts,
+        .status = given->status,
+        .dtype = given->dtype,
+        .options = call->options,
     };
-    if (work) TUTTI_TRY(tutti_device_may_follow(request));
+    if (work) TUTTI_TRY(tutti_device_may_follow(call));
     TUTTI_TRY(tutti_counted_enqueue(&counted));
-    return work ? tutti_device_follow(request->comm, request->options.stream, request->options.label, work) : TUTTI_OK;
+    return work ? tutti_device_follow(call->comm, call->options.stream, call->options.label, work) : TUTTI_OK;
 }
 
 /* ---- checks ---- */
 
-static enum tutti_status check_buffer(const struct tutti_request *request, const char *name, const void *pointer,
+static enum tutti_status check_buffer(const struct tutti_call *call, const char *name, const void *pointer,
                                       size_t capacity, size_t element)
 {
     size_t bytes;
@@ -166,38 +165,37 @@ static enum tutti_status check_buffer(const struct tutti_request *request, const
     return TUTTI_OK;
 }
 
-static enum tutti_status check(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call)
+static enum tutti_status check(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given)
 {
-    const size_t element = tutti_dtype_bytes(call->dtype);
-    if (!element) return REFUSE("dtype %d is no type", (int)call->dtype);
-    if (!call->send_counts) return REFUSE("send_counts is NULL");
-    if (!call->recv_counts) return REFUSE("recv_counts is NULL");
-    if (request->options.wire)
-        return REFUSE("wire is %s: it can not be quantised", tutti_wire_name(request->options.wire));
-    TUTTI_TRY(check_buffer(request, "send", call->send, call->send_capacity, element));
-    TUTTI_TRY(check_buffer(request, "recv", call->recv, call->recv_capacity, element));
-    const uintptr_t from = (uintptr_t)call->send, to = (uintptr_t)call->recv;
-    if (from < to + call->recv_capacity * element && to < from + call->send_capacity * element)
+    const size_t element = tutti_dtype_bytes(given->dtype);
+    if (!element) return REFUSE("dtype %d is no type", (int)given->dtype);
+    if (!given->send_counts) return REFUSE("send_counts is NULL");
+    if (!given->recv_counts) return REFUSE("recv_counts is NULL");
+    if (call->options.wire) return REFUSE("wire is %s: it can not be quantised", tutti_wire_name(call->options.wire));
+    TUTTI_TRY(check_buffer(call, "send", given->send, given->send_capacity, element));
+    TUTTI_TRY(check_buffer(call, "recv", given->recv, given->recv_capacity, element));
+    const uintptr_t from = (uintptr_t)given->send, to = (uintptr_t)given->recv;
+    if (from < to + given->recv_capacity * element && to < from + given->send_capacity * element)
         return REFUSE("send and recv overlap, which is not defined here");
     return TUTTI_OK;
 }
 
 /* All of it on the device, or all on the host. */
-static enum tutti_status place(const struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status place(const struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                                bool *on_device)
 {
-    const struct tutti_comm_device *device = request->comm->device;
+    const struct tutti_comm_device *device = call->comm->device;
     const struct {
         const char *name;
         const void *pointer;
-    } all[] = {{"send_counts", call->send_counts},
-               {"send_displs", call->send_displs},
-               {"recv_counts", call->recv_counts},
-               {"recv_displs", call->recv_displs},
-               {"status", call->status},
-               {"send", call->send_capacity ? call->send : NULL},
-               {"recv", call->recv_capacity ? call->recv : NULL}};
-    const int32_t first = tutti_device_of(call->send_counts);
+    } all[] = {{"send_counts", given->send_counts},
+               {"send_displs", given->send_displs},
+               {"recv_counts", given->recv_counts},
+               {"recv_displs", given->recv_displs},
+               {"status", given->status},
+               {"send", given->send_capacity ? given->send : NULL},
+               {"recv", given->recv_capacity ? given->recv : NULL}};
+    const int32_t first = tutti_device_of(given->send_counts);
     *on_device = first >= 0;
     if (first >= 0 && (!device || !device->device || device->ordinal != first))
         return REFUSE("send_counts is memory of device %d, which is not the communicator's", (int)first);
@@ -207,28 +205,28 @@ static enum tutti_status place(const struct tutti_request *request, const struct
     return TUTTI_OK;
 }
 
-static enum tutti_status run(struct tutti_request *request, const struct tutti_all_to_all_v_dynamic *call,
+static enum tutti_status run(struct tutti_call *call, const struct tutti_all_to_all_v_dynamic *given,
                              const struct tutti_call_options *options, struct tutti_work **work)
 {
     bool on_device = false;
-    TUTTI_TRY(tutti_request_options(request, options));
-    TUTTI_TRY(check(request, call));
-    TUTTI_TRY(place(request, call, &on_device));
-    if (on_device && tutti_counted_on_device(request->comm)) return run_on_device(request, call, work);
-    return run_by_host(request, call, on_device, work);
+    TUTTI_TRY(tutti_call_options(call, options));
+    TUTTI_TRY(check(call, given));
+    TUTTI_TRY(place(call, given, &on_device));
+    if (on_device && tutti_counted_on_device(call->comm)) return run_on_device(call, given, work);
+    return run_by_host(call, given, on_device, work);
 }
 
-enum tutti_status tutti_all_to_all_v_dynamic(const struct tutti_all_to_all_v_dynamic *call, struct tutti_comm *comm,
+enum tutti_status tutti_all_to_all_v_dynamic(const struct tutti_all_to_all_v_dynamic *given, struct tutti_comm *comm,
                                              const struct tutti_call_options *options, struct tutti_work **work)
 {
     struct tutti_all_to_all_v_dynamic known = {.size = 0};
-    struct tutti_request request = {.name = NAME, .comm = comm, .type = TUTTI_REQUEST_COLLECTIVE, .op = -1};
-    if (!call || call->size < sizeof(known))
+    struct tutti_call call = {.name = NAME, .comm = comm};
+    if (!given || given->size < sizeof(known))
         return tutti_fail(TUTTI_ERR_ARGUMENT, NAME ": call is NULL, or its size is not set");
     TUTTI_TRY(tutti_call_alone(NAME));
     TUTTI_TRY(tutti_comm_enter(comm, NAME));
-    known = *call;
-    const enum tutti_status status = run(&request, &known, options, work);
+    known = *given;
+    const enum tutti_status status = run(&call, &known, options, work);
     tutti_comm_leave(comm);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: a thread's calls between start and end, collected as requests. The outermost end prepares all of them, then
+/* Groups: a thread's calls between start and end, collected as calls. The outermost end prepares all of them, then
  * starts all of them without waiting in between, so that no order inside the group can deadlock. */
 #include "comm/call/device.h"
 
@@ -8,7 +8,7 @@
 static _Thread_local struct group {
     uint32_t depth;
     struct tutti_error error; /* the first failure's */
-    struct tutti_request *requests;
+    struct tutti_call *calls;
     size_t n, capacity;
 } group;
 
@@ -17,25 +17,25 @@ void tutti_group_spoil(void)
     if (group.error.status == TUTTI_OK) group.error = *tutti_last_error();
 }
 
-static enum tutti_status group_grow(const struct tutti_request *request)
+static enum tutti_status group_grow(const struct tutti_call *call)
 {
     size_t capacity = group.capacity ? 2 * group.capacity : 16;
-    struct tutti_request *requests = tutti_alloc_array(capacity, sizeof(*requests));
-    if (!requests) return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for a group of %zu", capacity);
-    if (group.n) memcpy(requests, group.requests, group.n * sizeof(*requests));
-    tutti_free(group.requests);
-    group.requests = requests;
+    struct tutti_call *calls = tutti_alloc_array(capacity, sizeof(*calls));
+    if (!calls) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for a group of %zu", capacity);
+    if (group.n) memcpy(calls, group.calls, group.n * sizeof(*calls));
+    tutti_free(group.calls);
+    group.calls = calls;
     group.capacity = capacity;
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_group_add(const struct tutti_request *request)
+enum tutti_status tutti_group_add(const struct tutti_call *call)
 {
-    if (group.n == group.capacity) TUTTI_TRY(group_grow(request));
-    struct tutti_request *copy = &group.requests[group.n];
-    *copy = *request;
+    if (group.n == group.capacity) TUTTI_TRY(group_grow(call));
+    struct tutti_call *copy = &group.calls[group.n];
+    *copy = *call;
     copy->tables = NULL;
-    TUTTI_TRY(tutti_request_own(copy));
+    TUTTI_TRY(tutti_call_own(copy));
     group.n++;
     return TUTTI_OK;
 }
@@ -52,28 +52,28 @@ enum tutti_status tutti_group_start(void)
 /* ---- the end ---- */
 
 /* followed: its end will be told by a work. before: the one that was prepared before it, or NULL. */
-static enum tutti_status prepare(struct tutti_request *request, bool followed, const struct tutti_request *before)
+static enum tutti_status prepare(struct tutti_call *call, bool followed, const struct tutti_call *before)
 {
-    TUTTI_TRY(tutti_request_prepare(request));
-    if (!tutti_request_enqueues(request)) return TUTTI_OK;
-    if (followed) TUTTI_TRY(tutti_device_may_follow(request));
-    return before ? tutti_device_may_join(before, request) : TUTTI_OK;
+    TUTTI_TRY(tutti_call_prepare(call));
+    if (!tutti_call_enqueues(call)) return TUTTI_OK;
+    if (followed) TUTTI_TRY(tutti_device_may_follow(call));
+    return before ? tutti_device_may_join(before, call) : TUTTI_OK;
 }
 
-/* Enters every communicator and prepares every request, or none. */
+/* Enters every communicator and prepares every call, or none. */
 static enum tutti_status prepare_all(struct group *ended, bool followed)
 {
     for (size_t i = 0; i < ended->n; i++) {
-        struct tutti_request *request = &ended->requests[i];
-        enum tutti_status status = tutti_comm_enter(request->comm, request->name);
+        struct tutti_call *call = &ended->calls[i];
+        enum tutti_status status = tutti_comm_enter(call->comm, call->name);
         if (status >= 0) {
-            status = prepare(request, followed || request->work, i > 0 ? request - 1 : NULL);
-            if (status < 0) tutti_comm_leave(request->comm);
+            status = prepare(call, followed || call->work, i > 0 ? call - 1 : NULL);
+            if (status < 0) tutti_comm_leave(call->comm);
         }
         if (status >= 0) continue;
         while (i-- > 0) {
-            tutti_request_release(&ended->requests[i]);
-            tutti_comm_leave(ended->requests[i].comm);
+            tutti_call_release(&ended->calls[i]);
+            tutti_comm_leave(ended->calls[i].comm);
         }
         return status;
     }
@@ -82,20 +82,20 @@ static enum tutti_status prepare_all(struct group *ended, bool followed)
 
 static void leave_all(struct group *ended)
 {
-    for (size_t i = 0; i < ended->n; i++) tutti_comm_leave(ended->requests[i].comm);
+    for (size_t i = 0; i < ended->n; i++) tutti_comm_leave(ended->calls[i].comm);
 }
 
 static bool one_context(const struct group *ended)
 {
     for (size_t i = 1; i < ended->n; i++)
-        if (ended->requests[i].comm->context != ended->requests[0].comm->context) return false;
+        if (ended->calls[i].comm->context != ended->calls[0].comm->context) return false;
     return true;
 }
 
 static bool all_attended(const struct group *ended)
 {
     for (size_t i = 0; i < ended->n; i++)
-        if (!ended->requests[i].options.attended) return false;
+        if (!ended->calls[i].options.attended) return false;
     return true;
 }
 
@@ -113,20 +113,20 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
 {
     struct tutti_error why = *tutti_last_error();
     for (size_t i = 0; i < ended->n; i++) {
-        struct tutti_request *request = &ended->requests[i];
-        tutti_comm_fail_in_part(request->comm, "a group");
-        if (i >= n_started) tutti_request_release(request);
+        struct tutti_call *call = &ended->calls[i];
+        tutti_comm_fail_in_part(call->comm, "a group");
+        if (i >= n_started) tutti_call_release(call);
     }
     finish_all(works, n_started);
     return tutti_fail_record(&why);
 }
 
-/* The requests from the i-th on that go to devices, or through the host to them. */
+/* The calls from the i-th on that go to devices, or through the host to them. */
 static enum tutti_status enqueue_run(struct group *ended, size_t *i, bool waits, struct tutti_work **works)
 {
     size_t end = *i, n_started = 0;
-    while (end < ended->n && tutti_request_enqueues(&ended->requests[end])) end++;
-    enum tutti_status status = tutti_device_start(&ended->requests[*i], end - *i, !waits, &works[*i], &n_started);
+    while (end < ended->n && tutti_call_enqueues(&ended->calls[end])) end++;
+    enum tutti_status status = tutti_device_start(&ended->calls[*i], end - *i, !waits, &works[*i], &n_started);
     *i += n_started;
     return status;
 }
@@ -136,20 +136,20 @@ static enum tutti_status start_all(struct group *ended, bool waits, struct tutti
     /* The waiting caller drives one context's engine; what nobody waits for is driven by the helper. */
     bool helpers = !(waits || all_attended(ended)) || !one_context(ended);
     for (size_t i = 0; i < ended->n;) {
-        struct tutti_request *request = &ended->requests[i];
-        bool helper = helpers || (request->work && !request->options.attended);
-        if (tutti_request_enqueues(request)) {
+        struct tutti_call *call = &ended->calls[i];
+        bool helper = helpers || (call->work && !call->options.attended);
+        if (tutti_call_enqueues(call)) {
             if (enqueue_run(ended, &i, waits, works) < 0) return give_up_all(ended, works, i);
             continue;
         }
-        enum tutti_status status = tutti_device_before(request);
-        if (status >= 0) status = tutti_request_start(request, helper, &works[i]);
+        enum tutti_status status = tutti_device_before(call);
+        if (status >= 0) status = tutti_call_start(call, helper ? TUTTI_START_HELPER : TUTTI_START, &works[i]);
         if (status < 0) return give_up_all(ended, works, i);
         i++;
     }
     for (size_t i = 0; i < ended->n; i++) {
-        if (!ended->requests[i].work) continue;
-        *ended->requests[i].work = works[i];
+        if (!ended->calls[i].work) continue;
+        *ended->calls[i].work = works[i];
         works[i] = NULL;
     }
     return TUTTI_OK;
@@ -160,7 +160,7 @@ static enum tutti_status join_all(struct group *ended, struct tutti_work **works
     size_t n = 0;
     for (size_t i = 0; i < ended->n; i++)
         if (works[i]) works[n++] = works[i];
-    enum tutti_status status = tutti_work_join(ended->requests[0].comm->context->engine, works, n, out);
+    enum tutti_status status = tutti_work_join(ended->calls[0].comm->context->engine, works, n, out);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         finish_all(works, n);
@@ -173,7 +173,7 @@ static enum tutti_status run_all(struct group *ended, struct tutti_work **work)
 {
     struct tutti_work **works = tutti_alloc_array(ended->n, sizeof(struct tutti_work *));
     if (!works) return tutti_fail(TUTTI_ERR_MEMORY, "group_end: out of memory for %zu works", ended->n);
-    tutti_device_order(ended->requests, ended->n);
+    tutti_device_order(ended->calls, ended->n);
     enum tutti_status status = prepare_all(ended, work != NULL);
     if (status >= 0) {
         status = start_all(ended, !work, works);
@@ -204,8 +204,8 @@ enum tutti_status tutti_group_end(struct tutti_work **work)
         status = run_all(&ended, work);
     else if (work)
         status = tutti_fail(TUTTI_ERR_ARGUMENT, "group_end: an empty group has no work");
-    for (size_t i = 0; i < ended.n; i++) tutti_request_disown(&ended.requests[i]);
-    tutti_free(ended.requests);
+    for (size_t i = 0; i < ended.n; i++) tutti_call_disown(&ended.calls[i]);
+    tutti_free(ended.calls);
     return status;
 }
 
@@ -214,7 +214,7 @@ enum tutti_status tutti_group_end(struct tutti_work **work)
 static _Thread_local struct recording {
     uint32_t n;
     struct tutti_error error; /* the first failure's */
-    struct tutti_request request;
+    struct tutti_call call;
 } recording;
 
 void tutti_record_spoil(void)
@@ -222,18 +222,16 @@ void tutti_record_spoil(void)
     if (recording.error.status == TUTTI_OK) recording.error = *tutti_last_error();
 }
 
-enum tutti_status tutti_record_add(const struct tutti_request *request)
+enum tutti_status tutti_record_add(const struct tutti_call *call)
 {
-    if (request->type != TUTTI_REQUEST_COLLECTIVE)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "only a collective can be persistent");
-    if (request->work)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
-                                  "work must be NULL while a persistent collective is recorded");
-    if (recording.n++)
-        return tutti_request_fail(request, TUTTI_ERR_ARGUMENT, "a persistent collective was recorded already");
-    recording.request = *request;
-    recording.request.tables = NULL;
-    return tutti_request_own(&recording.request);
+    if (call->type != TUTTI_CALL_COLLECTIVE)
+        return tutti_call_fail(call, TUTTI_ERR_ARGUMENT, "only a collective can be persistent");
+    if (call->work)
+        return tutti_call_fail(call, TUTTI_ERR_ARGUMENT, "work must be NULL while a persistent collective is recorded");
+    if (recording.n++) return tutti_call_fail(call, TUTTI_ERR_ARGUMENT, "a persistent collective was recorded already");
+    recording.call = *call;
+    recording.call.tables = NULL;
+    return tutti_call_own(&recording.call);
 }
 
 enum tutti_status tutti_persistent_record(void)
@@ -248,12 +246,12 @@ enum tutti_status tutti_persistent_record(void)
 }
 
 /* Ends the recording: what was recorded, which is the caller's to disown; or why there is nothing. */
-static enum tutti_status tutti_record_take(struct tutti_request *out)
+static enum tutti_status record_take(struct tutti_call *out)
 {
     if (tutti_collects() != TUTTI_COLLECTS_RECORD)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "persistent_end without persistent_record");
     tutti_collect(TUTTI_COLLECTS_NOTHING);
-    *out = recording.request;
+    *out = recording.call;
     out->collected = false;
     if (recording.error.status < 0) return tutti_fail_record(&recording.error);
     if (recording.n > 0) return TUTTI_OK;
@@ -265,7 +263,7 @@ static enum tutti_status tutti_record_take(struct tutti_request *out)
 
 struct tutti_persistent {
     struct tutti_attached attached; /* first: see gone() */
-    struct tutti_request request;
+    struct tutti_call call;
     const struct tutti_schedule *kept; /* so that starts find it in the cache */
     struct tutti_cache *cache;
 };
@@ -278,25 +276,25 @@ static void gone(struct tutti_attached *attached)
     persistent->kept = NULL;
 }
 
-static enum tutti_status persistent_make(struct tutti_request *request, struct tutti_persistent **out)
+static enum tutti_status persistent_make(struct tutti_call *call, struct tutti_persistent **out)
 {
     struct tutti_persistent *persistent = tutti_alloc(sizeof(*persistent));
-    if (!persistent) return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for a persistent collective");
-    enum tutti_status status = tutti_comm_enter(request->comm, request->name);
+    if (!persistent) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for a persistent collective");
+    enum tutti_status status = tutti_comm_enter(call->comm, call->name);
     if (status < 0) goto err_free;
-    TUTTI_TRY_GOTO(status, tutti_request_prepare(request), err_leave);
-    persistent->cache = request->comm->context->cache;
-    persistent->kept = request->schedule;
-    request->schedule = NULL;
-    tutti_request_release(request); /* what is not kept, each start takes anew */
-    persistent->request = *request;
+    TUTTI_TRY_GOTO(status, tutti_call_prepare(call), err_leave);
+    persistent->cache = call->comm->context->cache;
+    persistent->kept = call->job.bind.schedule;
+    call->job.bind.schedule = NULL;
+    tutti_call_release(call); /* what is not kept, each start takes anew */
+    persistent->call = *call;
     persistent->attached.gone = gone;
-    tutti_comm_attach(request->comm, &persistent->attached);
-    tutti_comm_leave(request->comm);
+    tutti_comm_attach(call->comm, &persistent->attached);
+    tutti_comm_leave(call->comm);
     *out = persistent;
     return TUTTI_OK;
 err_leave:
-    tutti_comm_leave(request->comm);
+    tutti_comm_leave(call->comm);
 err_free:
     tutti_free(persistent);
     return status;
@@ -304,11 +302,11 @@ err_free:
 
 enum tutti_status tutti_persistent_end(struct tutti_persistent **out)
 {
-    struct tutti_request recorded = {.tables = NULL};
-    enum tutti_status status = tutti_record_take(&recorded);
+    struct tutti_call recorded = {.tables = NULL};
+    enum tutti_status status = record_take(&recorded);
     if (status >= 0 && !out) status = tutti_fail(TUTTI_ERR_ARGUMENT, "persistent_end: out is NULL");
     if (status >= 0) status = persistent_make(&recorded, out);
-    if (status < 0) tutti_request_disown(&recorded);
+    if (status < 0) tutti_call_disown(&recorded);
     return status;
 }
 
@@ -318,11 +316,11 @@ enum tutti_status tutti_persistent_start(struct tutti_persistent *persistent, st
     struct tutti_comm *comm;
     enum tutti_status status = tutti_comm_enter_attached(&persistent->attached, "persistent_start", &comm);
     if (status >= 0) {
-        struct tutti_request request = persistent->request;
-        request.work = work;
-        request.tables = NULL; /* the recording's */
-        request.collected = tutti_collects() != TUTTI_COLLECTS_NOTHING;
-        status = tutti_request_dispatch(&request); /* its route may be another one now: devices are changed */
+        struct tutti_call call = persistent->call;
+        call.work = work;
+        call.tables = NULL; /* the recording's */
+        call.collected = tutti_collects() != TUTTI_COLLECTS_NOTHING;
+        status = tutti_call_dispatch(&call); /* its route may be another one now: devices are changed */
         tutti_comm_leave(comm);
     }
     if (status < 0 && tutti_collects() == TUTTI_COLLECTS_GROUP) tutti_group_spoil();
@@ -333,6 +331,6 @@ void tutti_persistent_destroy(struct tutti_persistent *persistent)
 {
     if (!persistent || persistent->attached.n_forks != tutti_n_forks) return;
     tutti_comm_detach(&persistent->attached);
-    tutti_request_disown(&persistent->request);
+    tutti_call_disown(&persistent->call);
     tutti_free(persistent);
 }

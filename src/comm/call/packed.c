@@ -8,37 +8,38 @@
 
 #define PART_UNIT 32 /* parts of an all_reduce are a multiple, so that they begin well aligned */
 
-static size_t elements_before(const struct tutti_request *request, uint32_t rank)
+static size_t elements_before(const struct tutti_call *call, uint32_t rank)
 {
     size_t before = 0;
-    for (uint32_t r = 0; r < rank; r++) before += request->counts[r];
+    for (uint32_t r = 0; r < rank; r++) before += call->job.bind.counts[r];
     return before;
 }
 
 /* Packed bytes of all parts; false: too many. */
-static bool all_bytes(const struct tutti_request *request, const struct tutti_packed_shape *shape, size_t *out)
+static bool all_bytes(const struct tutti_call *call, const struct tutti_packed_shape *shape, size_t *out)
 {
-    if (!request->v) return !__builtin_mul_overflow(shape->part_bytes, shape->n, out);
+    if (!call->job.bind.v) return !__builtin_mul_overflow(shape->part_bytes, shape->n, out);
     *out = 0;
     for (uint32_t r = 0; r < shape->n; r++)
-        if (__builtin_add_overflow(*out, tutti_packed_bytes(&shape->packing, request->counts[r]), out)) return false;
+        if (__builtin_add_overflow(*out, tutti_packed_bytes(&shape->packing, call->job.bind.counts[r]), out))
+            return false;
     return true;
 }
 
-enum tutti_status tutti_packed_shape(const struct tutti_request *request, struct tutti_packed_shape *out)
+enum tutti_status tutti_packed_shape(const struct tutti_call *call, struct tutti_packed_shape *out)
 {
-    const uint32_t n = (uint32_t)request->comm->size;
-    size_t sent, collected, each = request->count / n + (request->count % n != 0);
-    *out = (struct tutti_packed_shape){.packing = {request->options.wire, request->options.wire_block},
-                                       .all = request->kind == TUTTI_ALL_REDUCE,
+    const uint32_t n = (uint32_t)call->comm->size;
+    size_t sent, collected, each = call->job.bind.count / n + (call->job.bind.count % n != 0);
+    *out = (struct tutti_packed_shape){.packing = {call->options.wire, call->options.wire_block},
+                                       .all = call->job.info.kind == TUTTI_ALL_REDUCE,
                                        .n = n,
-                                       .me = (uint32_t)request->comm->rank};
-    out->part = out->all ? (each + PART_UNIT - 1) / PART_UNIT * PART_UNIT : request->count;
-    out->total = out->all ? request->count : request->v ? request->count : request->count * n;
+                                       .me = (uint32_t)call->comm->rank};
+    out->part = out->all ? (each + PART_UNIT - 1) / PART_UNIT * PART_UNIT : call->job.bind.count;
+    out->total = out->all ? call->job.bind.count : call->job.bind.v ? call->job.bind.count : call->job.bind.count * n;
     out->part_bytes = tutti_packed_bytes(&out->packing, out->part);
-    if (!all_bytes(request, out, &sent) || __builtin_mul_overflow(out->part_bytes, n, &collected) ||
+    if (!all_bytes(call, out, &sent) || __builtin_mul_overflow(out->part_bytes, n, &collected) ||
         sent > PTRDIFF_MAX / 4 || collected > PTRDIFF_MAX / 4)
-        return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for %zu packed elements", out->total);
+        return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for %zu packed elements", out->total);
     out->collected = out->sent + sent;
     out->spread = out->collected + collected;
     out->bytes = out->spread + (out->all ? collected : 0);
@@ -48,18 +49,19 @@ enum tutti_status tutti_packed_shape(const struct tutti_request *request, struct
 /* ---- steps ---- */
 
 /* What all ranks must agree on, and the steps' own signatures do not tell. */
-static uint64_t purpose_of(const struct tutti_request *request)
+static uint64_t purpose_of(const struct tutti_call *call)
 {
-    const struct tutti_call_options *options = &request->options;
-    const uint64_t words[] = {
-        request->kind,       (uint64_t)request->dtype, (uint64_t)request->op, options->wire,
-        options->wire_block, options->wire_seed,       !options->wire_seeds,  request->v ? 0 : request->count};
+    const struct tutti_call_options *options = &call->options;
+    const uint64_t words[] = {call->job.info.kind,         (uint64_t)call->job.info.dtype,
+                              (uint64_t)call->job.info.op, options->wire,
+                              options->wire_block,         options->wire_seed,
+                              !options->wire_seeds,        call->job.bind.v ? 0 : call->job.bind.count};
     uint64_t hash = tutti_hash64(words, sizeof words, 1);
-    if (request->v) hash = tutti_hash64(request->counts, (size_t)request->comm->size * sizeof(size_t), hash);
+    if (call->job.bind.v) hash = tutti_hash64(call->job.bind.counts, (size_t)call->comm->size * sizeof(size_t), hash);
     return hash | 1;
 }
 
-static const char *label_of(const struct tutti_request *request)
+static const char *label_of(const struct tutti_call *call)
 {
     static const char *const labels[2][TUTTI_N_WIRES] = {
         {[TUTTI_WIRE_BFLOAT16] = "reduce_scatter, bfloat16 on the wire",
@@ -70,55 +72,53 @@ static const char *label_of(const struct tutti_request *request)
          [TUTTI_WIRE_FLOAT8_E4M3] = "all_reduce, float8_e4m3 on the wire",
          [TUTTI_WIRE_FLOAT8_E5M2] = "all_reduce, float8_e5m2 on the wire",
          [TUTTI_WIRE_INT8] = "all_reduce, int8 on the wire"}};
-    return request->options.label ? request->options.label
-                                  : labels[request->kind == TUTTI_ALL_REDUCE][request->options.wire];
+    return call->options.label ? call->options.label
+                               : labels[call->job.info.kind == TUTTI_ALL_REDUCE][call->options.wire];
 }
 
 /* An all_to_all_v: to each rank its own part, from each the own one. */
-static void fill_tables(const struct tutti_request *request, const struct tutti_packed_shape *shape, size_t *tables,
-                        struct tutti_request *out)
+static void fill_tables(const struct tutti_call *call, const struct tutti_packed_shape *shape, size_t *tables,
+                        struct tutti_call *out)
 {
     size_t *const in_counts = tables, *const counts = tables + shape->n;
     for (uint32_t r = 0; r < shape->n; r++) {
-        in_counts[r] = tutti_packed_bytes(&shape->packing, request->counts[r]);
+        in_counts[r] = tutti_packed_bytes(&shape->packing, call->job.bind.counts[r]);
         counts[r] = shape->part_bytes;
     }
-    out->v = true;
-    out->in_counts = in_counts, out->counts = counts;
+    out->job.bind.v = true;
+    out->job.bind.in_counts = in_counts, out->job.bind.counts = counts;
 }
 
-void tutti_packed_step(const struct tutti_request *request, const struct tutti_packed_shape *shape,
-                       enum tutti_packed_step step, char *region, size_t *tables, struct tutti_request *out)
+void tutti_packed_step(const struct tutti_call *call, const struct tutti_packed_shape *shape,
+                       enum tutti_packed_step step, char *region, size_t *tables, struct tutti_call *out)
 {
     const bool spreads = step == TUTTI_PACKED_SPREAD;
-    *out = (struct tutti_request){
-        .type = TUTTI_REQUEST_COLLECTIVE,
-        .name = request->name,
-        .comm = request->comm,
-        .kind = spreads ? TUTTI_ALL_GATHER : TUTTI_ALL_TO_ALL,
-        .send = region + (spreads ? shape->spread + shape->me * shape->part_bytes : shape->sent),
-        .recv = region + (spreads ? shape->spread : shape->collected),
-        .count = shape->part_bytes,
-        .dtype = TUTTI_UINT8,
-        .op = -1,
-        .options = request->options,
-        .purpose = purpose_of(request),
+    *out = (struct tutti_call){
+        .job = {.info = {.kind = spreads ? TUTTI_ALL_GATHER : TUTTI_ALL_TO_ALL, .dtype = TUTTI_UINT8},
+                .bind = {.input = region + (spreads ? shape->spread + shape->me * shape->part_bytes : shape->sent),
+                         .output = region + (spreads ? shape->spread : shape->collected),
+                         .count = shape->part_bytes},
+                .commutative = true},
+        .name = call->name,
+        .comm = call->comm,
+        .options = call->options,
+        .purpose = purpose_of(call),
     };
     out->options.wire = TUTTI_WIRE_NONE;
-    out->options.label = label_of(request);
-    if (request->v) fill_tables(request, shape, tables, out);
+    out->options.label = label_of(call);
+    if (call->job.bind.v) fill_tables(call, shape, tables, out);
 }
 
 /* ---- jobs ---- */
 
 /* step: the first rounds what this rank sends, the second one its part of the result. */
-static struct tutti_recode job_of(const struct tutti_request *request, const struct tutti_packed_shape *shape,
+static struct tutti_recode job_of(const struct tutti_call *call, const struct tutti_packed_shape *shape,
                                   enum tutti_packed_step step)
 {
-    const struct tutti_call_options *options = &request->options;
+    const struct tutti_call_options *options = &call->options;
     return (struct tutti_recode){
         .packing = shape->packing,
-        .dtype = request->dtype,
+        .dtype = call->job.info.dtype,
         .n = 1,
         .divisor = 1,
         .n_parts = 1,
@@ -134,51 +134,52 @@ static struct tutti_recode job_of(const struct tutti_request *request, const str
     };
 }
 
-void tutti_packed_input(const struct tutti_request *request, const struct tutti_packed_shape *shape, uint32_t part,
+void tutti_packed_input(const struct tutti_call *call, const struct tutti_packed_shape *shape, uint32_t part,
                         char *region, struct tutti_recode *out)
 {
-    *out = job_of(request, shape, TUTTI_PACKED_COLLECT);
-    out->own = request->send;
+    *out = job_of(call, shape, TUTTI_PACKED_COLLECT);
+    out->own = call->job.bind.input;
     out->repacked = region + shape->sent;
     out->skip = shape->me;
     out->n_parts = shape->n;
     out->total = shape->total;
-    if (!request->v) return;
+    if (!call->job.bind.v) return;
     size_t bytes = 0;
-    for (uint32_t r = 0; r < part; r++) bytes += tutti_packed_bytes(&shape->packing, request->counts[r]);
-    out->own = (const char *)request->send + elements_before(request, part) * tutti_dtype_bytes(request->dtype);
+    for (uint32_t r = 0; r < part; r++) bytes += tutti_packed_bytes(&shape->packing, call->job.bind.counts[r]);
+    out->own =
+        (const char *)call->job.bind.input + elements_before(call, part) * tutti_dtype_bytes(call->job.info.dtype);
     out->repacked = region + shape->sent + bytes;
     out->skip = part == shape->me ? 0 : UINT32_MAX;
     out->n_parts = 1;
-    out->part = out->total = request->counts[part];
+    out->part = out->total = call->job.bind.counts[part];
     out->stream |= (uint64_t)part << 32;
 }
 
-void tutti_packed_sum(const struct tutti_request *request, const struct tutti_packed_shape *shape, char *region,
+void tutti_packed_sum(const struct tutti_call *call, const struct tutti_packed_shape *shape, char *region,
                       struct tutti_recode *out)
 {
-    const size_t before = request->v ? elements_before(request, shape->me) : shape->me * shape->part;
-    *out = job_of(request, shape, TUTTI_PACKED_SPREAD);
+    const size_t before = call->job.bind.v ? elements_before(call, shape->me) : shape->me * shape->part;
+    *out = job_of(call, shape, TUTTI_PACKED_SPREAD);
     out->n = shape->n, out->me = shape->me;
-    out->own = (const char *)request->send + before * tutti_dtype_bytes(request->dtype);
+    out->own = (const char *)call->job.bind.input + before * tutti_dtype_bytes(call->job.info.dtype);
     out->packed = region + shape->collected;
     out->source_bytes = shape->part_bytes;
-    if (request->op == (int)TUTTI_AVG) out->divisor = shape->n;
+    if (call->job.info.op == (int)TUTTI_AVG) out->divisor = shape->n;
     if (!shape->all) {
-        out->elements = request->recv;
+        out->elements = call->job.bind.output;
         return;
     }
     out->repacked = region + shape->spread + shape->me * shape->part_bytes;
     out->total = before >= shape->total ? 0 : shape->total - before;
 }
 
-void tutti_packed_result(const struct tutti_request *request, const struct tutti_packed_shape *shape, char *region,
+void tutti_packed_result(const struct tutti_call *call, const struct tutti_packed_shape *shape, char *region,
                          struct tutti_recode *out)
 {
-    *out = job_of(request, shape, TUTTI_PACKED_SPREAD);
+    *out = job_of(call, shape, TUTTI_PACKED_SPREAD);
     out->me = out->n;
     out->packed = region + shape->spread;
-    out->elements = request->recv;
+    out->elements = call->job.bind.output;
     out->n_parts = shape->n;
     out->total = shape->total;
 }
@@ -192,7 +193,7 @@ void tutti_packed_result(const struct tutti_request *request, const struct tutti
 struct tutti_packed_call {
     struct tutti_comm *comm;
     struct tutti_packed_shape shape;
-    struct tutti_request steps[N_STEPS];
+    struct tutti_call steps[N_STEPS];
     uint32_t n_steps;
     struct tutti_gate gates[N_STEPS];
     struct tutti_layout layouts[N_STEPS];
@@ -230,15 +231,15 @@ static void memory_give(struct tutti_comm *comm, char *memory, size_t bytes)
     tutti_unmap(memory, bytes);
 }
 
-static void call_free(struct tutti_packed_call *call)
+static void call_free(struct tutti_packed_call *packed)
 {
-    if (call->tables) memory_give(call->comm, (char *)(void *)call->tables, call->bytes);
-    tutti_free(call);
+    if (packed->tables) memory_give(packed->comm, (char *)(void *)packed->tables, packed->bytes);
+    tutti_free(packed);
 }
 
-static void let_go(struct tutti_packed_call *call, uint32_t n)
+static void let_go(struct tutti_packed_call *packed, uint32_t n)
 {
-    if (atomic_fetch_sub(&call->n_left, n) == n) call_free(call);
+    if (atomic_fetch_sub(&packed->n_left, n) == n) call_free(packed);
 }
 
 /* ---- by the engine's owner ---- */
@@ -255,52 +256,52 @@ static size_t bytes_passed(const struct tutti_layout *layout, uint32_t n)
 }
 
 /* The same in elements that can be used. */
-static size_t elements_passed(const struct tutti_packed_call *call, enum tutti_packed_step step, uint32_t n)
+static size_t elements_passed(const struct tutti_packed_call *packed, enum tutti_packed_step step, uint32_t n)
 {
-    const struct tutti_layout *layout = &call->layouts[step];
-    if (n >= layout->n_slices) return call->shape.part;
-    return tutti_packed_elements(&call->shape.packing, bytes_passed(layout, n));
+    const struct tutti_layout *layout = &packed->layouts[step];
+    if (n >= layout->n_slices) return packed->shape.part;
+    return tutti_packed_elements(&packed->shape.packing, bytes_passed(layout, n));
 }
 
 /* Lets those slices of the second step begin that are packed whole. */
-static void open_spread(struct tutti_packed_call *call)
+static void open_spread(struct tutti_packed_call *packed)
 {
-    const struct tutti_layout *layout = &call->layouts[TUTTI_PACKED_SPREAD];
-    struct tutti_gate *gate = &call->gates[TUTTI_PACKED_SPREAD];
+    const struct tutti_layout *layout = &packed->layouts[TUTTI_PACKED_SPREAD];
+    struct tutti_gate *gate = &packed->gates[TUTTI_PACKED_SPREAD];
     uint32_t n = atomic_load(&gate->n_open);
-    if (call->summed >= call->shape.part) {
+    if (packed->summed >= packed->shape.part) {
         n = layout->n_slices;
     } else {
-        const size_t packed = call->summed / call->shape.packing.group * tutti_packed_group_bytes(&call->shape.packing);
-        while (n + 1 < layout->n_slices && bytes_passed(layout, n + 1) > 0 && bytes_passed(layout, n + 1) <= packed)
-            n++;
+        const size_t bytes =
+            packed->summed / packed->shape.packing.group * tutti_packed_group_bytes(&packed->shape.packing);
+        while (n + 1 < layout->n_slices && bytes_passed(layout, n + 1) > 0 && bytes_passed(layout, n + 1) <= bytes) n++;
     }
     atomic_store(&gate->n_open, n); /* the owner looks at it by itself */
 }
 
 static void on_collected(void *arg, uint32_t n)
 {
-    struct tutti_packed_call *call = arg;
-    struct tutti_recode part = call->sum;
-    part.begin = call->summed;
-    part.end = elements_passed(call, TUTTI_PACKED_COLLECT, n);
+    struct tutti_packed_call *packed = arg;
+    struct tutti_recode part = packed->sum;
+    part.begin = packed->summed;
+    part.end = elements_passed(packed, TUTTI_PACKED_COLLECT, n);
     if (part.end > part.begin) {
-        tutti_recode_on_cpu(&part, call->simd);
-        call->summed = part.end;
+        tutti_recode_on_cpu(&part, packed->simd);
+        packed->summed = part.end;
     }
-    if (call->n_steps > 1 && (part.end > part.begin || n >= call->layouts[TUTTI_PACKED_COLLECT].n_slices))
-        open_spread(call);
+    if (packed->n_steps > 1 && (part.end > part.begin || n >= packed->layouts[TUTTI_PACKED_COLLECT].n_slices))
+        open_spread(packed);
 }
 
 static void on_spread(void *arg, uint32_t n)
 {
-    struct tutti_packed_call *call = arg;
-    struct tutti_recode part = call->result;
-    part.begin = call->unpacked;
-    part.end = elements_passed(call, TUTTI_PACKED_SPREAD, n);
+    struct tutti_packed_call *packed = arg;
+    struct tutti_recode part = packed->result;
+    part.begin = packed->unpacked;
+    part.end = elements_passed(packed, TUTTI_PACKED_SPREAD, n);
     if (part.end <= part.begin) return;
-    tutti_recode_on_cpu(&part, call->simd);
-    call->unpacked = part.end;
+    tutti_recode_on_cpu(&part, packed->simd);
+    packed->unpacked = part.end;
 }
 
 static void on_over(void *arg)
@@ -310,98 +311,96 @@ static void on_over(void *arg)
 
 /* ---- preparing ---- */
 
-static enum tutti_status step_prepare(struct tutti_packed_call *call, const struct tutti_request *request, uint32_t s)
+static enum tutti_status step_prepare(struct tutti_packed_call *packed, const struct tutti_call *call, uint32_t s)
 {
     static void (*const passed[N_STEPS])(void *arg, uint32_t n) = {on_collected, on_spread};
-    struct tutti_request *step = &call->steps[s];
+    struct tutti_call *step = &packed->steps[s];
     struct tutti_need need = {0};
 
-    tutti_packed_step(request, &call->shape, (enum tutti_packed_step)s, call->region, call->tables, step);
-    call->gates[s] = (struct tutti_gate){.passed = passed[s], .over = on_over, .arg = call};
-    atomic_store(&call->gates[s].n_open, s == TUTTI_PACKED_COLLECT ? UINT32_MAX : 0);
-    step->gate = &call->gates[s];
-    TUTTI_TRY(tutti_route_host(step, &step->route));
-    TUTTI_TRY(tutti_request_seal(step));
-    struct tutti_bind bind = {.schedule = step->schedule, .dtype = step->dtype, .divisor = 1};
-    tutti_request_bind(step, &bind);
-    return tutti_layout_init(&call->layouts[s], &bind, tutti_team_slice_bytes(step->comm->team), &need);
+    tutti_packed_step(call, &packed->shape, (enum tutti_packed_step)s, packed->region, packed->tables, step);
+    packed->gates[s] = (struct tutti_gate){.passed = passed[s], .over = on_over, .arg = packed};
+    atomic_store(&packed->gates[s].n_open, s == TUTTI_PACKED_COLLECT ? UINT32_MAX : 0);
+    step->job.bind.gate = &packed->gates[s];
+    TUTTI_TRY(tutti_call_choose_host(step));
+    TUTTI_TRY(tutti_call_prepare(step));
+    return tutti_layout_init(&packed->layouts[s], &step->job.bind, tutti_team_slice_bytes(step->comm->team), &need);
 }
 
-static enum tutti_status call_fill(struct tutti_packed_call *call, const struct tutti_request *request)
+static enum tutti_status call_fill(struct tutti_packed_call *packed, const struct tutti_call *call)
 {
-    struct tutti_comm *comm = request->comm;
-    const size_t tables = ((request->v ? 2 * (size_t)comm->size * sizeof(size_t) : 0) + 63) & ~(size_t)63;
-    TUTTI_TRY(tutti_packed_shape(request, &call->shape));
-    call->comm = comm;
-    call->simd = comm->context->config.text[TUTTI_OPT_simd];
-    char *memory = memory_take(comm, tables + call->shape.bytes, &call->bytes);
+    struct tutti_comm *comm = call->comm;
+    const size_t tables = ((call->job.bind.v ? 2 * (size_t)comm->size * sizeof(size_t) : 0) + 63) & ~(size_t)63;
+    TUTTI_TRY(tutti_packed_shape(call, &packed->shape));
+    packed->comm = comm;
+    packed->simd = comm->context->config.text[TUTTI_OPT_simd];
+    char *memory = memory_take(comm, tables + packed->shape.bytes, &packed->bytes);
     if (!memory)
-        return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for %zu packed bytes", call->shape.bytes);
-    call->tables = (size_t *)(void *)memory;
-    call->region = memory + tables;
-    call->n_steps = call->shape.all ? 2 : 1;
-    tutti_packed_sum(request, &call->shape, call->region, &call->sum);
-    if (call->shape.all) tutti_packed_result(request, &call->shape, call->region, &call->result);
-    for (uint32_t s = 0; s < call->n_steps; s++) TUTTI_TRY(step_prepare(call, request, s));
+        return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for %zu packed bytes", packed->shape.bytes);
+    packed->tables = (size_t *)(void *)memory;
+    packed->region = memory + tables;
+    packed->n_steps = packed->shape.all ? 2 : 1;
+    tutti_packed_sum(call, &packed->shape, packed->region, &packed->sum);
+    if (packed->shape.all) tutti_packed_result(call, &packed->shape, packed->region, &packed->result);
+    for (uint32_t s = 0; s < packed->n_steps; s++) TUTTI_TRY(step_prepare(packed, call, s));
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_packed_prepare(struct tutti_request *request)
+enum tutti_status tutti_packed_prepare(struct tutti_call *call)
 {
-    struct tutti_packed_call *call = tutti_alloc(sizeof(*call));
-    if (!call) return tutti_request_fail(request, TUTTI_ERR_MEMORY, "out of memory for a quantised call");
-    enum tutti_status status = call_fill(call, request);
+    struct tutti_packed_call *packed = tutti_alloc(sizeof(*packed));
+    if (!packed) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for a quantised call");
+    enum tutti_status status = call_fill(packed, call);
     if (status >= 0)
-        request->packed = call;
+        call->packed = packed;
     else
-        tutti_packed_drop(call);
+        tutti_packed_drop(packed);
     return status;
 }
 
-void tutti_packed_drop(struct tutti_packed_call *call)
+void tutti_packed_drop(struct tutti_packed_call *packed)
 {
-    for (uint32_t s = 0; s < call->n_steps; s++) tutti_request_unseal(&call->steps[s]);
-    call_free(call);
+    for (uint32_t s = 0; s < packed->n_steps; s++) tutti_call_release(&packed->steps[s]);
+    call_free(packed);
 }
 
 /* ---- starting ---- */
 
-static void pack(const struct tutti_packed_call *call, const struct tutti_request *request)
+static void pack(const struct tutti_packed_call *packed, const struct tutti_call *call)
 {
     struct tutti_recode job;
-    for (uint32_t i = 0; i < tutti_packed_inputs(request); i++) {
-        tutti_packed_input(request, &call->shape, i, call->region, &job);
-        tutti_recode_on_cpu(&job, call->simd);
+    for (uint32_t i = 0; i < tutti_packed_inputs(call); i++) {
+        tutti_packed_input(call, &packed->shape, i, packed->region, &job);
+        tutti_recode_on_cpu(&job, packed->simd);
     }
 }
 
 /* The first step is on its way and will never be followed: the communicator fails. */
-static enum tutti_status give_up(struct tutti_request *request, struct tutti_packed_call *call,
-                                 struct tutti_work **started, uint32_t n)
+static enum tutti_status give_up(struct tutti_call *call, struct tutti_packed_call *packed, struct tutti_work **started,
+                                 uint32_t n)
 {
-    if (n > 0) tutti_request_give_up(request, started, n);
-    for (uint32_t s = n; s < call->n_steps; s++) tutti_request_unseal(&call->steps[s]);
+    if (n > 0) tutti_call_give_up(call, started, n);
+    for (uint32_t s = n; s < packed->n_steps; s++) tutti_call_release(&packed->steps[s]);
     const enum tutti_status status = tutti_last_error()->status;
-    let_go(call, call->n_steps - n + 1);
+    let_go(packed, packed->n_steps - n + 1);
     return status;
 }
 
-enum tutti_status tutti_packed_start(struct tutti_request *request, bool helper, struct tutti_work **work)
+enum tutti_status tutti_packed_start(struct tutti_call *call, enum tutti_start how, struct tutti_work **work)
 {
-    struct tutti_packed_call *call = request->packed;
+    struct tutti_packed_call *packed = call->packed;
     struct tutti_work *works[N_STEPS];
 
-    request->packed = NULL; /* its steps' from here on */
-    atomic_store(&call->n_left, call->n_steps + 1);
-    pack(call, request);
-    for (uint32_t s = 0; s < call->n_steps; s++)
-        if (tutti_request_start_one(&call->steps[s], helper, &works[s]) < 0) return give_up(request, call, works, s);
+    call->packed = NULL; /* its steps' from here on */
+    atomic_store(&packed->n_left, packed->n_steps + 1);
+    pack(packed, call);
+    for (uint32_t s = 0; s < packed->n_steps; s++)
+        if (tutti_call_start(&packed->steps[s], how, &works[s]) < 0) return give_up(call, packed, works, s);
     enum tutti_status status = TUTTI_OK;
-    if (call->n_steps == 1)
+    if (packed->n_steps == 1)
         *work = works[0];
     else
-        status = tutti_work_join(request->comm->context->engine, works, call->n_steps, work);
-    if (status < 0) return give_up(request, call, works, call->n_steps);
-    let_go(call, 1);
+        status = tutti_work_join(call->comm->context->engine, works, packed->n_steps, work);
+    if (status < 0) return give_up(call, packed, works, packed->n_steps);
+    let_go(packed, 1);
     return TUTTI_OK;
 }

@@ -22,34 +22,34 @@ struct tutti_packed_shape {
     size_t spread;          /* all_reduce: the packed results of all */
     size_t bytes;
 };
-/* Takes a checked request. MEMORY: sizes overflow. */
-enum tutti_status tutti_packed_shape(const struct tutti_request *request, struct tutti_packed_shape *out);
+/* Takes a checked call. MEMORY: sizes overflow. */
+enum tutti_status tutti_packed_shape(const struct tutti_call *call, struct tutti_packed_shape *out);
 
 enum tutti_packed_step { TUTTI_PACKED_COLLECT, TUTTI_PACKED_SPREAD };
-/* A step as a request of its own on packed data, in the region of the shape. For reduce_scatter_v the request needs
+/* A step as a request of its own on packed data, in the region of the shape. For reduce_scatter_v the call needs
  * tables: room for 4 * n sizes, which stay until it has started. */
-void tutti_packed_step(const struct tutti_request *request, const struct tutti_packed_shape *shape,
-                       enum tutti_packed_step step, char *region, size_t *tables, struct tutti_request *out);
+void tutti_packed_step(const struct tutti_call *call, const struct tutti_packed_shape *shape,
+                       enum tutti_packed_step step, char *region, size_t *tables, struct tutti_call *out);
 /* The jobs of the device: the input into packed data, one job or (v) one for each rank; the sum of what came, to
  * elements or packed again; what was spread into elements. begin and end are all. */
-void tutti_packed_input(const struct tutti_request *request, const struct tutti_packed_shape *shape, uint32_t part,
+void tutti_packed_input(const struct tutti_call *call, const struct tutti_packed_shape *shape, uint32_t part,
                         char *region, struct tutti_recode *out);
-void tutti_packed_sum(const struct tutti_request *request, const struct tutti_packed_shape *shape, char *region,
+void tutti_packed_sum(const struct tutti_call *call, const struct tutti_packed_shape *shape, char *region,
                       struct tutti_recode *out);
-void tutti_packed_result(const struct tutti_request *request, const struct tutti_packed_shape *shape, char *region,
+void tutti_packed_result(const struct tutti_call *call, const struct tutti_packed_shape *shape, char *region,
                          struct tutti_recode *out);
 /* How many jobs the input takes. */
-static inline uint32_t tutti_packed_inputs(const struct tutti_request *request)
+static inline uint32_t tutti_packed_inputs(const struct tutti_call *call)
 {
-    return request->v ? (uint32_t)request->comm->size : 1;
+    return call->job.bind.v ? (uint32_t)call->comm->size : 1;
 }
 
 /* ---- on host memory ---- */
 struct tutti_packed_call;
-/* As tutti_request_prepare and _start, of a request of route PACKED. */
-enum tutti_status tutti_packed_prepare(struct tutti_request *request);
-enum tutti_status tutti_packed_start(struct tutti_request *request, bool helper, struct tutti_work **work);
+/* As tutti_call_prepare and _start, of a request of route PACKED. */
+enum tutti_status tutti_packed_prepare(struct tutti_call *call);
+enum tutti_status tutti_packed_start(struct tutti_call *call, enum tutti_start how, struct tutti_work **work);
 /* Frees a call that was prepared and not started. */
-void tutti_packed_drop(struct tutti_packed_call *call);
+void tutti_packed_drop(struct tutti_packed_call *packed);
 
 #endif

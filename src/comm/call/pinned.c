@@ -138,13 +138,12 @@ struct sides {
     bool recv_in, recv_out;            /* what is received, so */
 };
 
-static struct sides sides_of(const struct tutti_request *request)
+static struct sides sides_of(const struct tutti_call *call)
 {
-    struct sides sides = {
-        .send = tutti_request_side(request, true), .recv = tutti_request_side(request, false), .recv_out = true};
-    if (request->type != TUTTI_REQUEST_COLLECTIVE) {
+    struct sides sides = {.send = tutti_call_side(call, true), .recv = tutti_call_side(call, false), .recv_out = true};
+    if (call->type != TUTTI_CALL_COLLECTIVE) {
         sides.recv_in = true; /* a shorter message leaves the rest as it is */
-    } else if (tutti_kind_info(request->kind)->in_place == TUTTI_ONE_BUFFER) {
+    } else if (tutti_kind_info(call->job.info.kind)->in_place == TUTTI_ONE_BUFFER) {
         sides.recv_in = sides.send.n_blocks > 0; /* it is recv's, which is what the root sends */
         sides.recv_out = !sides.recv_in;
         sides.send.n_blocks = 0;
@@ -183,9 +182,9 @@ static size_t recv_begin(const struct sides *sides)
     return round_up(side_bytes(&sides->send));
 }
 
-size_t tutti_pinned_bytes(const struct tutti_request *request)
+size_t tutti_pinned_bytes(const struct tutti_call *call)
 {
-    struct sides sides = sides_of(request);
+    struct sides sides = sides_of(call);
     return round_up(add(recv_begin(&sides), side_bytes(&sides.recv)));
 }
 
@@ -238,23 +237,23 @@ static enum tutti_status side_each(const struct tutti_call_side *side, size_t be
     return v->part ? side_part(side, begin, v->part, v->visit, v->arg) : side_whole(side, begin, v->visit, v->arg);
 }
 
-enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
+enum tutti_status tutti_pinned_each(const struct tutti_call *call, enum tutti_pinned_way way,
                                     const struct tutti_pinned_part *part, tutti_pinned_visit visit, void *arg)
 {
     const struct visitor visitor = {part, visit, arg};
-    struct sides sides = sides_of(request);
+    struct sides sides = sides_of(call);
     bool in = way == TUTTI_PINNED_IN;
     if (in) TUTTI_TRY(side_each(&sides.send, 0, &visitor));
     if (in ? sides.recv_in : sides.recv_out) TUTTI_TRY(side_each(&sides.recv, recv_begin(&sides), &visitor));
     return TUTTI_OK;
 }
 
-void tutti_pinned_put(struct tutti_request *request, char *pinned)
+void tutti_pinned_put(struct tutti_call *call, char *pinned)
 {
-    struct sides sides = sides_of(request);
-    request->send = side_bytes(&sides.send) > 0 ? pinned : NULL;
-    request->recv = side_bytes(&sides.recv) > 0 ? pinned + recv_begin(&sides) : NULL;
-    if (request->type == TUTTI_REQUEST_COLLECTIVE && tutti_kind_info(request->kind)->in_place == TUTTI_ONE_BUFFER)
-        request->send = request->recv;
-    request->displs = request->in_displs = NULL;
+    struct sides sides = sides_of(call);
+    call->job.bind.input = side_bytes(&sides.send) > 0 ? pinned : NULL;
+    call->job.bind.output = side_bytes(&sides.recv) > 0 ? pinned + recv_begin(&sides) : NULL;
+    if (call->type == TUTTI_CALL_COLLECTIVE && tutti_kind_info(call->job.info.kind)->in_place == TUTTI_ONE_BUFFER)
+        call->job.bind.input = call->job.bind.output;
+    call->job.bind.displs = call->job.bind.in_displs = NULL;
 }

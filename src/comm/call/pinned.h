@@ -37,7 +37,7 @@ size_t tutti_pinned_used(struct tutti_pinned_pool *pool);
 
 /* Pinned copies: host memory that stands for the buffers of a staged call. In a copy all blocks are packed, what is
  * sent first, so that a call on copies has no displacements and is never in place. What lies between the blocks of the
- * user's buffers is not touched. Pure functions over requests that were checked. */
+ * user's buffers is not touched. Pure functions over calls that were checked. */
 
 enum tutti_pinned_way {
     TUTTI_PINNED_IN, /* from the device, before the call */
@@ -45,7 +45,7 @@ enum tutti_pinned_way {
 };
 
 /* Bytes of the copy, rounded up so that another one may follow it; SIZE_MAX when it can not be. */
-size_t tutti_pinned_bytes(const struct tutti_request *request);
+size_t tutti_pinned_bytes(const struct tutti_call *call);
 /* One run of bytes: `device` is the user's, `at` is from the copy's begin. */
 typedef enum tutti_status (*tutti_pinned_visit)(void *arg, char *device, size_t at, size_t bytes);
 /* A part of a call of equal blocks that is carried out by itself: some of the slices that it is cut into. */
@@ -54,9 +54,9 @@ struct tutti_pinned_part {
     uint32_t first, until; /* slices */
 };
 /* All runs that travel that way, of the part (NULL: of the call); stops at an error. Before tutti_pinned_put. */
-enum tutti_status tutti_pinned_each(const struct tutti_request *request, enum tutti_pinned_way way,
+enum tutti_status tutti_pinned_each(const struct tutti_call *call, enum tutti_pinned_way way,
                                     const struct tutti_pinned_part *part, tutti_pinned_visit visit, void *arg);
-/* From now on the request's buffers are those of the copy. */
-void tutti_pinned_put(struct tutti_request *request, char *pinned);
+/* From now on the call's buffers are those of the copy. */
+void tutti_pinned_put(struct tutti_call *call, char *pinned);
 
 #endif

@@ -91,43 +91,43 @@ static void compare_back(const struct drawn *side, const char *pinned)
 /* At once, or in parts: slices that are cut as the engine cuts them. */
 static uint32_t n_parts;
 
-static enum tutti_status each(const struct tutti_request *request, enum tutti_pinned_way way, struct travel *travel)
+static enum tutti_status each(const struct tutti_call *call, enum tutti_pinned_way way, struct travel *travel)
 {
-    const struct tutti_layout layout = {.count = request->count,
-                                        .element = tutti_dtype_bytes(request->dtype),
+    const struct tutti_layout layout = {.count = call->job.bind.count,
+                                        .element = tutti_dtype_bytes(call->job.info.dtype),
                                         .per_block = 1 + n_parts % 3,
                                         .n_slices = 3 * n_parts};
-    if (n_parts == 0) return tutti_pinned_each(request, way, NULL, carry, travel);
+    if (n_parts == 0) return tutti_pinned_each(call, way, NULL, carry, travel);
     for (uint32_t p = 0; p < n_parts; p++) {
         const struct tutti_pinned_part part = {&layout, 2 * p + (p > 0 ? n_parts : 0), 2 * p + 2 + n_parts};
-        TUTTI_TRY(tutti_pinned_each(request, way, &part, carry, travel));
+        TUTTI_TRY(tutti_pinned_each(call, way, &part, carry, travel));
     }
     return TUTTI_OK;
 }
 
-/* Takes the request to a pinned copy and back. reads, writes: the sides that are read before, and written after it. */
-static void travel(const struct tutti_request *request, const struct drawn *sent, bool reads_recv,
-                   const struct drawn *got, bool writes_recv)
+/* Takes the call to a pinned copy and back. reads, writes: the sides that are read before, and written after it. */
+static void travel(const struct tutti_call *call, const struct drawn *sent, bool reads_recv, const struct drawn *got,
+                   bool writes_recv)
 {
     static char pinned[BYTES + 512];
     static struct travel there, back;
-    struct tutti_request staged = *request;
-    size_t bytes = tutti_pinned_bytes(request);
+    struct tutti_call staged = *call;
+    size_t bytes = tutti_pinned_bytes(call);
     assert_true(bytes <= sizeof pinned);
     memset(pinned, 0, sizeof pinned);
     there = (struct travel){.pinned = pinned, .in = true}, back = (struct travel){.pinned = pinned};
-    assert_int_equal(each(request, TUTTI_PINNED_IN, &there), TUTTI_OK);
+    assert_int_equal(each(call, TUTTI_PINNED_IN, &there), TUTTI_OK);
     tutti_pinned_put(&staged, pinned);
-    assert_null(staged.displs);
-    assert_null(staged.in_displs);
-    if (sent) compare_packed(sent, staged.send ? staged.send : pinned);
-    if (got && reads_recv) compare_packed(got, staged.recv ? staged.recv : pinned);
-    if (staged.recv && writes_recv)
-        for (size_t i = (size_t)((char *)staged.recv - pinned); i < bytes; i++)
+    assert_null(staged.job.bind.displs);
+    assert_null(staged.job.bind.in_displs);
+    if (sent) compare_packed(sent, staged.job.bind.input ? staged.job.bind.input : pinned);
+    if (got && reads_recv) compare_packed(got, staged.job.bind.output ? staged.job.bind.output : pinned);
+    if (staged.job.bind.output && writes_recv)
+        for (size_t i = (size_t)((char *)staged.job.bind.output - pinned); i < bytes; i++)
             pinned[i] = (char)tutti_random64(&state);
-    assert_int_equal(each(request, TUTTI_PINNED_OUT, &back), TUTTI_OK);
+    assert_int_equal(each(call, TUTTI_PINNED_OUT, &back), TUTTI_OK);
     if (sent) assert_memory_equal(sent->memory, sent->before, BYTES);
-    if (got && writes_recv) compare_back(got, staged.recv ? staged.recv : pinned);
+    if (got && writes_recv) compare_back(got, staged.job.bind.output ? staged.job.bind.output : pinned);
     if (got && !writes_recv) assert_memory_equal(got->memory, got->before, BYTES);
 }
 
@@ -136,17 +136,15 @@ static void travel(const struct tutti_request *request, const struct drawn *sent
 static struct drawn in, out;
 static struct tutti_comm comm;
 
-static struct tutti_request request_of(enum tutti_kind kind)
+static struct tutti_call call_of(enum tutti_kind kind)
 {
     comm.rank = (int32_t)below(RANKS), comm.size = RANKS;
-    struct tutti_request request = {.kind = kind,
-                                    .comm = &comm,
-                                    .send = in.memory,
-                                    .recv = out.memory,
-                                    .dtype = below(2) ? TUTTI_UINT8 : TUTTI_FLOAT32,
-                                    .root = (int32_t)below(RANKS),
-                                    .count = below(50)};
-    return request;
+    struct tutti_call call;
+    const enum tutti_dtype dtype = below(2) ? TUTTI_UINT8 : TUTTI_FLOAT32;
+    const int32_t root = (int32_t)below(RANKS);
+    tutti_call_set(&call, kind, dtype, TUTTI_SUM, root, below(50), in.memory, out.memory);
+    tutti_call_begin(&call, &comm, NULL);
+    return call;
 }
 
 /* How many blocks each kind has: 0, 1 or all; of rooted ones at the root, and elsewhere. */
@@ -171,12 +169,12 @@ static void equal_blocks(void **unused)
     state = test_seed();
     for (int t = 0; t < TRIALS; t++) {
         const struct shape *shape = &shapes[t % (int)TUTTI_ARRAY_LEN(shapes)];
-        struct tutti_request request = request_of(shape->kind);
-        bool root = !tutti_kind_info(shape->kind)->rooted || request.root == comm.rank;
-        size_t bytes = request.count * tutti_dtype_bytes(request.dtype);
+        struct tutti_call call = call_of(shape->kind);
+        bool root = !tutti_kind_info(shape->kind)->rooted || call.job.info.root == comm.rank;
+        size_t bytes = call.job.bind.count * tutti_dtype_bytes(call.job.info.dtype);
         draw_equal(&in, root ? shape->sent : shape->sent_elsewhere, bytes);
         draw_equal(&out, root ? shape->got : shape->got_elsewhere, bytes);
-        travel(&request, &in, false, &out, true);
+        travel(&call, &in, false, &out, true);
     }
 }
 
@@ -187,12 +185,12 @@ static void one_sided(void **unused)
     state = test_seed() + 1;
     for (int t = 0; t < TRIALS; t++) {
         bool broadcast = t % 2;
-        struct tutti_request request = request_of(broadcast ? TUTTI_BROADCAST : TUTTI_EXSCAN);
-        size_t bytes = request.count * tutti_dtype_bytes(request.dtype);
-        bool root = request.root == comm.rank;
+        struct tutti_call call = call_of(broadcast ? TUTTI_BROADCAST : TUTTI_EXSCAN);
+        size_t bytes = call.job.bind.count * tutti_dtype_bytes(call.job.info.dtype);
+        bool root = call.job.info.root == comm.rank;
         draw_equal(&in, !broadcast, bytes);
         draw_equal(&out, broadcast || comm.rank > 0, bytes);
-        travel(&request, broadcast ? NULL : &in, broadcast && root, &out, !(broadcast && root));
+        travel(&call, broadcast ? NULL : &in, broadcast && root, &out, !(broadcast && root));
     }
 }
 
@@ -211,15 +209,15 @@ static void tables(void **unused)
     (void)unused;
     state = test_seed() + 2;
     for (int t = 0; t < TRIALS; t++) {
-        struct tutti_request request = request_of(TUTTI_ALL_TO_ALL);
-        size_t element = tutti_dtype_bytes(request.dtype);
+        struct tutti_call call = call_of(TUTTI_ALL_TO_ALL);
+        size_t element = tutti_dtype_bytes(call.job.info.dtype);
         bool displaced = t % 3;
         draw_table(&in, element, displaced);
         draw_table(&out, element, displaced);
-        request.v = true;
-        request.in_counts = in.counts, request.in_displs = displaced ? in.displs : NULL;
-        request.counts = out.counts, request.displs = displaced ? out.displs : NULL;
-        travel(&request, &in, false, &out, true);
+        call.job.bind.v = true;
+        call.job.bind.in_counts = in.counts, call.job.bind.in_displs = displaced ? in.displs : NULL;
+        call.job.bind.counts = out.counts, call.job.bind.displs = displaced ? out.displs : NULL;
+        travel(&call, &in, false, &out, true);
     }
 }
 
@@ -229,13 +227,13 @@ static void messages(void **unused)
     (void)unused;
     state = test_seed() + 3;
     for (int t = 0; t < TRIALS; t++) {
-        enum tutti_request_type type = (enum tutti_request_type)(TUTTI_REQUEST_SEND + t % 3);
-        struct tutti_request request = request_of(TUTTI_ALL_REDUCE);
-        size_t element = tutti_dtype_bytes(request.dtype);
-        request.type = type, request.recv_count = below(70);
-        draw_equal(&in, 1, request.count * element);
-        draw_equal(&out, 1, request.recv_count * element);
-        travel(&request, type == TUTTI_REQUEST_RECV ? NULL : &in, true, type == TUTTI_REQUEST_SEND ? NULL : &out, true);
+        enum tutti_call_type type = (enum tutti_call_type)(TUTTI_CALL_SEND + t % 3);
+        struct tutti_call call = call_of(TUTTI_ALL_REDUCE);
+        size_t element = tutti_dtype_bytes(call.job.info.dtype);
+        call.type = type, call.recv_count = below(70);
+        draw_equal(&in, 1, call.job.bind.count * element);
+        draw_equal(&out, 1, call.recv_count * element);
+        travel(&call, type == TUTTI_CALL_RECV ? NULL : &in, true, type == TUTTI_CALL_SEND ? NULL : &out, true);
     }
 }
 
@@ -244,15 +242,15 @@ static void too_much(void **unused)
 {
     (void)unused;
     size_t counts[RANKS], displs[RANKS] = {0};
-    struct tutti_request request = request_of(TUTTI_ALL_TO_ALL);
+    struct tutti_call call = call_of(TUTTI_ALL_TO_ALL);
     for (size_t b = 0; b < RANKS; b++) counts[b] = SIZE_MAX / 4;
-    request.v = true, request.dtype = TUTTI_UINT8;
-    request.counts = out.counts, request.in_counts = counts, request.in_displs = displs;
-    assert_true(tutti_pinned_bytes(&request) == SIZE_MAX);
+    call.job.bind.v = true, call.job.info.dtype = TUTTI_UINT8;
+    call.job.bind.counts = out.counts, call.job.bind.in_counts = counts, call.job.bind.in_displs = displs;
+    assert_true(tutti_pinned_bytes(&call) == SIZE_MAX);
     counts[0] = counts[1] = SIZE_MAX / 2 - 100;
     counts[2] = counts[3] = counts[4] = 0;
     memset(out.counts, 0, sizeof out.counts);
-    assert_true(tutti_pinned_bytes(&request) >= SIZE_MAX - 512);
+    assert_true(tutti_pinned_bytes(&call) >= SIZE_MAX - 512);
 }
 
 int main(void)

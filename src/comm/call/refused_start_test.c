@@ -8,8 +8,8 @@
 static _Atomic int32_t n_held;    /* schedules that were taken and not given back */
 static int32_t refuse_after = -1; /* calls that may start before one is refused; below 0: all may */
 
-enum tutti_status __real_tutti_device_before(const struct tutti_request *request);
-enum tutti_status __wrap_tutti_device_before(const struct tutti_request *request);
+enum tutti_status __real_tutti_device_before(const struct tutti_call *call);
+enum tutti_status __wrap_tutti_device_before(const struct tutti_call *call);
 enum tutti_status __real_tutti_cache_get(struct tutti_cache *cache, const struct tutti_algorithm *algorithm,
                                          enum tutti_kind kind, const struct tutti_shape *shape,
                                          const struct tutti_lanes *lanes, const struct tutti_schedule **out);
@@ -20,11 +20,11 @@ void __real_tutti_cache_release(struct tutti_cache *cache, const struct tutti_sc
 void __wrap_tutti_cache_release(struct tutti_cache *cache, const struct tutti_schedule *schedule);
 
 /* What calls on host memory wait for does not come. */
-enum tutti_status __wrap_tutti_device_before(const struct tutti_request *request)
+enum tutti_status __wrap_tutti_device_before(const struct tutti_call *call)
 {
-    if (refuse_after == 0) return tutti_request_fail(request, TUTTI_ERR_TIMEOUT, "what comes before it is not over");
+    if (refuse_after == 0) return tutti_call_fail(call, TUTTI_ERR_TIMEOUT, "what comes before it is not over");
     if (refuse_after > 0) refuse_after--;
-    return __real_tutti_device_before(request);
+    return __real_tutti_device_before(call);
 }
 
 enum tutti_status __wrap_tutti_cache_get(struct tutti_cache *cache, const struct tutti_algorithm *algorithm,

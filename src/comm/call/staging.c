@@ -248,8 +248,8 @@ void tutti_staging_fail(struct tutti_staging *staging)
 /* Whether the engine carries out one call of equal blocks on what was copied, slice by slice. */
 static bool can_cut(const struct tutti_staged *staged)
 {
-    const struct tutti_request *request = staged->requests;
-    return staged->n == 1 && request->type == TUTTI_REQUEST_COLLECTIVE && !request->v && request->schedule &&
+    const struct tutti_call *call = staged->calls;
+    return staged->n == 1 && call->type == TUTTI_CALL_COLLECTIVE && !call->job.bind.v && call->job.bind.schedule &&
            !atomic_load(&staged->staging->own);
 }
 
@@ -277,22 +277,20 @@ static void on_passed(void *arg, uint32_t n)
 
 void tutti_staging_cut(struct tutti_staged *staged)
 {
-    struct tutti_request *request = staged->requests;
-    struct tutti_bind bind = {.schedule = request->schedule, .dtype = request->dtype, .divisor = 1};
+    struct tutti_call *call = staged->calls;
     struct tutti_need need = {0};
     staged->n_pieces = 1;
     if (!can_cut(staged)) return;
-    tutti_request_bind(request, &bind);
-    size_t slice_bytes = tutti_team_slice_bytes(request->comm->team);
+    size_t slice_bytes = tutti_team_slice_bytes(call->comm->team);
     /* What can not be, the start says; a private copy of the input is taken at once. */
-    if (tutti_layout_init(&staged->layout, &bind, slice_bytes, &need) < 0 || need.copy_bytes > 0) return;
+    if (tutti_layout_init(&staged->layout, &call->job.bind, slice_bytes, &need) < 0 || need.copy_bytes > 0) return;
     size_t n = pieces_of(staged);
     if (n < 2) return;
     staged->n_pieces = (uint32_t)n;
     for (size_t p = 0; p < n; p++)
         staged->pieces[p] = (struct tutti_piece){staged, (uint32_t)((uint64_t)staged->layout.n_slices * (p + 1) / n)};
     staged->gate.passed = on_passed, staged->gate.arg = staged;
-    request->gate = &staged->gate;
+    call->job.bind.gate = &staged->gate;
 }
 
 const struct tutti_pinned_part *tutti_staging_part(const struct tutti_staged *staged, uint32_t p,

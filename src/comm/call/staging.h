@@ -37,7 +37,7 @@ struct tutti_staged {
     struct tutti_layout layout;  /* the layout of a call that is cut, */
     struct tutti_gate gate;      /* and its slices */
     struct tutti_piece pieces[TUTTI_PIECES];
-    struct tutti_request requests[]; /* on the pinned copies, prepared */
+    struct tutti_call calls[]; /* on the pinned copies, prepared */
 };
 
 struct tutti_staging {

@@ -23,34 +23,34 @@ static void on_end(void *arg)
 
 /* ---- the calls on pinned copies ---- */
 
-static enum tutti_status fill(struct tutti_staged *staged, const struct tutti_request *requests)
+static enum tutti_status fill(struct tutti_staged *staged, const struct tutti_call *calls)
 {
     struct tutti_comm *comm = staged->staging->comm, *own = atomic_load(&staged->staging->own);
     size_t at = 0;
     for (size_t i = 0; i < staged->n; i++) {
-        struct tutti_request *request = &staged->requests[i];
-        *request = requests[i];
-        request->comm = own ? own : comm;
-        request->work = NULL;
-        request->tables = NULL;
-        request->staged = true;
-        if (!request->options.timeout_ns) request->options.timeout_ns = comm->timeout_ns;
-        tutti_pinned_put(request, staged->pinned ? staged->pinned->at + at : NULL);
-        at += tutti_pinned_bytes(&requests[i]);
-        TUTTI_TRY(tutti_request_own(request));
-        TUTTI_TRY(tutti_route_host(request, &request->route));
-        TUTTI_TRY(tutti_request_prepare(request));
+        struct tutti_call *call = &staged->calls[i];
+        *call = calls[i];
+        call->comm = own ? own : comm;
+        call->work = NULL;
+        call->tables = NULL;
+        call->staged = true;
+        if (!call->options.timeout_ns) call->options.timeout_ns = comm->timeout_ns;
+        tutti_pinned_put(call, staged->pinned ? staged->pinned->at + at : NULL);
+        at += tutti_pinned_bytes(&calls[i]);
+        TUTTI_TRY(tutti_call_own(call));
+        TUTTI_TRY(tutti_call_choose_host(call));
+        TUTTI_TRY(tutti_call_prepare(call));
     }
     tutti_staging_cut(staged);
     return TUTTI_OK;
 }
 
-/* Gives back what the requests hold. */
+/* Gives back what the calls hold. */
 static void forget(struct tutti_staged *staged)
 {
     for (size_t i = 0; i < staged->n; i++) {
-        tutti_request_release(&staged->requests[i]);
-        tutti_request_disown(&staged->requests[i]);
+        tutti_call_release(&staged->calls[i]);
+        tutti_call_disown(&staged->calls[i]);
     }
 }
 
@@ -63,17 +63,17 @@ static void discard(struct tutti_staged *staged)
     tutti_free(staged);
 }
 
-static enum tutti_status make(struct tutti_staging *staging, const struct tutti_request *requests, size_t n,
-                              size_t bytes, struct tutti_staged **out)
+static enum tutti_status make(struct tutti_staging *staging, const struct tutti_call *calls, size_t n, size_t bytes,
+                              struct tutti_staged **out)
 {
-    struct tutti_staged *staged = tutti_alloc(sizeof(*staged) + n * (sizeof(*requests) + sizeof(struct tutti_work *)));
-    if (!staged) return tutti_request_fail(requests, TUTTI_ERR_MEMORY, "out of memory for %zu calls", n);
+    struct tutti_staged *staged = tutti_alloc(sizeof(*staged) + n * (sizeof(*calls) + sizeof(struct tutti_work *)));
+    if (!staged) return tutti_call_fail(calls, TUTTI_ERR_MEMORY, "out of memory for %zu calls", n);
     staged->staging = staging;
     staged->n = n;
-    staged->works = (struct tutti_work **)(void *)(staged->requests + n);
-    for (size_t i = 0; i < n; i++) staged->requests[i].comm = staging->comm; /* for what discards it */
+    staged->works = (struct tutti_work **)(void *)(staged->calls + n);
+    for (size_t i = 0; i < n; i++) staged->calls[i].comm = staging->comm; /* for what discards it */
     enum tutti_status status = bytes ? tutti_pinned_take(staging->pool, bytes, &staged->pinned) : TUTTI_OK;
-    if (status >= 0) status = fill(staged, requests);
+    if (status >= 0) status = fill(staged, calls);
     if (status < 0)
         discard(staged);
     else
@@ -99,31 +99,31 @@ static enum tutti_status copy(void *arg, char *device, size_t at, size_t bytes)
 }
 
 /* The p-th piece of all. */
-static enum tutti_status copy_piece(const struct tutti_staged *staged, const struct tutti_request *requests,
+static enum tutti_status copy_piece(const struct tutti_staged *staged, const struct tutti_call *calls,
                                     enum tutti_pinned_way way, uint32_t p)
 {
     struct tutti_pinned_part part;
-    struct copies copies = {.device = staged->staging->device, .stream = requests[0].options.stream, .way = way};
+    struct copies copies = {.device = staged->staging->device, .stream = calls[0].options.stream, .way = way};
     if (!staged->pinned) return TUTTI_OK;
     copies.pinned = staged->pinned->at;
     for (size_t i = 0; i < staged->n; i++) {
-        TUTTI_TRY(tutti_pinned_each(&requests[i], way, tutti_staging_part(staged, p, &part), copy, &copies));
-        copies.pinned += tutti_pinned_bytes(&requests[i]);
+        TUTTI_TRY(tutti_pinned_each(&calls[i], way, tutti_staging_part(staged, p, &part), copy, &copies));
+        copies.pinned += tutti_pinned_bytes(&calls[i]);
     }
     return TUTTI_OK;
 }
 
 /* Copies in, and what makes the stream tell the thread. After a failure a copy may be under way: its memory is left to
  * it. */
-static enum tutti_status announce(struct tutti_staged *staged, const struct tutti_request *requests)
+static enum tutti_status announce(struct tutti_staged *staged, const struct tutti_call *calls)
 {
     struct tutti_device *dev = staged->staging->device;
     enum tutti_status status = TUTTI_OK;
     for (uint32_t p = 0; p < staged->n_pieces && status >= 0; p++) {
-        status = copy_piece(staged, requests, TUTTI_PINNED_IN, p);
+        status = copy_piece(staged, calls, TUTTI_PINNED_IN, p);
         staged->pieces[p].staged = staged;
         if (status >= 0)
-            status = dev->ops->host_call(dev, requests[0].options.stream, tutti_staging_arrived, &staged->pieces[p]);
+            status = dev->ops->host_call(dev, calls[0].options.stream, tutti_staging_arrived, &staged->pieces[p]);
     }
     if (status < 0) forget(staged);
     return status;
@@ -155,21 +155,21 @@ static enum tutti_status follow(struct tutti_staging *staging, void *stream)
 }
 
 /* They are the thread's once they are announced, and go with their end. */
-static enum tutti_status put(struct tutti_staged *staged, const struct tutti_request *requests)
+static enum tutti_status put(struct tutti_staged *staged, const struct tutti_call *calls)
 {
     struct tutti_staging *staging = staged->staging;
     struct tutti_device *dev = staging->device;
-    void *stream = requests[0].options.stream;
+    void *stream = calls[0].options.stream;
     uint32_t number = staged->number = atomic_load(&staging->enqueued) + 1;
 
     staged->go = staging->n_pieces, staging->n_pieces += staged->n_pieces;
-    TUTTI_TRY(announce(staged, requests));
+    TUTTI_TRY(announce(staged, calls));
     atomic_store(&staging->enqueued, number);
     append(staging, staged);
     const uint32_t *go = (const uint32_t *)(void *)staging->go;
     for (uint32_t p = 0; p < staged->n_pieces; p++) {
         TUTTI_TRY(dev->ops->stream_wait_word(dev, stream, go, staged->go + p + 1));
-        TUTTI_TRY(copy_piece(staged, requests, TUTTI_PINNED_OUT, p));
+        TUTTI_TRY(copy_piece(staged, calls, TUTTI_PINNED_OUT, p));
     }
     TUTTI_TRY(dev->ops->event_record(dev, staging->end_event, stream));
     staging->last = stream;
@@ -179,11 +179,11 @@ static enum tutti_status put(struct tutti_staged *staged, const struct tutti_req
 /* ---- enqueueing ---- */
 
 /* Bytes of all pinned copies, SIZE_MAX when they can not be. */
-static size_t bytes_of(const struct tutti_request *requests, size_t n)
+static size_t bytes_of(const struct tutti_call *calls, size_t n)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t more = tutti_pinned_bytes(&requests[i]);
+        size_t more = tutti_pinned_bytes(&calls[i]);
         if (more > PTRDIFF_MAX - bytes) return SIZE_MAX;
         bytes += more;
     }
@@ -200,47 +200,47 @@ static bool may_go(struct tutti_staging *staging, const void *arg)
     return under_way < STAGED_MOST && used <= BYTES_MOST && bytes <= BYTES_MOST - used;
 }
 
-static enum tutti_status await_memory(struct tutti_staging *staging, const struct tutti_request *request, size_t bytes)
+static enum tutti_status await_memory(struct tutti_staging *staging, const struct tutti_call *call, size_t bytes)
 {
     uint64_t timeout = staging->comm->timeout_ns;
     struct tutti_error error;
     if (tutti_staging_wait(staging, may_go, &bytes, tutti_deadline_ns(timeout)))
         return tutti_team_state(staging->comm->team, &error) < 0 ? tutti_fail_record(&error) : TUTTI_OK;
-    tutti_request_fail(request, TUTTI_ERR_TIMEOUT,
-                       "no stream came past the calls before it, which go through the host, within %g s",
-                       (double)timeout / 1e9);
+    tutti_call_fail(call, TUTTI_ERR_TIMEOUT,
+                    "no stream came past the calls before it, which go through the host, within %g s",
+                    (double)timeout / 1e9);
     tutti_staging_fail(staging);
     return TUTTI_ERR_TIMEOUT;
 }
 
-static enum tutti_status refuse_capture(struct tutti_staging *staging, const struct tutti_request *request)
+static enum tutti_status refuse_capture(struct tutti_staging *staging, const struct tutti_call *call)
 {
     uint64_t capture = 0;
-    TUTTI_TRY(tutti_device_capturing(staging->device, request->options.stream, &capture));
+    TUTTI_TRY(tutti_device_capturing(staging->device, call->options.stream, &capture));
     if (!capture) return TUTTI_OK;
-    return tutti_request_fail(request, TUTTI_ERR_ARGUMENT,
-                              "the call goes through the host, which can not be captured in a graph");
+    return tutti_call_fail(call, TUTTI_ERR_ARGUMENT,
+                           "the call goes through the host, which can not be captured in a graph");
 }
 
-static enum tutti_status enqueue(struct tutti_staging *staging, struct tutti_request *requests, size_t n)
+static enum tutti_status enqueue(struct tutti_staging *staging, struct tutti_call *calls, size_t n)
 {
     struct tutti_staged *staged = NULL;
     struct tutti_device_scope scope;
     struct tutti_error failure;
-    size_t bytes = bytes_of(requests, n);
+    size_t bytes = bytes_of(calls, n);
 
     if (tutti_team_state(staging->comm->team, &failure) < 0) return tutti_fail_record(&failure);
     if (bytes == SIZE_MAX)
-        return tutti_request_fail(requests, TUTTI_ERR_MEMORY, "out of host memory for what is sent and received");
-    TUTTI_TRY(refuse_capture(staging, requests));
+        return tutti_call_fail(calls, TUTTI_ERR_MEMORY, "out of host memory for what is sent and received");
+    TUTTI_TRY(refuse_capture(staging, calls));
     TUTTI_TRY(tutti_staging_ensure(staging));
-    TUTTI_TRY(await_memory(staging, requests, bytes));
-    TUTTI_TRY(make(staging, requests, n, bytes, &staged));
+    TUTTI_TRY(await_memory(staging, calls, bytes));
+    TUTTI_TRY(make(staging, calls, n, bytes, &staged));
     enum tutti_status status = tutti_device_enter(staging->device, &scope);
-    if (status >= 0) status = follow(staging, requests[0].options.stream);
+    if (status >= 0) status = follow(staging, calls[0].options.stream);
     if (status < 0)
         discard(staged);
-    else if ((status = put(staged, requests)) < 0)
+    else if ((status = put(staged, calls)) < 0)
         tutti_staging_fail(staging); /* the stream holds a part of it, which is left to it */
     struct tutti_error why = *tutti_last_error();
     tutti_device_leave(staging->device, &scope);
@@ -248,25 +248,25 @@ static enum tutti_status enqueue(struct tutti_staging *staging, struct tutti_req
 }
 
 /* Calls that are carried out on a communicator of their own. */
-static void count(struct tutti_staging *staging, const struct tutti_request *requests, size_t n)
+static void count(struct tutti_staging *staging, const struct tutti_call *calls, size_t n)
 {
     if (!atomic_load(&staging->own)) return;
     for (size_t i = 0; i < n; i++) {
-        if (requests[i].type != TUTTI_REQUEST_COLLECTIVE) continue;
+        if (calls[i].type != TUTTI_CALL_COLLECTIVE) continue;
         tutti_team_count(staging->comm->team);
         atomic_fetch_add(&staging->comm->sequence, 1);
     }
 }
 
-enum tutti_status tutti_staging_enqueue(struct tutti_staging *staging, struct tutti_request *requests, size_t n)
+enum tutti_status tutti_staging_enqueue(struct tutti_staging *staging, struct tutti_call *calls, size_t n)
 {
     struct tutti_comm *comm = staging->comm;
     /* The driver may wait for streams that wait for the thread, which takes the turn. */
     tutti_comm_turn_give(comm);
     pthread_mutex_lock(&staging->order);
-    enum tutti_status status = enqueue(staging, requests, n);
+    enum tutti_status status = enqueue(staging, calls, n);
     pthread_mutex_unlock(&staging->order);
     tutti_comm_turn_take(comm);
-    if (status >= 0) count(staging, requests, n);
+    if (status >= 0) count(staging, calls, n);
     return status;
 }

@@ -29,15 +29,15 @@ void *tutti_staging_ask(void *arg)
 
 static void release_from(struct tutti_staged *staged, size_t first)
 {
-    for (size_t i = first; i < staged->n; i++) tutti_request_release(&staged->requests[i]);
+    for (size_t i = first; i < staged->n; i++) tutti_call_release(&staged->calls[i]);
 }
 
 static enum tutti_status start_all(struct tutti_staged *staged)
 {
     for (size_t i = 0; i < staged->n; i++) {
-        enum tutti_status status = tutti_request_start(&staged->requests[i], false, &staged->works[i]);
+        enum tutti_status status = tutti_call_start(&staged->calls[i], TUTTI_START, &staged->works[i]);
         if (status >= 0) continue;
-        tutti_request_give_up(&staged->requests[i], staged->works, i);
+        tutti_call_give_up(&staged->calls[i], staged->works, i);
         release_from(staged, i + 1);
         return status;
     }
@@ -72,7 +72,7 @@ static void note_start(const struct tutti_staged *staged)
 static enum tutti_status run(struct tutti_staged *staged)
 {
     struct tutti_comm *own = atomic_load(&staged->staging->own);
-    enum tutti_status status = own ? tutti_comm_enter(own, staged->requests[0].name) : TUTTI_OK;
+    enum tutti_status status = own ? tutti_comm_enter(own, staged->calls[0].name) : TUTTI_OK;
 
     if (status < 0) {
         release_from(staged, 0);
@@ -112,7 +112,7 @@ static void serve_one(struct tutti_staging *staging, struct tutti_staged *staged
     else if (run(staged) < 0)
         tutti_staging_fail(staging);
     note_start(staged); /* or they never start */
-    for (size_t i = 0; i < staged->n; i++) tutti_request_disown(&staged->requests[i]);
+    for (size_t i = 0; i < staged->n; i++) tutti_call_disown(&staged->calls[i]);
     /* From here on they may be over, and gone. The results come before the word. */
     atomic_store_explicit(staging->go, go, memory_order_release);
 }

@@ -152,23 +152,35 @@ FLOAT_KERNELS(f64, double)
 #define CODE_REDUCE(name, type, expression)                                                                            \
     CODE_STEP(name, type, expression)                                                                                  \
     REDUCE(name, type, 4 / PARTS_##type)
+/* Numbers beyond the greatest one of a format, whose code without its bias these bits are, become that. */
+FORCE v_f32 within_f32(v_f32 value, uint32_t greatest, uint32_t bias)
+{
+    const v_u32 bits = (v_u32)value, all = bits & 0x7fffffff;
+    const v_u32 is_beyond =
+        (v_u32)((v_i32)all > (int32_t)(greatest + bias)) & (v_u32)((v_i32)all < (int32_t)0x7f800000);
+    return (v_f32)SELECT(is_beyond, (bits & 0x80000000) | (greatest + bias), bits);
+}
 #define CODE_KERNELS(id, type, class, bits, mantissa, bias, infinity, torch)                                           \
     CODE_REDUCE(sum, type, a + b)                                                                                      \
     CODE_REDUCE(prod, type, a *b)                                                                                      \
     SCALE(scale, type, 4 / PARTS_##type, step_prod_##type)                                                             \
-    /* The divisor stays a float32: it need not be a number of the small format. */                                    \
+    /* The divisor stays a float32: it need not be a number of the small format. An average of numbers is one, though  \
+     * their sum was rounded up. */                                                                                    \
     FORCE void step_quotient_##type(unsigned char *dst, const unsigned char *src, const unsigned char *divisor)        \
     {                                                                                                                  \
         const v_f32 by = load_f32(divisor);                                                                            \
         v_f32 x[PARTS_##type];                                                                                         \
         widen_##type(src, x);                                                                                          \
-        for (int k = 0; k < PARTS_##type; k++) x[k] = x[k] / by;                                                       \
+        for (int k = 0; k < PARTS_##type; k++)                                                                         \
+            x[k] = within_f32(x[k] / by, (uint32_t)(CODE_INFINITY(bits, mantissa, infinity) - 1) << (23 - (mantissa)), \
+                              (uint32_t)(127 - (bias)) << 23);                                                         \
         narrow_##type(dst, x);                                                                                         \
     }                                                                                                                  \
     static void divide_##type(void *dst, const void *src, size_t n, uint32_t divisor)                                  \
     {                                                                                                                  \
-        const float by = (float)divisor;                                                                               \
-        run_blocks_constant(dst, src, n * (4 / PARTS_##type), &by, sizeof by, step_quotient_##type);                   \
+        const float by =                                                                                               \
+            (float)(divisor & ((1u << TUTTI_DIVISOR_SHIFT) - 1)) / (float)(1u << (divisor >> TUTTI_DIVISOR_SHIFT));    \
+        run_blocks_constant(dst, src, n *(4 / PARTS_##type), &by, sizeof by, step_quotient_##type);                    \
     }
 TUTTI_SMALL_FLOATS(CODE_KERNELS)
 
@@ -193,20 +205,27 @@ EXTREME_KERNELS(f64, i64, 8)
 #define INTEGER_ROW(bits, sign)                                                                                        \
     {                                                                                                                  \
         NUMBER_ROW(sum_u##bits, prod_u##bits, min_##sign##bits, max_##sign##bits),                                     \
-        [TUTTI_BAND] = band_u##bits,                                                                                   \
-        [TUTTI_BOR] = bor_u##bits,                                                                                     \
-        [TUTTI_BXOR] = bxor_u##bits,                                                                                   \
+            [TUTTI_BAND] = band_u##bits, [TUTTI_BOR] = bor_u##bits, [TUTTI_BXOR] = bxor_u##bits,                       \
     }
 #define FOLDS_SIGNED(name, bits) INTEGER_ROW(bits, i)
 #define FOLDS_UNSIGNED(name, bits) INTEGER_ROW(bits, u)
 #define FOLDS_BOOLEAN(name, bits)                                                                                      \
     {                                                                                                                  \
-        [TUTTI_SUM] = bool_or_u8,   [TUTTI_PROD] = bool_and_u8, [TUTTI_MIN] = bool_and_u8,  [TUTTI_MAX] = bool_or_u8,  \
-        [TUTTI_BAND] = bool_and_u8, [TUTTI_BOR] = bool_or_u8,   [TUTTI_BXOR] = bool_xor_u8,                            \
+        [TUTTI_SUM] = bool_or_u8, [TUTTI_PROD] = bool_and_u8, [TUTTI_MIN] = bool_and_u8, [TUTTI_MAX] = bool_or_u8,     \
+        [TUTTI_BAND] = bool_and_u8, [TUTTI_BOR] = bool_or_u8, [TUTTI_BXOR] = bool_xor_u8,                              \
     }
-#define FOLDS_SMALL_FLOAT(name, bits) {NUMBER_ROW(sum_##name, prod_##name, min_##name, max_##name)}
-#define FOLDS_FLOAT(name, bits) {NUMBER_ROW(sum_f##bits, prod_f##bits, min_f##bits, max_f##bits)}
-#define FOLDS_COMPLEX(name, bits) {NUMBER_ROW(sum_complex_f##bits, prod_complex_f##bits, NULL, NULL)}
+#define FOLDS_SMALL_FLOAT(name, bits)                                                                                  \
+    {                                                                                                                  \
+        NUMBER_ROW(sum_##name, prod_##name, min_##name, max_##name)                                                    \
+    }
+#define FOLDS_FLOAT(name, bits)                                                                                        \
+    {                                                                                                                  \
+        NUMBER_ROW(sum_f##bits, prod_f##bits, min_f##bits, max_f##bits)                                                \
+    }
+#define FOLDS_COMPLEX(name, bits)                                                                                      \
+    {                                                                                                                  \
+        NUMBER_ROW(sum_complex_f##bits, prod_complex_f##bits, NULL, NULL)                                              \
+    }
 
 #define DIVIDE_SIGNED(name, bits) divide_##name
 #define DIVIDE_UNSIGNED(name, bits) divide_##name

@@ -104,8 +104,6 @@ WIRES(DECODE)
                    [TUTTI_BFLOAT16] = narrow_from_f32_bf16,                                                            \
                    [TUTTI_FLOAT32] = narrow_from_f32_f32,                                                              \
                    [TUTTI_FLOAT64] = narrow_from_f32_f64},                                                             \
-        .greatest = greatest_of,                                                                                       \
-        .encode = {WIRES(ENCODER)},                                                                                    \
-        .decode = {WIRES(DECODER)},                                                                                    \
+        .greatest = greatest_of, .encode = {WIRES(ENCODER)}, .decode = {WIRES(DECODER)},                               \
         .decode_add = {WIRES(DECODE_ADDER)},                                                                           \
     }

@@ -89,9 +89,9 @@ CANONICAL(f64, u64)
 #define MAGNITUDE_i64 INT64_MAX
 /* Codes of a format without its sign: the greatest exponent, NaN, and infinity, which is NaN where the format has none.
  * The NaN of 8 bits has all bits, as PyTorch's. */
-#define CODE_TOP(bits, mantissa) (((1 << ((bits) - 1 - (mantissa))) - 1) << (mantissa))
+#define CODE_TOP(bits, mantissa) (((1 << ((bits)-1 - (mantissa))) - 1) << (mantissa))
 #define CODE_NAN(bits, mantissa)                                                                                       \
-    ((bits) == 8 ? (1 << ((bits) - 1)) - 1 : CODE_TOP(bits, mantissa) | 1 << (mantissa ? (mantissa) - 1 : 0))
+    ((bits) == 8 ? (1 << ((bits)-1)) - 1 : CODE_TOP(bits, mantissa) | 1 << (mantissa ? (mantissa)-1 : 0))
 #define CODE_INFINITY(bits, mantissa, infinity) ((infinity) ? CODE_TOP(bits, mantissa) : CODE_NAN(bits, mantissa))
 #define SMALL_EXTREMES(id, name, class, bits, mantissa, bias, infinity, torch)                                         \
     EXTREMES(name, i##bits, CODE_INFINITY(bits, mantissa, infinity) - !(infinity), CODE_NAN(bits, mantissa))
@@ -223,7 +223,7 @@ FORCE bool narrow_fast(unsigned char *p, const v_f32 *in, unsigned bias, unsigne
 #define CODE_CONVERSIONS(id, name, class, bits, mantissa, bias, infinity, torch)                                       \
     FORCE void widen_##name(const unsigned char *p, v_f32 *out)                                                        \
     {                                                                                                                  \
-        const struct code_format format = {(bits) - 1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),        \
+        const struct code_format format = {(bits)-1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),          \
                                            CODE_NAN(bits, mantissa)};                                                  \
         if (widen_fast(p, out, bias, mantissa)) return;                                                                \
         const v_u32 word = load_u32(p);                                                                                \
@@ -232,7 +232,7 @@ FORCE bool narrow_fast(unsigned char *p, const v_f32 *in, unsigned bias, unsigne
     }                                                                                                                  \
     FORCE void narrow_##name(unsigned char *p, const v_f32 *in)                                                        \
     {                                                                                                                  \
-        const struct code_format format = {(bits) - 1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),        \
+        const struct code_format format = {(bits)-1, mantissa, bias, CODE_INFINITY(bits, mantissa, infinity),          \
                                            CODE_NAN(bits, mantissa)};                                                  \
         if (narrow_fast(p, in, bias, mantissa)) return;                                                                \
         v_u32 word = {};                                                                                               \

@@ -84,6 +84,16 @@ tutti_scale_kernel tutti_scale_find(enum tutti_dtype dtype)
     return tutti_dtype_is(dtype) ? sets[choose_set(NULL)].kernels->scale[dtype] : NULL;
 }
 
+uint32_t tutti_average_shift(enum tutti_dtype dtype, uint32_t n_ranks)
+{
+    const struct tutti_dtype_info *type = &tutti_dtypes[dtype];
+    const uint32_t most = type->mantissa_bits + type->bias - 1; /* 2^-most is the least subnormal */
+    uint32_t shift = 0;
+    if (type->class != TUTTI_SMALL_FLOAT || type->bias >= 127) return 0; /* bfloat16 has the range of float32 */
+    while (shift < most && UINT32_C(1) << shift < n_ranks) shift++;
+    return shift > 0 && shift < most ? shift + 1 : shift; /* a sum may be rounded up at every hop */
+}
+
 const char *tutti_reduce_isa(void)
 {
     return sets[choose_set(NULL)].name;
@@ -92,20 +102,29 @@ const char *tutti_reduce_isa(void)
 #define NOT_DEFINED(op, name) #op " is not defined on " name
 #define NO_BITS(name)                                                                                                  \
     [TUTTI_BAND] = NOT_DEFINED(band, name), [TUTTI_BOR] = NOT_DEFINED(bor, name), [TUTTI_BXOR] = NOT_DEFINED(bxor, name)
-#define REFUSALS_SIGNED(name) {NULL}
-#define REFUSALS_UNSIGNED(name) {NULL}
+#define REFUSALS_SIGNED(name)                                                                                          \
+    {                                                                                                                  \
+        NULL                                                                                                           \
+    }
+#define REFUSALS_UNSIGNED(name)                                                                                        \
+    {                                                                                                                  \
+        NULL                                                                                                           \
+    }
 #define REFUSALS_BOOLEAN(name)                                                                                         \
     {                                                                                                                  \
-        [TUTTI_AVG] = NOT_DEFINED(avg, name),                                                                          \
-        [TUTTI_PREMUL_SUM] = NOT_DEFINED(premul_sum, name),                                                            \
+        [TUTTI_AVG] = NOT_DEFINED(avg, name), [TUTTI_PREMUL_SUM] = NOT_DEFINED(premul_sum, name),                      \
     }
-#define REFUSALS_SMALL_FLOAT(name) {NO_BITS(name)}
-#define REFUSALS_FLOAT(name) {NO_BITS(name)}
+#define REFUSALS_SMALL_FLOAT(name)                                                                                     \
+    {                                                                                                                  \
+        NO_BITS(name)                                                                                                  \
+    }
+#define REFUSALS_FLOAT(name)                                                                                           \
+    {                                                                                                                  \
+        NO_BITS(name)                                                                                                  \
+    }
 #define REFUSALS_COMPLEX(name)                                                                                         \
     {                                                                                                                  \
-        NO_BITS(name),                                                                                                 \
-        [TUTTI_MIN] = NOT_DEFINED(min, name),                                                                          \
-        [TUTTI_MAX] = NOT_DEFINED(max, name),                                                                          \
+        NO_BITS(name), [TUTTI_MIN] = NOT_DEFINED(min, name), [TUTTI_MAX] = NOT_DEFINED(max, name),                     \
     }
 #define REFUSALS(id, name, class, bits, mantissa, bias, infinity, torch) [TUTTI_##id] = REFUSALS_##class(#name),
 

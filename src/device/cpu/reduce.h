@@ -13,6 +13,20 @@ typedef void (*tutti_reduce_kernel)(void *dst, const void *left, const void *rig
 typedef void (*tutti_divide_kernel)(void *dst, const void *src, size_t n, uint32_t divisor);
 typedef void (*tutti_scale_kernel)(void *dst, const void *src, size_t n, const void *factor);
 
+/* The divisor of avg: so many contributors, fewer than 2^24, of inputs that were scaled by 2^-shift. Integers and
+ * floats of a wide range have shift 0; the sum of others, which are 8 or 16 bits, might leave their range. */
+#define TUTTI_DIVISOR_SHIFT 24
+static inline uint32_t tutti_divisor(uint32_t contributors, uint32_t shift)
+{
+    return contributors | shift << TUTTI_DIVISOR_SHIFT;
+}
+static inline uint32_t tutti_divisor_contributors(uint32_t divisor)
+{
+    return divisor & ((1u << TUTTI_DIVISOR_SHIFT) - 1);
+}
+/* The shift for so many ranks: twice the least power of two that is not below, as far as the type has its inverse. */
+uint32_t tutti_average_shift(enum tutti_dtype dtype, uint32_t n_ranks);
+
 /* NULL if the pair is undefined. avg and premul_sum give sum's kernel. isa: "auto", "scalar", "avx2", ... from options;
  * one that this machine lacks falls back to the best it has. Pure after the first call; any thread. */
 tutti_reduce_kernel tutti_reduce_find(enum tutti_dtype dtype, enum tutti_op op, const char *isa);

@@ -22,7 +22,7 @@
 #include "engine/flight/flight.h"
 #include "engine/team/report.h"
 
-enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_call_begin begin,
+enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tutti_lanes *lanes, tutti_lane_begin begin,
                                        void *arg)
 {
     struct tutti_calling *calling = tutti_alloc_array(lanes->n, sizeof(*calling));
@@ -38,14 +38,14 @@ enum tutti_status tutti_team_set_lanes(struct tutti_team *team, const struct tut
 
 /* ---- what a call is ---- */
 
-static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_call *call)
+static size_t block_bytes(const struct tutti_slice *slice, const struct tutti_lane_call *call)
 {
     const struct tutti_operand block = {.buffer = TUTTI_DATA, .chunk = call->view.chunk, .n = 1};
     return tutti_layout_bytes(&slice->flight->layout, &block, slice->index);
 }
 
 /* Where the slot's side of a call lies; NULL: it has none. */
-static unsigned char *side_at(const struct tutti_slice *slice, const struct tutti_call *call,
+static unsigned char *side_at(const struct tutti_slice *slice, const struct tutti_lane_call *call,
                               struct tutti_kind_side side, uint32_t me, bool input, size_t *stride)
 {
     const struct tutti_layout *l = &slice->flight->layout;
@@ -59,7 +59,7 @@ static unsigned char *side_at(const struct tutti_slice *slice, const struct tutt
     return at;
 }
 
-static void bind_call(const struct tutti_slice *slice, const struct tutti_call *call, uint32_t me,
+static void bind_call(const struct tutti_slice *slice, const struct tutti_lane_call *call, uint32_t me,
                       struct tutti_call_step *out)
 {
     const struct tutti_flight *flight = slice->flight;
@@ -84,7 +84,7 @@ static void bind_call(const struct tutti_slice *slice, const struct tutti_call *
     out->bind.user = flight->bind.user, out->bind.user_arg = flight->bind.user_arg;
 }
 
-static void describe(const struct tutti_slice *slice, const struct tutti_call *call, uint32_t me,
+static void describe(const struct tutti_slice *slice, const struct tutti_lane_call *call, uint32_t me,
                      struct tutti_call_step *out)
 {
     const struct tutti_flight *flight = slice->flight;
@@ -133,7 +133,7 @@ static bool begin(struct tutti_team *team, uint32_t l, bool *moved)
     struct tutti_slice *slice;
 
     while ((slice = next_slice(team, l))) {
-        const struct tutti_call *call = &slice->flight->bind.schedule->calls[slice->called[l]];
+        const struct tutti_lane_call *call = &slice->flight->bind.schedule->calls[slice->called[l]];
         uint32_t k = call->step - slice->base;
         struct tutti_call_step step;
         if (k >= TUTTI_WINDOW || !tutti_step_ready(slice, k)) return false;

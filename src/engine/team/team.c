@@ -282,7 +282,7 @@ int32_t tutti_calling_awaits(const struct tutti_calling *calling)
 static const struct tutti_calling *calling_find(const struct tutti_team *team, const struct tutti_slice *slice,
                                                 uint32_t step)
 {
-    const struct tutti_call *calls = slice->flight->bind.schedule->calls;
+    const struct tutti_lane_call *calls = slice->flight->bind.schedule->calls;
 
     for (uint32_t l = 0; l < team->n_lanes; l++)
         if (team->lanes[l].slice == slice && calls[team->lanes[l].call].step == step) return &team->lanes[l];

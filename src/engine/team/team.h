@@ -77,7 +77,7 @@ struct tutti_team {
     _Atomic(struct tutti_ones *) ones; /* one-sided accesses (flight/onesided.h); NULL: none so far */
     struct tutti_calling *lanes;       /* that carry out calls of schedules */
     uint32_t n_lanes;
-    tutti_call_begin call_begin;
+    tutti_lane_begin call_begin;
     void *call_arg;
 };
 

@@ -303,7 +303,7 @@ static void end(struct rig *rig, struct rig_rank *rank, struct flight *flight)
     if (!mark_check(p, rank->me, &flight->sheet, why, sizeof why)) fail(rig, why);
 }
 
-/* As short.c fills it. */
+/* As run.c fills it. */
 static enum tutti_advance begin_tiny(struct rig_rank *rank, const struct mark_plan *p, struct flight *flight)
 {
     const struct tutti_backend_call *call = &flight->room.op.call;

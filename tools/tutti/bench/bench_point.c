@@ -49,17 +49,14 @@ enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_ca
     struct tutti_way ways[TUTTI_ARRAY_LEN(cell->ways)];
     bool broadcast = strcmp(c->op->info->name, "broadcast") == 0; /* it has one buffer */
     void *buffer = c->rank == c->root ? b->send : b->recv;
-    struct tutti_request request = {.name = c->op->info->name,
-                                    .comm = comm,
-                                    .send = broadcast ? buffer : b->send,
-                                    .recv = broadcast ? buffer : b->recv,
-                                    .count = c->count,
-                                    .dtype = c->dtype,
-                                    .op = (int)c->reduction,
-                                    .root = c->root};
-    if (!tutti_kind_parse(c->op->info->name, &request.kind))
+    enum tutti_kind kind;
+    if (!tutti_kind_parse(c->op->info->name, &kind))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s is no collective: there is nothing to choose", c->op->info->name);
-    TUTTI_TRY(tutti_explain(&request, ways, TUTTI_ARRAY_LEN(ways), &cell->n_ways));
+    struct tutti_call call;
+    tutti_call_set(&call, kind, c->dtype, (int32_t)c->reduction, c->root, c->count, broadcast ? buffer : b->send,
+                   broadcast ? buffer : b->recv);
+    tutti_call_begin(&call, comm, NULL);
+    TUTTI_TRY(tutti_explain(&call, ways, TUTTI_ARRAY_LEN(ways), &cell->n_ways));
     for (size_t i = 0; i < cell->n_ways; i++) {
         struct bench_way *way = &cell->ways[i];
         memcpy(way->name, ways[i].name, sizeof way->name);

@@ -78,7 +78,7 @@ static void local_make(const struct tutti_step *step, struct item *item)
 static bool call_make(const struct tutti_schedule *schedule, uint32_t slot, const struct tutti_step *step,
                       struct item *item)
 {
-    const struct tutti_call *call = &schedule->calls[step->peer];
+    const struct tutti_lane_call *call = &schedule->calls[step->peer];
     char chunks[24];
     if (slot != call->view.base) return false;
     sched_chunks_label(TUTTI_DATA, step->dst, step->n, chunks, sizeof chunks);

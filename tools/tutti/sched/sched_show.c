@@ -149,7 +149,7 @@ static void step_line(const struct tutti_step *step, const struct tutti_schedule
         snprintf(out, capacity, "reduce       %s%s into %s%s%s", src, input, dst, side, old);
         return;
     default: {
-        const struct tutti_call *call = &schedule->calls[step->peer];
+        const struct tutti_lane_call *call = &schedule->calls[step->peer];
         snprintf(out, capacity, "call         %s of %u ranks (%u, %u, ...) on %s", tutti_kind_name(call->kind),
                  call->view.size, call->view.base, call->view.base + call->view.stride, dst);
     }
