@@ -297,8 +297,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
         command = {path: built.pop(path) for path in list(built) if path.startswith(SCRIPTS)}
         stubs = {name: file for name, file in with_stubs({**python_files(), **built}).items() if name.endswith(".pyi")}
         write_files(BINDINGS, {**built, **stubs})
-        path = {f"__editable__.{NAME}.pth": f"{BINDINGS}
-".encode()}
+        path = {f"__editable__.{NAME}.pth": f"{BINDINGS}\n".encode()}
         return write_wheel(wheel_directory, facts, {**path, **command})
 
 
