@@ -385,7 +385,7 @@ class StandIn(unittest.TestCase):
         """Before 2.8 a group has no call that ends it; PyTorch's function for nccl is made to end ours as well."""
         ended: List[str] = []
         ours = mock.Mock(shutdown=lambda: ended.append("ours"), abort=lambda: ended.append("aborted"))
-        with mock.patch.object(registration.names, "tutti_backends", lambda group: [ours]):
+        with mock.patch.object(registration.patches, "tutti_backends", lambda group: [ours]):
             registration.reaching_tutti(lambda group: ended.append("nccl"), "shutdown")(None)
             registration.reaching_tutti(lambda group: None, "abort")(None)
         self.assertEqual(ended, ["nccl", "ours", "aborted"])

@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 namespace tutti_torch
@@ -40,33 +38,18 @@ std::shared_ptr<Recorder> new_recorder(size_t max_entries)
 std::shared_ptr<Recorder> *process_recorder;
 std::atomic<int> process_rank{-1};
 
-/* A folder of the user's own, as names in /tmp can be anybody's. */
-std::string fr_prefix()
-{
-    if (const char *given = std::getenv("TORCHCOMM_FR_DUMP_TEMP_FILE")) return given;
-    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-    std::filesystem::path folder = cache  ? std::filesystem::path(cache) / "torch"
-                                   : home ? std::filesystem::path(home) / ".cache" / "torch"
-                                          : std::filesystem::path("/tmp");
-    std::error_code ignored; /* seen when the file can not be opened */
-    std::filesystem::create_directories(folder, ignored);
-    return folder / "comm_lib_trace_rank_";
-}
-
 std::string fr_path(int rank)
 {
-    if (fr_flag("TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME") && std::getenv("TORCHCOMM_FR_DUMP_TEMP_FILE"))
-        return fr_prefix();
-    return c10::str(fr_prefix(), rank);
+    const char *given = std::getenv("TORCHCOMM_FR_DUMP_TEMP_FILE");
+    if (given && fr_flag("TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME")) return given;
+    return c10::str(given ? given : default_trace_prefix("comm_lib_trace_rank_"), rank);
 }
 
 std::string write_dump(Recorder &recorder, int rank, bool only_active)
 {
-    const std::string path = fr_path(rank), bytes = recorder.dump(only_active);
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    file.write(bytes.data(), std::streamsize(bytes.size()));
-    file.close();
-    TORCH_CHECK(file, "tutti: the last calls of rank ", rank, " can not be written to ", path);
+    const std::string path = fr_path(rank);
+    TORCH_CHECK(write_whole(path, recorder.dump(only_active)), "tutti: the last calls of rank ", rank,
+                " can not be written to ", path);
     return path;
 }
 

@@ -120,17 +120,19 @@ std::string json_of(const c10::IValue &value)
 /* The flight recorder's files: written when a group fails, and when somebody asks for it at the process's pipe. */
 
 /* A folder of the user's own: names in /tmp can be anybody's. */
-static std::string default_prefix()
+std::string default_trace_prefix(const char *file)
 {
-    const char *home = std::getenv("HOME");
-    std::filesystem::path folder = home ? std::filesystem::path(home) / ".cache" / "torch" : "/tmp";
+    const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+    std::filesystem::path folder = cache  ? std::filesystem::path(cache) / "torch"
+                                   : home ? std::filesystem::path(home) / ".cache" / "torch"
+                                          : std::filesystem::path("/tmp");
     std::error_code ignored; /* seen when the file can not be opened */
     std::filesystem::create_directories(folder, ignored);
-    return folder / "tutti_trace_rank_";
+    return folder / file;
 }
 
 /* Under its name there is all of it, or nothing: somebody may wait for the name. */
-static bool write_whole(const std::string &path, const std::string &bytes)
+bool write_whole(const std::string &path, const std::string &bytes)
 {
     const std::string part = path + ".part";
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
@@ -144,7 +146,7 @@ static bool write_whole(const std::string &path, const std::string &bytes)
 static void write_file(Recorder &recorder, uint64_t rank)
 {
     const char *given = variable({"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}, nullptr);
-    const std::string path = c10::str(given ? given : default_prefix(), rank);
+    const std::string path = c10::str(given ? given : default_trace_prefix("tutti_trace_rank_"), rank);
     if (write_whole(path, recorder.dump(flag({"TORCH_INCLUDE_ONLY_ACTIVE"}, false)))) {
         LOG(WARNING) << "tutti: the last calls of this rank are in " << path << ", to be read with torchfrtrace";
     } else {

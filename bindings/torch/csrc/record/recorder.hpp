@@ -147,6 +147,11 @@ class Recorder
 const char *variable(std::initializer_list<const char *> names, const char *otherwise);
 bool flag(std::initializer_list<const char *> names, bool otherwise);
 
+/* Where files of traces go by default: a folder of the user's own, and how their names begin. */
+std::string default_trace_prefix(const char *file);
+/* False: the file can not be written, and is not there. */
+bool write_whole(const std::string &path, const std::string &bytes);
+
 /* A variable says that failures are to be written, or where to. */
 bool dump_is_asked_for();
 /* Values of PyTorch as JSON: nothing, bools, numbers, strings, lists, tuples and dictionaries of strings. */
