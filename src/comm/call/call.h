@@ -52,7 +52,7 @@ struct tutti_call {
     /* Taken by tutti_call_prepare, beside the schedule in job.bind. */
     struct tutti_packed_call *packed;
     size_t *tables;           /* a copy that the call owns: of groups and persistent calls */
-    struct tutti_shape shape; /* of the algorithm. Last: tutti_call_begin leaves it as it is */
+    struct tutti_shape shape; /* the algorithm's. Last: tutti_call_begin leaves it as it is */
 };
 /* The arguments of a collective of equal blocks; the rest is as it was (tutti_call_begin). */
 static inline void tutti_call_set(struct tutti_call *call, enum tutti_kind kind, enum tutti_dtype dtype, int32_t op,
@@ -122,7 +122,7 @@ struct tutti_way {
     char name[40]; /* as in tutti_call_options.algorithm */
     double ns;     /* predicted; HUGE_VAL: nobody knows */
     bool chosen;   /* where the call does not say */
-    int32_t n_sms; /* of a device, the most that one launch takes; -1: nobody knows */
+    int32_t n_sms; /* a device's, the most that one launch takes; -1: nobody knows */
 };
 enum tutti_status tutti_explain(const struct tutti_call *call, struct tutti_way *out, size_t capacity, size_t *n);
 

@@ -11,7 +11,7 @@
 
 /* ---- what follows from the arguments ---- */
 
-#define OP_USER (int)TUTTI_N_OPS /* of signatures: handles differ from rank to rank */
+#define OP_USER (int)TUTTI_N_OPS /* in signatures: handles differ from rank to rank */
 
 /* Stands in for a NULL buffer of zero bytes, as NULL in a bind means "no buffer here". */
 static char nothing;
@@ -41,7 +41,7 @@ static void ready_op(struct tutti_call *call)
     tutti_factor_encode(info->dtype, ldexp(1, -(int)shift), call->job.factor);
 }
 
-/* Of a shared table the counts, not the displacements, which may differ. */
+/* In a shared table the counts, not the displacements, which may differ. */
 static uint64_t signed_count(const struct tutti_call *call)
 {
     const struct tutti_bind *bind = &call->job.bind;
