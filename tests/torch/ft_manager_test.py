@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -31,7 +33,7 @@ except ImportError:
     sys.exit(77)  # a build without it
 
 from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti, WorldSizeMode
-from tutti_torch.ft import coordination
+from tutti_torch.ft import coordination, futures
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.coordination import LighthouseClient, LighthouseServer
 from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
@@ -305,13 +307,17 @@ class Train(unittest.TestCase):
 
     def test_a_state_that_can_not_travel_later(self) -> None:
         """The group that wants it is told why, and those that are well go on."""
+        for transport in (lambda pg: None, lambda pg: PGTransport(pg, TIMEOUT, "cpu")):
+            self.refused_later(transport)
+
+    def refused_later(self, transport: Callable[..., Any]) -> None:
         joined, over = threading.Event(), threading.Event()
         with lighthouse() as address:
 
             def body(rank: int, n: int, store: dist.Store) -> str:
                 if rank == 1:
                     joined.wait(60)
-                group = Group(rank, address, init_sync=False)
+                group = Group(rank, address, transport, init_sync=False)
                 extra: Dict[str, Any] = {}
                 group.manager.register_state_dict_fn("loader", lambda state: None, lambda: extra)
 
@@ -356,11 +362,12 @@ class Train(unittest.TestCase):
                     assert threading.get_ident() == own
                     return dict(forward)
 
-                def each(step: int) -> None:  # a forward pass
+                def each(step: int) -> None:  # a forward pass, in which the manager is asked
                     forward["begun"] += 1
                     if step == 2:
                         joined.set()
                     time.sleep(0.05)
+                    group.manager.num_participants()
                     forward["ended"] += 1
 
                 group.manager.register_state_dict_fn("forward", got.append, save)
@@ -491,6 +498,29 @@ class Words(unittest.TestCase):
             with ranks.raises(TimeoutError, "no store answers at 127.0.0.1:", "within 1 s"):
                 Manager(timeout=timedelta(seconds=1), **given)
         pg.shutdown()
+
+    def test_variables_that_are_no_numbers(self) -> None:
+        futures._TIMEOUT_MANAGER.shutdown()
+        with mock.patch.dict(os.environ, {"TORCHFT_WATCHDOG_TIMEOUT_SEC": "30s"}):
+            with ranks.raises(ValueError, "TORCHFT_WATCHDOG_TIMEOUT_SEC=30s is no number of seconds"):
+                futures.future_timeout(torch.futures.Future(), TIMEOUT)
+        late = futures.future_timeout(torch.futures.Future(), timedelta(milliseconds=10))
+        with ranks.raises(Exception, "did not complete within"):
+            late.wait()
+        with mock.patch.dict(os.environ, {"TORCHFT_QUORUM_RETRIES": "some"}):
+            with ranks.raises(ValueError, "TORCHFT_QUORUM_RETRIES=some is no number"):
+                Manager(pg=ProcessGroupTutti(), load_state_dict=None, state_dict=None, min_replica_size=1)
+
+    def test_traces_of_an_abort(self) -> None:
+        """Are written where torchft's variable asks for them."""
+        with tempfile.TemporaryDirectory() as folder:
+            for wanted in ("false", "true"):
+                variables = {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_", "TORCHFT_TRIGGER_FR_ON_ABORT": wanted}
+                with mock.patch.dict(os.environ, variables):
+                    ProcessGroupTutti().abort()
+                self.assertEqual(os.listdir(folder), ["fr_0"] if wanted == "true" else [])
+            with open(f"{folder}/fr_0", "rb") as file:
+                self.assertIn("version", pickle.load(file))
 
     def test_every_class_says_what_it_is(self) -> None:
         for name in coordination.__all__:

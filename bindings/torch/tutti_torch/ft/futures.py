@@ -15,6 +15,7 @@ from typing import Callable, Iterator, List, Optional, Tuple, TypeVar
 
 import torch
 
+from .timeouts import seconds_of
 from .utils import record_event
 
 T = TypeVar("T")
@@ -54,11 +55,13 @@ class _TimeoutManager:
         self._pid = 0
         self._thread: Optional[threading.Thread] = None
         self._stops = False
+        self._limit = 30.0  # seconds
 
     def set(self, function: Callable[[], None], timeout: timedelta) -> _Alarm:
         alarm = _Alarm(function)
         with self._condition:
             if self._pid != os.getpid() or self._thread is None:
+                self._limit = seconds_of(WATCHDOG_TIMEOUT_SEC, 30.0)
                 self._pid, self._alarms, self._stops = os.getpid(), [], False
                 self._thread = threading.Thread(target=self._run, name="tutti_ft_clock", daemon=True)
                 self._thread.start()
@@ -69,7 +72,6 @@ class _TimeoutManager:
         return alarm
 
     def _run(self) -> None:
-        limit = float(os.environ.get(WATCHDOG_TIMEOUT_SEC, "30"))
         while True:
             with self._condition:
                 while not self._stops and (not self._alarms or self._alarms[0][0] > time.monotonic()):
@@ -77,8 +79,9 @@ class _TimeoutManager:
                 if self._stops:
                     return
                 alarm = heapq.heappop(self._alarms)[2]
-            watchdog = threading.Timer(limit, logger.error, (
-                "a function that was called at its deadline has not returned for %g s: no deadline is kept", limit))
+            watchdog = threading.Timer(self._limit, logger.error, (
+                "a function that was called at its deadline has not returned for %g s: no deadline is kept",
+                self._limit))
             watchdog.daemon = True
             watchdog.start()
             with contextlib.suppress(Exception):

@@ -125,7 +125,7 @@ class Manager(UserState):
         self._use_async_quorum, self._min_replica_size = use_async_quorum, min_replica_size
         self._replica_world_size_mode, self._init_sync = world_size_mode, init_sync
         self._max_retries, self._replica_id = max_retries, replica_id
-        self._quorum_retries = int(os.environ.get("TORCHFT_QUORUM_RETRIES", str(quorum_retries)))
+        self._quorum_retries = number_given("quorum_retries", None, "TORCHFT_QUORUM_RETRIES", quorum_retries)
         self._group_rank = number_given("rank", rank, "RANK")
         self._group_world_size = world_size or number_given("world_size", None, "WORLD_SIZE")
 
@@ -201,7 +201,7 @@ class Manager(UserState):
                 replica_id=full_id,
                 lighthouse_addr=lighthouse_addr or text_given("lighthouse_addr", "TORCHFT_LIGHTHOUSE"),
                 hostname=alone or hostname,
-                bind=f"{alone or '[::]'}:{int(os.environ.get('TORCHFT_MANAGER_PORT', 0)) if port is None else port}",
+                bind=f"{alone or '[::]'}:{number_given('port', port, 'TORCHFT_MANAGER_PORT', 0)}",
                 store_addr=f"{host}:{store_port}",
                 world_size=self._group_world_size,
                 heartbeat_interval=heartbeat_interval,
@@ -246,6 +246,7 @@ class Manager(UserState):
             self._async_quorum, allow_heal, shrink_only, timeout or self._timeouts.quorum, device)
         if not self._use_async_quorum:
             self.wait_quorum()
+            self._recovery.give()
             if self._healing:
                 self._apply_pending_state_dict()
                 self._healing = False  # caught up before the step: it contributes
@@ -263,7 +264,6 @@ class Manager(UserState):
         if self._quorum_future is None:
             raise RuntimeError("wait_quorum: there is no quorum to wait for before start_quorum")
         self._quorum_future.result()
-        self._recovery.give()
 
     @torch.profiler.record_function("tutti_torch.ft::quorum")
     def _async_quorum(self, allow_heal: bool, shrink_only: bool, timeout: timedelta, device: int) -> None:
@@ -348,6 +348,7 @@ class Manager(UserState):
             self._leave_step()
             return _DummyWork(tensor)
         self.wait_quorum()
+        self._recovery.give()
         if not self.is_participating():
             tensor.zero_()
         op, finish = reduce_op, None
@@ -424,6 +425,7 @@ class Manager(UserState):
         only if it says so. All ranks of the group get the same answer."""
         if self._quorum_future is not None:
             self.wait_quorum()
+            self._recovery.give()
         self._recovery.wait()
         for work in self._works:
             if not work._waited:

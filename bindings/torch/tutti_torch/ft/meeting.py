@@ -108,7 +108,7 @@ _served: Dict[int, _C.StoreServer] = {}  # by process; a forked one keeps its pa
 
 
 def served_port() -> int:
-    """The address of this process's store, which is served from now on."""
+    """The port of this process's store, which is served from now on."""
     with _lock:
         if os.getpid() not in _served:
             _served[os.getpid()] = _C.StoreServer(listening_host(), secret=secret())

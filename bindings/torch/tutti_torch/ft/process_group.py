@@ -407,6 +407,14 @@ class ProcessGroupTutti(ProcessGroupWrapper):
             backend.abort()
         if errored:
             logger.info("aborted: %s", self._lost)
+            self._write_traces()
+
+    def _write_traces(self) -> None:
+        """The last calls of this rank, for torchfrtrace, where TORCHFT_TRIGGER_FR_ON_ABORT asks for them."""
+        path = os.environ.get("TORCH_FR_DUMP_TEMP_FILE")
+        if path and os.environ.get("TORCHFT_TRIGGER_FR_ON_ABORT", "").lower() in ("1", "true"):
+            with open(f"{path}{self._group_rank or 0}", "wb") as file:
+                file.write(_C.flight_recorder())
 
     def shutdown(self) -> None:
         with self._life:

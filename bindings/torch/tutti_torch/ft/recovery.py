@@ -21,9 +21,9 @@ class HalfWritten(RuntimeError):
 
 
 class Recovery:
-    """A manager's. A state is received on the thread of the quorum, and on a stream of its own. The own state is given
-    to others on the thread that trains, at the first call of the manager after the quorum is known: the forward pass is
-    over then, or has not begun, so it is never a state from the middle of one."""
+    """A manager's. A state is received on the thread of the quorum, and on a stream of its own. The own state is given to
+    others by the thread that trains (or autograd's, while that one waits for backward): before the forward pass where
+    start_quorum waits, else at the step's first allreduce or its should_commit, when the forward pass is over."""
 
     def __init__(self, manager: Any, client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
@@ -73,7 +73,9 @@ class Recovery:
                 )
             except NotPlain as error:
                 manager._logger.error(f"no group can catch up with this one: {error}")
-                getattr(manager._checkpoint_transport, "refuse", lambda step, why: None)(quorum.max_step, str(error))
+                refuse = getattr(manager._checkpoint_transport, "refuse", None)  # not torchft's
+                if refuse is not None:
+                    refuse(targets, quorum.max_step, str(error))
             except Exception as error:
                 manager._logger.exception("this rank's state could not be given to others")
                 manager.report_error(error)

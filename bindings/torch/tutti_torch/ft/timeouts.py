@@ -64,11 +64,15 @@ def of_library() -> timedelta:
 
 
 def from_environment(name: str, given: timedelta) -> timedelta:
+    return given if os.environ.get(name) is None else timedelta(seconds=seconds_of(name, 0.0))
+
+
+def seconds_of(name: str, given: float) -> float:
     text = os.environ.get(name)
     if text is None:
         return given
     try:
-        return timedelta(seconds=float(text))
+        return float(text)
     except ValueError:
         raise ValueError(f"{name}={text} is no number of seconds") from None
 
@@ -82,9 +86,12 @@ def text_given(argument: str, variable: str) -> str:
     return text
 
 
-def number_given(argument: str, value: Optional[int], variable: str) -> int:
+def number_given(argument: str, value: Optional[int], variable: str, fallback: Optional[int] = None) -> int:
+    """The value, or the variable's; fallback: where neither is there, else that is an error."""
     if value is not None:
         return value
+    if fallback is not None and not os.environ.get(variable):
+        return fallback
     text = text_given(argument, variable)
     if not text.isdigit():
         raise ValueError(f"{variable}={text} is no number")

@@ -67,7 +67,7 @@ class HTTPTransport(CheckpointTransport[T]):
     def check_state(self, state_dict: T) -> None:
         check_plain(state_dict, self._allow_pickle)
 
-    def refuse(self, step: int, why: str) -> None:
+    def refuse(self, dst_ranks: List[int], step: int, why: str) -> None:
         self._server.refuse(step, why)
 
     def disallow_checkpoint(self) -> None:

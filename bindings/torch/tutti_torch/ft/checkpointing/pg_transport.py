@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..utils import is_dtensor
-from .plain import check_plain
+from .plain import NotPlain, check_plain
 from .stream import PIECE, PREFIX, DamagedError, Incoming, Snapshot, parse_header
 from .transport import CheckpointTransport
 
@@ -23,6 +23,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 TAG_SIZES, TAG_HEADER, TAG_PAYLOAD, TAG_CRC, TAG_DONE = 1, 2, 3, 4, 5
+REFUSED = -1  # bytes of the payload: there is none, and the header is a sentence
+REASON_MAX = 1 << 14
 AHEAD = 4  # pieces that are received while one is looked at
 
 
@@ -57,6 +59,15 @@ class PGTransport(CheckpointTransport[T]):
 
     def check_state(self, state_dict: T) -> None:
         check_plain(state_dict, self._allow_pickle)
+
+    def refuse(self, dst_ranks: List[int], step: int, why: str) -> None:
+        text = torch.frombuffer(bytearray(why.encode()[:REASON_MAX]), dtype=torch.uint8)
+        sizes = torch.tensor([step, text.numel(), REFUSED], dtype=torch.int64)
+        deadline = time.monotonic() + self._seconds(None)
+        works = [self._pg.send([part], rank, tag) for rank in dst_ranks
+                 for part, tag in ((sizes, TAG_SIZES), (text, TAG_HEADER))]
+        for work in works:
+            wait(work, deadline)
 
     # ---- sending ----
 
@@ -148,6 +159,11 @@ class PGTransport(CheckpointTransport[T]):
         sizes = torch.zeros(3, dtype=torch.int64)
         wait(self._pg.recv([sizes], src_rank, TAG_SIZES), deadline)
         got, n_header, n_payload = sizes.tolist()
+        if n_payload == REFUSED and 0 < n_header <= REASON_MAX:
+            text = torch.empty(n_header, dtype=torch.uint8)
+            wait(self._pg.recv([text], src_rank, TAG_HEADER), deadline)
+            raise NotPlain("the state of the group that this one is to catch up with can not travel: "
+                           + text.numpy().tobytes().decode(errors="replace"))
         if got != step:
             raise RuntimeError(f"rank {src_rank} sends the state of step {got}, not {step}")
         if not PREFIX.size <= n_header < 1 << 31:

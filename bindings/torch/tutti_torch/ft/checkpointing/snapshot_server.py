@@ -26,7 +26,7 @@ CONNECTIONS_MAX, OF_ONE_ADDRESS_MAX = 1024, 128
 
 
 class SnapshotServer:
-    """The step of the last snapshot that was offered."""
+    """Serves the last snapshot that was offered, under its step."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -17,8 +17,8 @@ class CheckpointTransport(Generic[T], ABC):
     def check_state(self, state_dict: T) -> None:
         """Raises NotPlain where the state has something that can not travel."""
 
-    def refuse(self, step: int, why: str) -> None:
-        """The state of this step can not travel: receivers that ask for it are told why."""
+    def refuse(self, dst_ranks: List[int], step: int, why: str) -> None:
+        """The state of this step can not travel: these ranks, which wait for it, are told why."""
 
     @abstractmethod
     def metadata(self) -> str:
