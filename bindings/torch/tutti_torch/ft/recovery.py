@@ -21,9 +21,9 @@ class HalfWritten(RuntimeError):
 
 
 class Recovery:
-    """A manager's. A state is received on the thread of the quorum, and on a stream of its own. The own state is given to
-    others by the thread that trains (or autograd's, while that one waits for backward): before the forward pass where
-    start_quorum waits, else at the step's first allreduce or its should_commit, when the forward pass is over."""
+    """A manager's. A state is received on the thread of the quorum, and on a stream of its own. The own state is given
+    to others by the thread that trains (or autograd's, while that one waits for backward): before the forward pass
+    where start_quorum waits, else at the step's first allreduce or its should_commit, when the forward pass is over."""
 
     def __init__(self, manager: Any, client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
