@@ -32,31 +32,38 @@ static void prepare(struct rank *rank, const struct flat_method *method, uint64_
 
 /* ---- stops that end in time ---- */
 
+#define STOPS_MOST 64
+
+/* Two ranks may have stopped at once, since some calls run ahead: each stop has a place of its own. */
 struct stops {
-    sem_t stopped; /* posted by who is about to stop */
-    _Atomic int pid;
-    _Atomic uint64_t n_stops, n_resumed;
+    sem_t stopped; /* posted by a rank that is about to stop */
+    _Atomic uint64_t n_stops;
     _Atomic bool over;
+    struct {
+        _Atomic int pid;
+        _Atomic bool goes_on;
+    } each[STOPS_MOST];
 };
 
 static void stop_a_while(void *arg)
 {
     struct stops *stops = arg;
-    uint64_t mine = atomic_fetch_add(&stops->n_stops, 1) + 1;
-    atomic_store(&stops->pid, getpid());
+    uint64_t mine = atomic_fetch_add(&stops->n_stops, 1) % STOPS_MOST;
+    atomic_store(&stops->each[mine].pid, getpid());
     sem_post(&stops->stopped);
     raise(SIGSTOP);
-    atomic_store(&stops->n_resumed, mine);
+    atomic_store(&stops->each[mine].goes_on, true);
 }
 
 /* On rank 0, which never stops. */
 static void *resume(void *arg)
 {
     struct stops *stops = arg;
-    for (uint64_t n = 1; sem_wait(&stops->stopped) == 0 && !atomic_load(&stops->over); n++)
-        while (atomic_load(&stops->n_resumed) < n) {
+    for (uint64_t n = 0; sem_wait(&stops->stopped) == 0 && !atomic_load(&stops->over); n++)
+        while (n < STOPS_MOST && !atomic_load(&stops->each[n].goes_on)) {
             nap();
-            kill(atomic_load(&stops->pid), SIGCONT);
+            int pid = atomic_load(&stops->each[n].pid);
+            if (pid) kill(pid, SIGCONT);
         }
     return NULL;
 }
