@@ -4,7 +4,7 @@
  * independently, and only so many slices are under way at once. A step becomes one operation; where folding costs time,
  * a receive that folds becomes two. Ranks are sealed one after another, so that only the program stays in memory. */
 
-#include "sim/schedule.h"
+#include "sim/sim.h"
 
 #include <string.h>
 

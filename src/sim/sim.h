@@ -4,13 +4,13 @@
 
 /* A simulator of discrete events. A program says what each rank does, as sends, receives and computing that wait for
  * one another; a network says what each of them costs; the run gives the time at which each rank ends. Programs come
- * from sealed schedules (program.c) or from GOAL text (goal.c); networks are listed in network.h. Times are
+ * from sealed schedules (schedule.c) or from GOAL text (goal.c); networks are listed in network.h. Times are
  * picoseconds, runs are deterministic. This folder may use base and sched. Begin with struct tutti_sim_op, then run.c.
  *
  * Source of the terms: T. Hoefler, T. Schneider, A. Lumsdaine, "LogGOPSim - Simulating Large-Scale Applications in the
  * LogGOPS Model", LSAP 2010. */
 
-#include "base/base.h"
+#include "sched/sched.h"
 
 #include <stdio.h>
 
@@ -69,6 +69,23 @@ enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const
 enum tutti_status tutti_sim_program_after(struct tutti_sim_program *program, uint32_t from, uint32_t to, bool on_start);
 /* No more operations: sorts the edges, and gives messages their lists. Then the program does not change any more. */
 enum tutti_status tutti_sim_program_seal(struct tutti_sim_program *program);
+
+/* ---- from an algorithm to a program (schedule.c): what a call of so many bytes does on every rank of a world ---- */
+struct tutti_sim_work {
+    uint64_t block_bytes;      /* as a call's count: all_reduce of S has one block of S, all_gather n of S / n */
+    uint32_t element_bytes;    /* blocks are cut between elements */
+    uint64_t slice_bytes;      /* a chunk is cut into slices of at most this; 0: into none */
+    uint32_t active;           /* slices of a rank that are under way at once; 0: all */
+    uint64_t copy_fs, fold_fs; /* femtoseconds a byte that is copied, or folded */
+    /* Called after each rank, where it is not NULL. */
+    void (*progress)(void *argument, uint32_t n_done, uint32_t n);
+    void *argument;
+};
+/* The slot of the shape does not matter. UNSUPPORTED: the algorithm does not offer this; ARGUMENT: it is defective, or
+ * there would be too many operations; MEMORY. The program is sealed. */
+enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                         const struct tutti_shape *shape, const struct tutti_sim_work *work,
+                                         struct tutti_sim_program *out);
 
 /* ---- GOAL text (goal.c) ---- */
 /* Reads a program; calc counts nanoseconds. ARGUMENT with a sentence of the form "NAME:LINE: ..." where the text is

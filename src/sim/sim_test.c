@@ -5,7 +5,6 @@
 
 #include "algo/algo.h"
 #include "sim/network.h"
-#include "sim/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
