@@ -95,6 +95,8 @@ enum tutti_needs {
     TUTTI_TAKES_RADIX = 64,       /* takes a radix, but without a fixed default: 0 is left as it is */
 };
 
+struct tutti_plan;
+
 /* One kind's schedule of an algorithm. Blocks: all_gather, gather, scatter, reduce_scatter and all_to_all have one
  * block a slot; all others one block. chunks() must be a multiple of the number of blocks; chunk c belongs to block c /
  * (chunks / blocks). NULL chunks: one chunk a block; NULL scratch: none. */
@@ -105,6 +107,10 @@ struct tutti_schedule_ops {
     uint32_t (*scratch)(const struct tutti_shape *shape); /* SCRATCH chunks, sized as the largest chunk */
     uint32_t (*rounds)(const struct tutti_shape *shape);
     void (*round)(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit);
+    /* For steps that are data (traced from Python, read from plans of others): the library sets it, and calls none of
+     * the four above then. NULL, and an error, when there is no plan for the shape. Borrowed for as long as the
+     * algorithm. */
+    const struct tutti_plan *(*plan)(const struct tutti_schedule_ops *ops, const struct tutti_shape *shape);
 };
 
 struct tutti_algorithm {

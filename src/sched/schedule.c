@@ -4,6 +4,7 @@
  * seal.c, and what a schedule owns. */
 
 #include "sched/emit.h"
+#include "sched/plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
     const struct tutti_schedule_ops *ops = (uint32_t)kind < TUTTI_N_KINDS ? algorithm->kinds[kind] : NULL;
     const char *why = NULL;
 
-    if (!ops || !ops->rounds || !ops->round)
+    if (!ops || (!ops->plan && (!ops->rounds || !ops->round)))
         why = "it does not offer it";
     else if (shape->size == 0 || shape->slot >= shape->size)
         why = "there is no such rank";
@@ -30,6 +31,8 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
         why = "it has no radix";
     else if (shape->radix == 1 && ops->default_radix > 1)
         why = "the radix must be at least 2";
+    else if (ops->plan && !ops->plan(ops, shape))
+        why = tutti_last_error()->text;
     if (why && reason && capacity > 0)
         snprintf(reason, capacity, "%s can not run %s with %u rank%s: %s", algorithm->name, tutti_kind_name(kind),
                  shape->size, shape->size == 1 ? "" : "s", why);
@@ -52,15 +55,19 @@ static uint64_t hash_of(const struct tutti_algorithm *algorithm, enum tutti_kind
     return hash;
 }
 
-/* Chunks, scratch and rounds, checked; the state that depends on them. */
-static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *ops)
+/* Chunks, scratch and rounds, checked; the state that depends on them. plan: NULL for steps that are code. */
+static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *ops, const struct tutti_plan *plan)
 {
     struct tutti_schedule *schedule = emit->schedule;
     const struct tutti_shape *shape = &emit->shape;
     uint32_t blocks = tutti_kind_blocks(schedule->kind, shape->size);
+    uint32_t n_scratch = plan ? plan->n_scratch : ops->scratch ? ops->scratch(shape) : 0;
 
-    schedule->n_chunks = ops->chunks ? ops->chunks(shape) : blocks;
-    schedule->n_rounds = ops->rounds(shape);
+    schedule->n_chunks = plan ? plan->n_chunks : ops->chunks ? ops->chunks(shape) : blocks;
+    schedule->n_rounds = plan ? plan->n_rounds : ops->rounds(shape);
+    if (plan && (plan->kind != schedule->kind || plan->n_slots != shape->size))
+        tutti_sealer_defect(emit, "can not be: its plan is one of %s for %u ranks", tutti_kind_name(plan->kind),
+                            plan->n_slots);
     if (schedule->n_chunks == 0 || schedule->n_chunks % blocks != 0 || schedule->n_chunks > TUTTI_MAX_CHUNKS)
         tutti_sealer_defect(emit, "can not be: %u chunks do not make %u blocks (at most %u chunks)", schedule->n_chunks,
                             blocks, TUTTI_MAX_CHUNKS);
@@ -73,7 +80,7 @@ static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *op
                                        .stride = 1,
                                        .n_chunks = schedule->n_chunks,
                                        .width = 1,
-                                       .n_scratch = ops->scratch ? ops->scratch(shape) : 0};
+                                       .n_scratch = n_scratch};
     emit->touched = tutti_alloc(schedule->n_chunks);
     if (!emit->touched)
         emit->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", schedule->algorithm->name,
@@ -85,7 +92,7 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
                               const struct tutti_shape *shape, bool expand, const struct tutti_lanes *lanes,
                               struct tutti_schedule **out)
 {
-    char reason[160];
+    char reason[640];
 
     if (!tutti_algorithm_fits(algorithm, kind, shape, reason, sizeof(reason)))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", reason);
@@ -100,9 +107,14 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     schedule->algorithm = algorithm;
     schedule->hash = hash_of(algorithm, kind, &emit.shape);
     if (lanes) schedule->lanes = *lanes;
-    prepare(&emit, ops);
-    for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++)
-        ops->round(&emit.shape, emit.round, &emit);
+    const struct tutti_plan *plan = ops->plan ? ops->plan(ops, &emit.shape) : NULL;
+    prepare(&emit, ops, plan);
+    for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++) {
+        if (plan)
+            tutti_plan_emit(plan, shape->slot, emit.round, &emit);
+        else
+            ops->round(&emit.shape, emit.round, &emit);
+    }
     if (!tutti_sealer_stopped(&emit)) tutti_sealer_finish(&emit);
     if (!tutti_sealer_stopped(&emit)) tutti_extents_resolve(&emit.extents, schedule);
     tutti_extents_fini(&emit.extents);

@@ -323,8 +323,8 @@ void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const 
     uint32_t n = held(tutti_kind_before, kind, sub, &first);
     if (n > 0) step.flags = touch(emit, view->chunk + first * per_block, n * per_block, TUTTI_STEP_SRC_INPUT);
     if (tutti_sealer_stopped(emit)) return;
-    schedule->calls[schedule->n_calls++] =
-        (struct tutti_lane_call){kind, *view, lane, lane == TUTTI_NO_LANE ? 0 : emit->n_on_lane[lane]++, schedule->n_steps};
+    schedule->calls[schedule->n_calls++] = (struct tutti_lane_call){
+        kind, *view, lane, lane == TUTTI_NO_LANE ? 0 : emit->n_on_lane[lane]++, schedule->n_steps};
     push(emit, &step);
     bool keeps = kind == TUTTI_BROADCAST && sub->slot == sub->root;
     n = keeps ? 0 : held(tutti_kind_after, kind, sub, &first);

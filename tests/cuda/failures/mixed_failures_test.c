@@ -379,7 +379,7 @@ static void death_in_put(struct rank *rank)
     RANK_CHECK(rank, is_lost(&error, " died"));
     RANK_CHECK(rank, reached ? strstr(error.text, "one-sided calls") != NULL
                              : strstr(error.text, "put_signal") || strstr(error.text, "flush") ||
-                                   strstr(error.text, "an answer to its access"));
+                                   strstr(error.text, "messages") || strstr(error.text, "an answer to its access"));
     RANK_CHECK(rank, still_usable(&s, TUTTI_ERR_PEER_DEAD));
     side_close(&s);
 }
