@@ -2,9 +2,9 @@
 /* `tutti sched sim`: how long a call takes, or a program in GOAL text, on a network that a rule describes. */
 
 #include "sched.h"
+#include "sim_network.h"
 
 #include "base/config.h"
-#include "sim/network.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +14,9 @@
 enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30 };
 
 struct options {
-    const char *kind, *levels, *net, *export;
+    const char *kind, *levels, *export;
     uint32_t size, root, radix, active;
-    uint64_t bytes, slice, latency_ns, overhead_ns, gap_ns, eager;
-    const char *bandwidth, *byte_overhead;
+    uint64_t bytes, slice;
     bool json;
 };
 static struct options options;
@@ -30,14 +29,7 @@ static const struct tutti_arg args[] = {
     {"bytes", 'b', TUTTI_ARG_SIZE, &options.bytes, "B", "of the whole buffer, on all ranks together (default 1M)"},
     {"slice", 0, TUTTI_ARG_SIZE, &options.slice, "B", "a chunk goes in slices of at most this (default: in one)"},
     {"active", 0, TUTTI_ARG_U32, &options.active, "N", "slices of a rank under way at once (default 64)"},
-    {"net", 0, TUTTI_ARG_TEXT, &options.net, "NAME",
-     "rule of the network: ports or loggops (default ports; GOAL: loggops)"},
-    {"latency", 'L', TUTTI_ARG_TIME, &options.latency_ns, "T", "ports: alpha (2us); loggops: L (2500ns)"},
-    {"bandwidth", 0, TUTTI_ARG_TEXT, &options.bandwidth, "GB/s", "of a port (25); loggops: 1/G (1/6)"},
-    {"overhead", 'o', TUTTI_ARG_TIME, &options.overhead_ns, "T", "loggops: o (1500ns)"},
-    {"byte-overhead", 'O', TUTTI_ARG_TEXT, &options.byte_overhead, "NS", "loggops: O, nanoseconds a byte (0)"},
-    {"gap", 'g', TUTTI_ARG_TIME, &options.gap_ns, "T", "loggops: g (1000ns)"},
-    {"eager", 'S', TUTTI_ARG_SIZE, &options.eager, "B", "loggops: S, longer messages wait for their receive (65535)"},
+    SCHED_NETWORK_ARGS,
     {"export", 0, TUTTI_ARG_TEXT, &options.export, "FILE", "write the program as GOAL text"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
 };
@@ -139,47 +131,6 @@ static int schedule_open(const char *name, struct tutti_sim_program *out)
     return code;
 }
 
-/* ---- networks ---- */
-
-/* A positive number of at most nine digits before and six after the point, times `scale`; false: it is none. */
-static bool number_parse(const char *text, double scale, double *out)
-{
-    char *end;
-    *out = strtod(text, &end) * scale;
-    return end != text && !*end && *out >= 0 && *out < 1e18;
-}
-
-static bool network_open(const struct tutti_sim_program *program, struct tutti_sim_network **out)
-{
-    double per_byte = 0, overhead = 0;
-    if (options.bandwidth && (!number_parse(options.bandwidth, 1, &per_byte) || per_byte <= 0)) {
-        tutti_args_fail(&spec, "--bandwidth %s: give GB/s of a port, such as 25.", options.bandwidth);
-        return false;
-    }
-    if (options.byte_overhead && !number_parse(options.byte_overhead, TUTTI_SIM_PS_PER_NS, &overhead)) {
-        tutti_args_fail(&spec, "--byte-overhead %s: give nanoseconds a byte.", options.byte_overhead);
-        return false;
-    }
-    if (strcmp(options.net, "loggops") == 0) {
-        struct tutti_sim_loggops rule = TUTTI_SIM_LOGGOPS_DEFAULT;
-        if (options.latency_ns != TUTTI_NEVER) rule.L = options.latency_ns * TUTTI_SIM_PS_PER_NS;
-        if (options.overhead_ns != TUTTI_NEVER) rule.o = options.overhead_ns * TUTTI_SIM_PS_PER_NS;
-        if (options.gap_ns != TUTTI_NEVER) rule.g = options.gap_ns * TUTTI_SIM_PS_PER_NS;
-        if (options.bandwidth) rule.G = (uint64_t)(1000 / per_byte + 0.5);
-        if (options.eager != UINT64_MAX) rule.S = options.eager;
-        rule.O = (uint64_t)overhead;
-        return tutti_sim_loggops_open(&rule, program, out) >= 0;
-    }
-    if (strcmp(options.net, "ports") == 0) {
-        struct tutti_sim_ports rule = {.alpha_ps = 2000000, .beta_fs = 40000};
-        if (options.latency_ns != TUTTI_NEVER) rule.alpha_ps = options.latency_ns * TUTTI_SIM_PS_PER_NS;
-        if (options.bandwidth) rule.beta_fs = (uint64_t)(1e6 / per_byte + 0.5);
-        return tutti_sim_ports_open(&rule, program, out) >= 0;
-    }
-    tutti_args_fail(&spec, "--net %s: there are ports and loggops.", options.net);
-    return false;
-}
-
 /* ---- results ---- */
 
 static bool export(const struct tutti_sim_program *program)
@@ -198,11 +149,11 @@ static void show(const char *name, const struct tutti_sim_program *program, cons
     if (options.json) {
         printf("{\"program\":\"%s\",\"network\":\"%s\",\"ranks\":%u,\"time_us\":%.6f,\"operations\":%u,"
                "\"messages\":%llu,\"bytes\":%llu,\"events\":%llu,\"seconds\":%.3f}\n",
-               name, options.net, program->n_ranks, us, program->n_ops, (unsigned long long)result->n_messages,
+               name, sched_network.net, program->n_ranks, us, program->n_ops, (unsigned long long)result->n_messages,
                (unsigned long long)result->n_bytes, (unsigned long long)result->n_events, seconds);
         return;
     }
-    printf("%s on %u ranks, network %s: %.3f us\n", name, program->n_ranks, options.net, us);
+    printf("%s on %u ranks, network %s: %.3f us\n", name, program->n_ranks, sched_network.net, us);
     if (!is_goal(name) && result->end_ps > 0)
         printf("  %.3f GB/s of the buffer of %llu bytes\n", (double)options.bytes / us / 1000,
                (unsigned long long)options.bytes);
@@ -218,7 +169,7 @@ static int simulate(const char *name, const struct tutti_sim_program *program)
 {
     struct tutti_sim_network *network;
     struct tutti_sim_result result;
-    if (!network_open(program, &network)) return TUTTI_EXIT_USAGE;
+    if (!sched_network_open(&spec, program, options.levels, &network)) return TUTTI_EXIT_USAGE;
     uint64_t begin = tutti_now_ns();
     enum tutti_status status = tutti_sim_run(program, network, &result);
     network->ops->close(network);
@@ -235,19 +186,13 @@ int sched_sim(int argc, char **argv)
 {
     struct tutti_sim_program program;
     int n;
-    options = (struct options){.size = UINT32_MAX,
-                               .root = UINT32_MAX,
-                               .active = 64,
-                               .bytes = 1 << 20,
-                               .latency_ns = TUTTI_NEVER,
-                               .overhead_ns = TUTTI_NEVER,
-                               .gap_ns = TUTTI_NEVER,
-                               .eager = UINT64_MAX};
+    options = (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = 64, .bytes = 1 << 20};
+    sched_network = SCHED_NETWORK_DEFAULT;
     enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     if (n != 1) return tutti_args_fail(&spec, "name one algorithm, or one file of GOAL text.");
     const char *name = argv[argc - 1];
-    if (!options.net) options.net = is_goal(name) ? "loggops" : "ports";
+    if (!sched_network.net) sched_network.net = is_goal(name) ? "loggops" : "ports";
     int code = is_goal(name) ? goal_open(name, &program) : schedule_open(name, &program);
     if (code != TUTTI_EXIT_OK) return code;
     if (options.export && !export(&program)) code = TUTTI_EXIT_WRONG;
