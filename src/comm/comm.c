@@ -29,7 +29,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];
     comm->facts.eager_bytes = context->config.number[TUTTI_OPT_eager];
     comm->attached.next = comm->attached.previous = &comm->attached;
-    comm->tiny_call.kind = TUTTI_N_KINDS; /* none */
+    comm->last_call.kind = TUTTI_N_KINDS; /* none */
     pthread_mutex_init(&comm->lock, NULL);
     atomic_init(&comm->phase, TUTTI_COMM_CREATING);
     tutti_context_enlist(context, comm);

@@ -136,7 +136,10 @@ struct tutti_comm {
     bool has_thread;
     pthread_t thread; /* a non-blocking creation's */
 
-    struct tutti_tiny tiny_call; /* the last one; the turn's */
+    /* The last call that went the short way; the turn's. A tiny one has no job. */
+    struct tutti_tiny last_call;
+    bool last_is_tiny;
+    struct tutti_backend_call last_job;
     _Atomic uintptr_t turn; /* the thread (address of tutti_inside) that numbers and starts a call, or carries one out
                                past the engine; 0: none does */
     _Atomic uint64_t sequence;

@@ -498,16 +498,48 @@ static void averages_stay_in_range(void **state)
     assert_int_equal(ranks_forked(4, averages, NULL), 0);
 }
 
+/* A call that repeats the last one has its own numbers, label and deadline: rank 1 does not come to the fourth. */
+static void repeats(struct rank *rank)
+{
+    const size_t counts[] = {2, 1024, 300000};
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    for (size_t c = 0; c < TUTTI_ARRAY_LEN(counts); c++) {
+        struct tutti_comm *comm = NULL;
+        int64_t *in = rank_alloc(rank, counts[c] * sizeof(*in)), *out = rank_alloc(rank, counts[c] * sizeof(*out));
+        RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &comm));
+        options.label = "first", options.timeout_ns = 0;
+        for (int64_t turn = 0; turn < 3; turn++) {
+            for (size_t i = 0; i < counts[c]; i++) in[i] = (int64_t)i * (rank->index + 1 + turn);
+            RANK_CHECK_OK(rank, tutti_all_reduce(in, out, counts[c], TUTTI_INT64, TUTTI_SUM, comm, &options, NULL));
+            for (size_t i = 0; i < counts[c]; i++) RANK_CHECK(rank, out[i] == (int64_t)i * (3 + 2 * turn));
+        }
+        options.label = "second", options.timeout_ns = 200 * TUTTI_NS_PER_MS;
+        if (rank->index == 0) {
+            const uint64_t start_ns = tutti_now_ns();
+            enum tutti_status status =
+                tutti_all_reduce(in, out, counts[c], TUTTI_INT64, TUTTI_SUM, comm, &options, NULL);
+            RANK_CHECK_STATUS(rank, TUTTI_ERR_TIMEOUT, status);
+            RANK_CHECK(rank, tutti_now_ns() - start_ns >= 200 * TUTTI_NS_PER_MS);
+            RANK_CHECK(rank, strstr(tutti_last_error()->text, "second") && strstr(tutti_last_error()->text, "#4"));
+        }
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        tutti_comm_destroy(comm);
+    }
+}
+
+static void repeated(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_forked(2, repeats, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(averages_stay_in_range),
-        cmocka_unit_test(on_threads),
-        cmocka_unit_test(on_processes),
-        cmocka_unit_test(parameters),
-        cmocka_unit_test(user_ops),
-        cmocka_unit_test(reproducible),
-        cmocka_unit_test(fenced),
+        cmocka_unit_test(repeated),     cmocka_unit_test(averages_stay_in_range),
+        cmocka_unit_test(on_threads),   cmocka_unit_test(on_processes),
+        cmocka_unit_test(parameters),   cmocka_unit_test(user_ops),
+        cmocka_unit_test(reproducible), cmocka_unit_test(fenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,13 +33,13 @@ static enum tutti_status hand_over(struct tutti_comm *comm, struct tutti_backend
 }
 
 /* Carries the call out inline if that is soon done; the engine does the rest. */
-static enum tutti_status backend_start(struct tutti_call *call, struct tutti_backend *backend, enum tutti_start how,
+static enum tutti_status backend_start(struct tutti_comm *comm, struct tutti_backend *backend,
+                                       const struct tutti_backend_call *job, enum tutti_start how,
                                        struct tutti_work **work)
 {
     union tutti_backend_storage storage;
-    struct tutti_comm *comm = call->comm;
     const struct tutti_backend_ops *ops = backend->ops;
-    storage.op.call = *tutti_call_job(call);
+    storage.op.call = *job;
     storage.op.call.seq = tutti_team_next(comm->team);
     *work = NULL;
     TUTTI_TRY(ops->begin(backend, &storage.op));
@@ -131,11 +131,11 @@ static void tiny_fill(const struct tutti_call *call, int32_t op, uint32_t root, 
     };
 }
 
-/* comm->tiny_call is this call, but for its number. filled: the call is filled, too. */
+/* comm->last_call is this call, but for its number, and it is tiny. filled: the call is filled, too. */
 static enum tutti_status run_tiny(struct tutti_call *call, struct tutti_comm *comm,
                                   const struct tutti_call_options *options, bool filled, struct tutti_work **work)
 {
-    struct tutti_tiny *tiny = &comm->tiny_call;
+    struct tutti_tiny *tiny = &comm->last_call;
     enum tutti_advance got = TUTTI_RUN_MOVED;
 
     if (tutti_team_quiet(comm->team) && !tutti_team_failed(comm->team)) {
@@ -148,11 +148,23 @@ static enum tutti_status run_tiny(struct tutti_call *call, struct tutti_comm *co
         return TUTTI_OK;
     }
     if (!filled) (void)is_right(call, comm, options); /* it was */
-    return got == TUTTI_RUN_BLOCKED ? backend_resume(call, work)
-                                    : backend_start(call, comm->backend, TUTTI_START_INLINE, work);
+    return got == TUTTI_RUN_BLOCKED
+               ? backend_resume(call, work)
+               : backend_start(comm, comm->backend, tutti_call_job(call), TUTTI_START_INLINE, work);
 }
 
-/* Not the call that was remembered: checks it; a tiny one is remembered instead. */
+/* comm->last_job is this call, but for its number, deadline and label. */
+static enum tutti_status run_again(struct tutti_comm *comm, const struct tutti_call_options *options,
+                                   struct tutti_work **work)
+{
+    struct tutti_call_info *info = &comm->last_job.info;
+    info->timeout_ns = options && options->timeout_ns ? options->timeout_ns
+                                                      : atomic_load_explicit(&comm->timeout_ns, memory_order_relaxed);
+    info->label = options ? options->label : NULL;
+    return backend_start(comm, comm->backend, &comm->last_job, TUTTI_START_INLINE, work);
+}
+
+/* Not the call that was remembered: checks it, and remembers it instead. */
 static enum tutti_status run_new(struct tutti_call *call, struct tutti_comm *comm,
                                  const struct tutti_call_options *options, struct tutti_work **work)
 {
@@ -162,10 +174,12 @@ static enum tutti_status run_new(struct tutti_call *call, struct tutti_comm *com
     const enum tutti_kind kind = call->job.info.kind;
     if (!comm->quick[kind]) return TUTTI_AGAIN;
     if (!is_right(call, comm, options) || (comm->guarded && !lies_on(call, -1))) return TUTTI_AGAIN;
-    if (call->job.bind.scale || call->job.bind.count * tutti_dtype_bytes(call->job.info.dtype) >= comm->tiny[kind])
-        return backend_start(call, comm->backend, TUTTI_START_INLINE, work);
-    tiny_fill(call, op, (uint32_t)root, send, recv, &comm->tiny_call);
-    return run_tiny(call, comm, options, true, work);
+    tiny_fill(call, op, (uint32_t)root, send, recv, &comm->last_call);
+    comm->last_is_tiny = !call->job.bind.scale && comm->last_call.bytes < comm->tiny[kind];
+    if (comm->last_is_tiny) return run_tiny(call, comm, options, true, work);
+    comm->last_job = *tutti_call_job(call);
+    comm->last_job.bind.factor = comm->last_job.factor;
+    return run_again(comm, options, work);
 }
 
 /* On device memory, all of it: enqueues the call. Host memory may have to wait for what is enqueued, and goes the long
@@ -194,8 +208,8 @@ static enum tutti_status run_short(struct tutti_call *call, struct tutti_comm *c
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY && !tutti_comm_is_inherited(comm)) {
         if (comm->device)
             status = out ? TUTTI_AGAIN : run_device(call, comm, options);
-        else if (is_repeat(&comm->tiny_call, call))
-            status = run_tiny(call, comm, options, false, &work);
+        else if (is_repeat(&comm->last_call, call))
+            status = comm->last_is_tiny ? run_tiny(call, comm, options, false, &work) : run_again(comm, options, &work);
         else
             status = run_new(call, comm, options, &work);
     }
@@ -323,7 +337,7 @@ static enum tutti_status start_collective(struct tutti_call *call, enum tutti_st
     enum tutti_status status;
     tutti_comm_turn_take(comm);
     if (call->via == TUTTI_VIA_BACKEND) {
-        status = backend_start(call, call->backend, how, work);
+        status = backend_start(comm, call->backend, tutti_call_job(call), how, work);
     } else {
         const struct tutti_backend_call *job = tutti_call_job(call);
         status = tutti_engine_start(comm->team, &job->bind, &job->info, how == TUTTI_START_HELPER, work);
