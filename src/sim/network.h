@@ -9,27 +9,45 @@
  *   ports     latency and bandwidth (alpha, beta): each rank has one port that sends and one that receives
  *
  * The run asks when an operation can begin (`ready`), begins it then, and hears when it is done and when its message
- * arrives. At the arrival it asks again, and the message is received. All functions are called in the order of time. */
+ * arrives. At the arrival it asks again, and the message is received. Where messages share links, nobody knows at the
+ * begin when one is done: the network says when the next one is (`next`, `over`), given all that is under way. All
+ * functions are called in the order of time. */
 
 #include "sim/sim.h"
 
 struct tutti_sim_begun {
     uint64_t done_ps;    /* when what waits for its end may go on; TUTTI_NEVER: when its message meets a receive */
-    uint64_t arrives_ps; /* sends: when the message reaches the peer */
+    uint64_t arrives_ps; /* sends: when the message reaches the peer; TUTTI_NEVER: `over` will say this, and the end */
+};
+
+/* What a link carried in a run. */
+struct tutti_sim_link {
+    double bytes;
+    double bandwidth; /* bytes a second */
+    uint64_t busy_ps; /* while some message was on it */
 };
 
 struct tutti_sim_network_ops {
     const char *name, *help;
-    /* The earliest time at which the operation can begin. */
-    uint64_t (*ready)(const struct tutti_sim_network *network, const struct tutti_sim_op *op);
+    /* The earliest time from now on at which the operation can begin. */
+    uint64_t (*ready)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now_ps);
     /* Begins it, at a time at which it is ready. */
     struct tutti_sim_begun (*begin)(struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now_ps);
-    /* The earliest time at which the peer can take in the message of this send; then takes it in, and returns when what
-     * waits for the receive may go on. */
-    uint64_t (*ready_in)(const struct tutti_sim_network *network, const struct tutti_sim_op *send);
+    /* The earliest time from now on at which the peer can take in the message of this send; then takes it in, and
+     * returns when what waits for the receive may go on. */
+    uint64_t (*ready_in)(const struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
     uint64_t (*take_in)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
     /* The message of a send whose done_ps was TUTTI_NEVER has met its receive. */
     void (*meet)(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now_ps);
+    /* When the next messages have left their ranks for good, if nothing else begins; TUTTI_NEVER: none is under way. It
+     * is asked when all that begins until now_ps has begun. At that time `over` tells them one by one, with the time at
+     * which each arrives; false: no more at this time. Both NULL where `begin` says all. */
+    uint64_t (*next)(struct tutti_sim_network *network, uint64_t now_ps);
+    bool (*over)(struct tutti_sim_network *network, uint64_t now_ps, uint32_t *send, uint64_t *arrives_ps);
+    /* What link i carried, from 0 on; false: there are no more. name: NULL, or gets what the link is called. NULL: the
+     * network has no links. */
+    bool (*link)(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
+                 size_t capacity);
     /* When the rank is idle for good. */
     uint64_t (*end)(const struct tutti_sim_network *network, uint32_t rank);
     void (*close)(struct tutti_sim_network *network);

@@ -26,6 +26,7 @@ struct rules {
     } rule;
     uint32_t n_cpus, n_nics;  /* a rank's */
     uint64_t *cpu, *out, *in; /* from when on they are free: by rank and CPU, by rank and NIC */
+    uint64_t *carried;        /* ports: bytes that each rank sent, and that it took in */
 };
 
 static struct rules *rules_of(const struct tutti_sim_network *network)
@@ -59,6 +60,7 @@ static void rules_close(struct tutti_sim_network *network)
     tutti_free(net->cpu);
     tutti_free(net->out);
     tutti_free(net->in);
+    tutti_free(net->carried);
     tutti_free(net);
 }
 
@@ -80,10 +82,10 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
 
 /* ---- loggops ---- */
 
-static uint64_t loggops_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op)
+static uint64_t loggops_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    uint64_t cpu = *cpu_of(net, op->rank, op);
+    uint64_t cpu = later(now, *cpu_of(net, op->rank, op));
     return op->type == TUTTI_SIM_SEND ? later(cpu, *out_of(net, op->rank, op)) : cpu;
 }
 
@@ -101,10 +103,10 @@ static struct tutti_sim_begun loggops_begin(struct tutti_sim_network *network, c
     return (struct tutti_sim_begun){.done_ps = op->size <= r->S ? now : TUTTI_NEVER, .arrives_ps = now + r->o + r->L};
 }
 
-static uint64_t loggops_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send)
+static uint64_t loggops_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    return later(*cpu_of(net, send->peer, send), *in_of(net, send->peer, send));
+    return later(now, later(*cpu_of(net, send->peer, send), *in_of(net, send->peer, send)));
 }
 
 static uint64_t loggops_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
@@ -161,10 +163,12 @@ static uint64_t carry(const struct rules *net, uint64_t bytes)
     return (uint64_t)((double)net->rule.ports.beta_fs * (double)bytes / 1000 + 0.5);
 }
 
-static uint64_t ports_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op)
+static uint64_t ports_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    return op->type == TUTTI_SIM_SEND ? net->out[op->rank] : op->type == TUTTI_SIM_CALC ? net->cpu[op->rank] : 0;
+    return later(now, op->type == TUTTI_SIM_SEND   ? net->out[op->rank]
+                      : op->type == TUTTI_SIM_CALC ? net->cpu[op->rank]
+                                                   : 0);
 }
 
 static struct tutti_sim_begun ports_begin(struct tutti_sim_network *network, const struct tutti_sim_op *op,
@@ -173,17 +177,19 @@ static struct tutti_sim_begun ports_begin(struct tutti_sim_network *network, con
     struct rules *net = rules_of(network);
     uint64_t *busy = op->type == TUTTI_SIM_SEND ? &net->out[op->rank] : &net->cpu[op->rank];
     *busy = now + (op->type == TUTTI_SIM_SEND ? carry(net, op->size) : op->size);
+    if (op->type == TUTTI_SIM_SEND) net->carried[2 * op->rank] += op->size;
     return (struct tutti_sim_begun){.done_ps = *busy, .arrives_ps = now + net->rule.ports.alpha_ps};
 }
 
-static uint64_t ports_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send)
+static uint64_t ports_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
-    return rules_of(network)->in[send->peer];
+    return later(now, rules_of(network)->in[send->peer]);
 }
 
 static uint64_t ports_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     struct rules *net = rules_of(network);
+    net->carried[2 * send->peer + 1] += send->size;
     return net->in[send->peer] = now + carry(net, send->size);
 }
 
@@ -198,6 +204,18 @@ static uint64_t ports_end(const struct tutti_sim_network *network, uint32_t rank
     return later(later(net->cpu[rank], net->out[rank]), net->in[rank]);
 }
 
+static bool ports_link(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
+                       size_t capacity)
+{
+    const struct rules *net = rules_of(network);
+    if (i >= 2 * network->program->n_ranks) return false;
+    if (name) snprintf(name, capacity, "port of rank %u, %s", i / 2, i % 2 ? "in" : "out");
+    *out = (struct tutti_sim_link){.bytes = (double)net->carried[i],
+                                   .bandwidth = 1e15 / (double)net->rule.ports.beta_fs,
+                                   .busy_ps = carry(net, net->carried[i])};
+    return true;
+}
+
 static const struct tutti_sim_network_ops ports_ops = {
     .name = "ports",
     .help = "alpha + beta bytes, one port out and one port in a rank",
@@ -206,6 +224,7 @@ static const struct tutti_sim_network_ops ports_ops = {
     .ready_in = ports_ready_in,
     .take_in = ports_take_in,
     .meet = ports_meet,
+    .link = ports_link,
     .end = ports_end,
     .close = rules_close,
 };
@@ -217,5 +236,8 @@ enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.ports = *rule;
     *out = &net->network;
-    return TUTTI_OK;
+    net->carried = tutti_alloc_array(2 * (size_t)program->n_ranks, sizeof(*net->carried));
+    if (net->carried) return TUTTI_OK;
+    rules_close(*out);
+    return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network of %u ranks", program->n_ranks);
 }

@@ -166,8 +166,7 @@ static void push_freed(struct run *run)
     sort_freed(run);
     for (size_t i = 0; i < run->n_freed; i++) {
         uint32_t op = run->freed[i];
-        uint64_t time = run->ops->ready(run->network, &run->program->ops[op]);
-        push(run, time > run->now ? time : run->now, op, BEGIN);
+        push(run, run->ops->ready(run->network, &run->program->ops[op], run->now), op, BEGIN);
     }
     run->n_freed = 0;
 }
@@ -251,6 +250,7 @@ static void begin(struct run *run, uint32_t op)
     if (o->type == TUTTI_SIM_SEND) {
         run->result->n_messages++;
         run->result->n_bytes += o->size;
+        if (begun.arrives_ps == TUTTI_NEVER) return; /* over says when */
         push(run, begun.arrives_ps, op, ARRIVE);
         if (begun.done_ps == TUTTI_NEVER) run->left[op] = HELD;
     }
@@ -332,8 +332,8 @@ static void turn(struct run *run)
     const struct tutti_sim_op *op = &run->program->ops[event.op];
     run->now = event.time;
     if (event.kind != FINISH) {
-        uint64_t ready =
-            event.kind == ARRIVE ? run->ops->ready_in(run->network, op) : run->ops->ready(run->network, op);
+        uint64_t ready = event.kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now)
+                                              : run->ops->ready(run->network, op, run->now);
         if (ready > event.time && !(event.kind == BEGIN && op->type == TUTTI_SIM_RECV)) {
             postpone(run, ready);
             return;
@@ -348,6 +348,24 @@ static void turn(struct run *run)
         begin(run, event.op);
 }
 
+/* The messages that the network ends by itself before anything else happens; false: there are none. It is asked when
+ * all events of one time are over, so that what begins together is shared out once. */
+static bool end_messages(struct run *run)
+{
+    uint64_t top = run->n > 0 ? run->heap[0].time : TUTTI_NEVER, arrives;
+    uint32_t send;
+    if (!run->ops->next || top == run->now) return false;
+    uint64_t next = run->ops->next(run->network, run->now);
+    if (next > top || next == TUTTI_NEVER) return false;
+    run->now = next;
+    while (run->status >= 0 && run->ops->over(run->network, next, &send, &arrives)) {
+        push(run, arrives, send, ARRIVE);
+        finish(run, send);
+        push_freed(run);
+    }
+    return true;
+}
+
 enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
                                 struct tutti_sim_result *out)
 {
@@ -355,7 +373,9 @@ enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct 
     *out = (struct tutti_sim_result){0};
     enum tutti_status status = open_run(&run);
     if (status < 0) goto free_run;
-    while (run.status >= 0 && run.n > 0) {
+    while (run.status >= 0) {
+        if (end_messages(&run)) continue;
+        if (run.n == 0) break;
         turn(&run);
         if (run.n_freed > 0) push_freed(&run);
     }
