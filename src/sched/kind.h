@@ -92,6 +92,10 @@ bool tutti_kind_flows(enum tutti_kind kind, uint32_t root, uint32_t from, uint32
 /* How many slots contribute to each element that the slot receives, at least 1: what avg divides by. */
 uint32_t tutti_kind_contributors(enum tutti_kind kind, uint32_t slot, uint32_t size);
 
+/* What nccl-tests multiplies the buffer's bytes a second with to get bus bandwidth: the bytes that each of n ranks must
+ * let through one direction of its port, in units of the buffer (all_to_all: of what one rank sends). */
+double tutti_kind_bus_factor(enum tutti_kind kind, uint32_t n);
+
 /* ---- the same for schedules, whose DATA is input and output as one (S2) ---- */
 enum tutti_content {
     TUTTI_HOLDS_NOTHING,

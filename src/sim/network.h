@@ -56,6 +56,7 @@ struct tutti_sim_network_ops {
 struct tutti_sim_network {
     const struct tutti_sim_network_ops *ops;
     const struct tutti_sim_program *program;
+    struct tutti_sim_limits limits;
 };
 
 /* ---- loggops (rules.c) ---- */

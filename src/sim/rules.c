@@ -152,15 +152,24 @@ enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, c
     struct rules *net = rules_open(&loggops_ops, program, program->n_cpus, program->n_nics);
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.loggops = *rule;
+    /* A message of s bytes takes at least sG of the CPU or of the NIC where o or g is as long as G; the one less of the
+     * last is in the latency. */
+    uint64_t least = 2 * rule->o + rule->L;
+    net->network.limits.latency_ps = least > rule->G ? least - rule->G : 0;
+    if (later(rule->o, rule->g) >= rule->G)
+        net->network.limits.parts[net->network.limits.n_parts++] = (struct tutti_sim_part){1, (double)rule->G * 1000};
     *out = &net->network;
     return TUTTI_OK;
 }
 
 /* ---- ports ---- */
 
+/* Rounded up, lest many small messages beat the port. */
 static uint64_t carry(const struct rules *net, uint64_t bytes)
 {
-    return (uint64_t)((double)net->rule.ports.beta_fs * (double)bytes / 1000 + 0.5);
+    double exact = (double)net->rule.ports.beta_fs * (double)bytes / 1000;
+    uint64_t whole = (uint64_t)exact;
+    return whole + ((double)whole < exact);
 }
 
 static uint64_t ports_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now)
@@ -235,6 +244,8 @@ enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const
     struct rules *net = rules_open(&ports_ops, program, 1, 1);
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.ports = *rule;
+    net->network.limits =
+        (struct tutti_sim_limits){.latency_ps = rule->alpha_ps, .n_parts = 1, .parts = {{1, (double)rule->beta_fs}}};
     *out = &net->network;
     net->carried = tutti_alloc_array(2 * (size_t)program->n_ranks, sizeof(*net->carried));
     if (net->carried) return TUTTI_OK;

@@ -158,6 +158,9 @@ static enum tutti_status add_rank(struct making *m, uint32_t rank)
     tutti_sim_program_rank(m->program, rank);
     m->blocks = tutti_kind_blocks(schedule->kind, schedule->shape.size);
     m->n_slices = slices_of(m->work, m->elements, schedule->n_chunks / m->blocks);
+    if (schedule->n_steps > m->program->n_steps) m->program->n_steps = schedule->n_steps;
+    if (m->n_slices > m->program->n_slices) m->program->n_slices = m->n_slices;
+    m->program->n_rounds = schedule->n_rounds;
     TUTTI_TRY(make_room(m, schedule->n_steps ? schedule->n_steps : 1));
     for (uint32_t slice = 0; slice < m->n_slices; slice++) TUTTI_TRY(add_slice(m, slice));
     return TUTTI_OK;

@@ -47,7 +47,8 @@ struct tutti_sim_program {
     uint32_t n_ranks, n_cpus, n_nics;
     uint32_t n_ops, n_lists;
     uint64_t n_edges;
-    bool wild; /* some receive is from any rank or of any tag */
+    bool wild;                            /* some receive is from any rank or of any tag */
+    uint32_t n_steps, n_rounds, n_slices; /* from schedules: the most of any rank; else 0 */
     uint32_t *first;
     struct tutti_sim_op *ops;   /* one more than there are: its `after` is the end of the last list */
     uint32_t *edges;            /* by operation */
@@ -93,6 +94,28 @@ enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm
 enum tutti_status tutti_sim_goal_read(const char *name, const char *text, size_t bytes, struct tutti_sim_program *out);
 /* Writes it as GOAL text; false when the file refuses. Computing is rounded to nanoseconds. */
 bool tutti_sim_goal_write(const struct tutti_sim_program *program, FILE *file);
+
+/* ---- lower bounds (bounds.c): what no algorithm can beat, whatever it does ---- */
+/* What a network allows, by its own rule. A part is a set of `ranks` ranks that follow one another; all parts of the
+ * world are alike, and each takes in, and lets out, a byte in fs_per_byte femtoseconds. The part of one rank is its
+ * port. Zeroed: nothing is known. */
+struct tutti_sim_limits {
+    uint64_t latency_ps; /* from the begin of the first message until the end of its receive, but for its bytes */
+    uint32_t n_parts;
+    struct tutti_sim_part {
+        uint32_t ranks;
+        double fs_per_byte;
+    } parts[4];
+};
+struct tutti_sim_bounds {
+    uint64_t latency_ps;  /* one message */
+    uint64_t parts_ps[4]; /* by part of the limits: one message, and the bytes that the kind needs to bring in or out */
+    uint64_t most_ps;     /* the largest of all */
+    uint32_t ranks;       /* size of the part that it comes from; 0: it is the latency */
+};
+/* bytes: of the buffer, as of a call of `tutti bench`. No reduction within the network. */
+struct tutti_sim_bounds tutti_sim_bounds_of(enum tutti_kind kind, uint32_t n_ranks, uint64_t bytes,
+                                            const struct tutti_sim_limits *limits);
 
 /* ---- runs (run.c) ---- */
 struct tutti_sim_network;

@@ -40,7 +40,6 @@ size_t bench_send_elements(const struct bench_case *c);
 size_t bench_recv_elements(const struct bench_case *c);
 /* In place: where the smaller buffer begins in the larger one, in elements; SIZE_MAX: no such form. */
 size_t bench_in_place_at(const struct bench_case *c);
-double bench_bus_factor(const struct bench_op *op, size_t n_ranks);
 /* Which input makes output element i: rank and index of the input, from < 0: the reduction over n_from ranks from 0 on;
  * n_from == 0: not checked. */
 struct bench_origin {

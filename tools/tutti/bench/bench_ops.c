@@ -97,13 +97,6 @@ size_t bench_in_place_at(const struct bench_case *c)
     return form == TUTTI_SEND_IN_RECV || form == TUTTI_RECV_IN_SEND ? c->count * (size_t)c->rank : 0;
 }
 
-double bench_bus_factor(const struct bench_op *op, size_t n_ranks)
-{
-    const double share = (double)(n_ranks - 1) / (double)n_ranks;
-    if (op->info == &tutti_kinds[TUTTI_ALL_REDUCE]) return 2 * share;
-    return op->info->block_a_slot ? share : 1;
-}
-
 struct bench_origin bench_origin(const struct bench_case *c, size_t i)
 {
     const struct tutti_kind_info *info = c->op->info;

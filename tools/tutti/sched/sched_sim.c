@@ -3,6 +3,7 @@
 
 #include "sched.h"
 #include "sim_network.h"
+#include "sim_report.h"
 
 #include "base/config.h"
 
@@ -11,10 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30 };
+enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES = 4 };
 
 struct options {
-    const char *kind, *levels, *export;
+    const char *kind, *world, *levels, *export;
+    struct tutti_arg_list compare;
     uint32_t size, root, radix, active;
     uint64_t bytes, slice;
     bool json;
@@ -22,6 +24,8 @@ struct options {
 static struct options options;
 static const struct tutti_arg args[] = {
     {"kind", 'k', TUTTI_ARG_TEXT, &options.kind, "KIND", "such as all_reduce (default: the first that ALG offers)"},
+    {"world", 'w', TUTTI_ARG_TEXT, &options.world, "W",
+     "16 ranks, or 8x16384: 16384 groups of 8 (--size and --levels)"},
     {"size", 'n', TUTTI_ARG_U32, &options.size, "N", "number of ranks (default: the levels', or 8)"},
     {"levels", 'l', TUTTI_ARG_TEXT, &options.levels, "L", "groups of ranks, such as 8x16 or 8,8,7,8;2,2"},
     {"root", 0, TUTTI_ARG_U32, &options.root, "R", "root of rooted kinds (default 0)"},
@@ -30,12 +34,14 @@ static const struct tutti_arg args[] = {
     {"slice", 0, TUTTI_ARG_SIZE, &options.slice, "B", "a chunk goes in slices of at most this (default: in one)"},
     {"active", 0, TUTTI_ARG_U32, &options.active, "N", "slices of a rank under way at once (default 64)"},
     SCHED_NETWORK_ARGS,
+    {"compare", 'c', TUTTI_ARG_LIST, &options.compare, "ALG",
+     "simulate this one, too, and show a table; again for more"},
     {"export", 0, TUTTI_ARG_TEXT, &options.export, "FILE", "write the program as GOAL text"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
 };
 static const struct tutti_args spec = {
     .command = "tutti sched sim",
-    .usage = "ALG|FILE.so|FILE.goal [options]",
+    .usage = "ALG|FILE.so|FILE.goal [options] [--compare ALG2 ...]",
     .about =
         "Simulates a call on every rank of a world by discrete events, with the engine's own rule of issue, or runs\n"
         "a program in GOAL text, whose calc counts nanoseconds. What the networks charge: docs/prediction.md.\n"
@@ -91,6 +97,25 @@ static void show_progress(void *argument, uint32_t n_done, uint32_t n)
     if (n_done == n) fprintf(stderr, "\r%40s\r", "");
 }
 
+/* --world is --size when it is a number, else --levels. */
+static bool world_parse(void)
+{
+    if (!options.world) return true;
+    if (options.levels || options.size != UINT32_MAX) {
+        tutti_args_fail(&spec, "--world says all that --size and --levels say: give one of them.");
+        return false;
+    }
+    char *end;
+    unsigned long n = strtoul(options.world, &end, 10);
+    if (*end || end == options.world || *options.world == '-')
+        options.levels = options.world;
+    else
+        options.size = n > UINT32_MAX - 1 ? UINT32_MAX - 1 : (uint32_t)n;
+    if (*end || n > 0) return true;
+    tutti_args_fail(&spec, "--world %s: give a number of ranks, or groups of ranks such as 8x16384.", options.world);
+    return false;
+}
+
 static bool shape_of(const struct sched_subject *subject, struct tutti_shape *shape)
 {
     *shape = (struct tutti_shape){.size = options.size == UINT32_MAX ? 0 : options.size,
@@ -106,32 +131,48 @@ static bool shape_of(const struct sched_subject *subject, struct tutti_shape *sh
     return false;
 }
 
-static int schedule_open(const char *name, struct tutti_sim_program *out)
+/* Bytes of a block that holds whole elements, and of the buffer that has these blocks. */
+static bool block_of(struct sim_report *report, uint64_t *block)
+{
+    uint32_t blocks = tutti_kind_blocks(report->kind, report->n_ranks);
+    *block = options.bytes / blocks / ELEMENT_BYTES * ELEMENT_BYTES;
+    report->bytes = *block * blocks;
+    if (*block > 0 || options.bytes == 0 || report->kind == TUTTI_BARRIER) return true;
+    tutti_args_fail(&spec, "--bytes %llu: the blocks of %u ranks would be empty: give at least %llu.",
+                    (unsigned long long)options.bytes, report->n_ranks, (unsigned long long)blocks * ELEMENT_BYTES);
+    return false;
+}
+
+static int schedule_open(struct sim_report *report, struct tutti_sim_program *out)
 {
     struct sched_subject subject;
     struct tutti_shape shape;
-    enum tutti_kind kind = TUTTI_ALL_REDUCE;
-    if (!sched_subject_open(&spec, name, &subject)) return TUTTI_EXIT_USAGE;
-    while (!options.kind && kind < TUTTI_N_KINDS && !subject.algorithm->kinds[kind]) kind++;
-    bool known = (!options.kind || sched_kind_parse(&spec, options.kind, &kind)) && shape_of(&subject, &shape);
+    struct tutti_sim_work work = {.element_bytes = ELEMENT_BYTES,
+                                  .slice_bytes = options.slice,
+                                  .active = options.active,
+                                  .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     int code = TUTTI_EXIT_USAGE;
-    if (known) {
-        const struct tutti_sim_work work = {.block_bytes = options.bytes / tutti_kind_blocks(kind, shape.size),
-                                            .element_bytes = 4,
-                                            .slice_bytes = options.slice,
-                                            .active = options.active,
-                                            .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
-        code = TUTTI_EXIT_OK;
-        if (tutti_sim_program_make(subject.algorithm, kind, &shape, &work, out) < 0) {
-            fprintf(stderr, "tutti sched sim: %s\n", tutti_last_error()->text);
-            code = TUTTI_EXIT_WRONG;
-        }
+    if (!sched_subject_open(&spec, report->name, &subject)) return TUTTI_EXIT_USAGE;
+    while (!options.kind && report->kind < TUTTI_N_KINDS && !subject.algorithm->kinds[report->kind]) report->kind++;
+    if (options.kind && !sched_kind_parse(&spec, options.kind, &report->kind)) goto close;
+    if (report->kind == TUTTI_N_KINDS) {
+        tutti_args_fail(&spec, "%s offers no kind of collective.", report->name);
+        goto close;
     }
+    if (!shape_of(&subject, &shape)) goto close;
+    report->n_ranks = shape.size;
+    if (!block_of(report, &work.block_bytes)) goto close;
+    code = TUTTI_EXIT_OK;
+    if (tutti_sim_program_make(subject.algorithm, report->kind, &shape, &work, out) < 0) {
+        snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
+        code = TUTTI_EXIT_WRONG;
+    }
+close:
     sched_subject_close(&subject);
     return code;
 }
 
-/* ---- results ---- */
+/* ---- one program ---- */
 
 static bool export(const struct tutti_sim_program *program)
 {
@@ -142,61 +183,105 @@ static bool export(const struct tutti_sim_program *program)
     return ok;
 }
 
-static void show(const char *name, const struct tutti_sim_program *program, const struct tutti_sim_result *result,
-                 double seconds)
-{
-    double us = (double)result->end_ps / 1e6;
-    if (options.json) {
-        printf("{\"program\":\"%s\",\"network\":\"%s\",\"ranks\":%u,\"time_us\":%.6f,\"operations\":%u,"
-               "\"messages\":%llu,\"bytes\":%llu,\"events\":%llu,\"seconds\":%.3f}\n",
-               name, sched_network.net, program->n_ranks, us, program->n_ops, (unsigned long long)result->n_messages,
-               (unsigned long long)result->n_bytes, (unsigned long long)result->n_events, seconds);
-        return;
-    }
-    printf("%s on %u ranks, network %s: %.3f us\n", name, program->n_ranks, sched_network.net, us);
-    if (!is_goal(name) && result->end_ps > 0)
-        printf("  %.3f GB/s of the buffer of %llu bytes\n", (double)options.bytes / us / 1000,
-               (unsigned long long)options.bytes);
-    printf("  %u operations, %llu messages of %llu bytes in all\n", program->n_ops,
-           (unsigned long long)result->n_messages, (unsigned long long)result->n_bytes);
-    for (uint32_t r = 0; is_goal(name) && r < program->n_ranks && program->n_ranks <= 16; r++)
-        printf("  rank %u ends at %.3f us\n", r, (double)result->rank_end_ps[r] / 1e6);
-    printf("  %llu events in %.3f s, %.1f million a second\n", (unsigned long long)result->n_events, seconds,
-           seconds > 0 ? (double)result->n_events / seconds / 1e6 : 0);
-}
-
-static int simulate(const char *name, const struct tutti_sim_program *program)
+static int run(const struct tutti_sim_program *program, struct sim_report *report)
 {
     struct tutti_sim_network *network;
-    struct tutti_sim_result result;
     if (!sched_network_open(&spec, program, options.levels, &network)) return TUTTI_EXIT_USAGE;
     uint64_t begin = tutti_now_ns();
-    enum tutti_status status = tutti_sim_run(program, network, &result);
+    enum tutti_status status = tutti_sim_run(program, network, &report->result);
+    report->seconds[1] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
+    sim_report_network(report, network);
     network->ops->close(network);
-    if (status < 0) {
-        fprintf(stderr, "%s%s%s\n", is_goal(name) ? name : "tutti sched sim", ": ", tutti_last_error()->text);
-        return TUTTI_EXIT_WRONG;
+    if (status >= 0) return TUTTI_EXIT_OK;
+    snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
+    return TUTTI_EXIT_WRONG;
+}
+
+static int simulate(const char *name, struct sim_report *report)
+{
+    struct tutti_sim_program program;
+    uint64_t begin = tutti_now_ns();
+    *report = (struct sim_report){.name = name, .goal = is_goal(name), .levels = options.levels};
+    int code = report->goal ? goal_open(name, &program) : schedule_open(report, &program);
+    if (code != TUTTI_EXIT_OK) return code;
+    report->seconds[0] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
+    report->n_ranks = program.n_ranks;
+    report->n_ops = program.n_ops;
+    report->n_steps = program.n_steps;
+    report->n_rounds = program.n_rounds;
+    report->n_slices = program.n_slices;
+    if (options.export && !export(&program)) code = TUTTI_EXIT_WRONG;
+    if (code == TUTTI_EXIT_OK) code = run(&program, report);
+    tutti_sim_program_fini(&program);
+    return code;
+}
+
+/* ---- all of them ---- */
+
+/* The names after --compare, by commas or one by one, go behind the first; false: there are too many. */
+static bool add_compared(const char **names, size_t *n)
+{
+    for (size_t i = 0; i < options.compare.n; i++) {
+        char *text = (char *)(uintptr_t)options.compare.values[i], *rest; /* a text of argv, which is ours */
+        for (char *name = strtok_r(text, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
+            if (*n == MAX_COMPARED) return false;
+            names[(*n)++] = name;
+        }
     }
-    show(name, program, &result, (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S);
-    tutti_free(result.rank_end_ps);
-    return TUTTI_EXIT_OK;
+    return true;
+}
+
+/* Only what is alike is compared: the kind of the first is that of all. */
+static int simulate_all(const char *const *names, size_t n, struct sim_report *reports, size_t *n_done)
+{
+    int worst = TUTTI_EXIT_OK;
+    for (size_t i = 0; i < n; i++) {
+        int code = simulate(names[i], &reports[i]);
+        *n_done = i + 1;
+        if (!options.kind && i == 0) options.kind = tutti_kind_name(reports[0].kind);
+        if (code != TUTTI_EXIT_OK) worst = code;
+        if (code == TUTTI_EXIT_USAGE) break;
+        if (reports[i].refused[0] && !options.json && n == 1)
+            fprintf(stderr, "%s: %s\n", reports[i].goal ? names[i] : spec.command, reports[i].refused);
+    }
+    return worst;
+}
+
+static int answer(const char *const *names, size_t n)
+{
+    struct sim_report reports[MAX_COMPARED] = {{0}};
+    size_t n_done = 0;
+    int code = simulate_all(names, n, reports, &n_done);
+    bool told =
+        code == TUTTI_EXIT_OK || (code == TUTTI_EXIT_WRONG && (n > 1 || (options.json && reports[0].refused[0])));
+    if (told && options.json)
+        sim_report_json(reports, n, stdout);
+    else if (told && n > 1)
+        sim_report_compare(reports, n, stdout);
+    else if (told)
+        sim_report_show(&reports[0], stdout);
+    for (size_t i = 0; i < n_done; i++) sim_report_fini(&reports[i]);
+    return code;
 }
 
 int sched_sim(int argc, char **argv)
 {
-    struct tutti_sim_program program;
+    const char *names[MAX_COMPARED];
+    size_t n_names = 0;
     int n;
     options = (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = 64, .bytes = 1 << 20};
     sched_network = SCHED_NETWORK_DEFAULT;
     enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
-    if (n != 1) return tutti_args_fail(&spec, "name one algorithm, or one file of GOAL text.");
-    const char *name = argv[argc - 1];
-    if (!sched_network.net) sched_network.net = is_goal(name) ? "loggops" : "ports";
-    int code = is_goal(name) ? goal_open(name, &program) : schedule_open(name, &program);
-    if (code != TUTTI_EXIT_OK) return code;
-    if (options.export && !export(&program)) code = TUTTI_EXIT_WRONG;
-    if (code == TUTTI_EXIT_OK) code = simulate(name, &program);
-    tutti_sim_program_fini(&program);
-    return code;
+    if (n < 1 || n > MAX_COMPARED || (n > 1 && options.compare.n == 0))
+        return tutti_args_fail(&spec, "name one algorithm, or one file of GOAL text; more of them after --compare.");
+    for (int i = 0; i < n; i++) names[n_names++] = argv[argc - n + i];
+    if (!add_compared(names, &n_names)) return tutti_args_fail(&spec, "at most %d are compared.", (int)MAX_COMPARED);
+    for (size_t i = 0; i < n_names; i++)
+        if (is_goal(names[i]) && n_names > 1)
+            return tutti_args_fail(&spec, "%s: a program in GOAL text is simulated alone.", names[i]);
+    if (n_names > 1 && options.export) return tutti_args_fail(&spec, "--export writes one program.");
+    if (!world_parse()) return TUTTI_EXIT_USAGE;
+    if (!sched_network.net) sched_network.net = is_goal(names[0]) ? "loggops" : "ports";
+    return answer(names, n_names);
 }

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reports of simulated runs: as sentences, as a table that compares, as JSON. */
+
+#include "sim_report.h"
+
+#include "tools/tutti/json.h"
+
+#include <string.h>
+
+void sim_report_network(struct sim_report *report, const struct tutti_sim_network *network)
+{
+    struct tutti_sim_link link;
+    uint32_t best = UINT32_MAX;
+    report->network = network->ops->name;
+    if (!report->goal)
+        report->bounds = tutti_sim_bounds_of(report->kind, report->n_ranks, report->bytes, &network->limits);
+    for (uint32_t i = 0; network->ops->link && network->ops->link(network, i, &link, NULL, 0); i++) {
+        if (best != UINT32_MAX && link.busy_ps <= report->link.busy_ps) continue;
+        best = i;
+        report->link = link;
+    }
+    if (best != UINT32_MAX)
+        network->ops->link(network, best, &report->link, report->link_name, sizeof(report->link_name));
+}
+
+void sim_report_fini(struct sim_report *report)
+{
+    tutti_free(report->result.rank_end_ps);
+}
+
+/* ---- numbers ---- */
+
+static double us_of(uint64_t ps)
+{
+    return (double)ps / 1e6;
+}
+
+/* A time in the unit that suits it. */
+static const char *time_text(uint64_t ps, char out[32])
+{
+    static const struct {
+        double ps;
+        const char *name;
+    } units[] = {{1e12, "s"}, {1e9, "ms"}, {1e6, "us"}, {1e3, "ns"}};
+    size_t i = 0;
+    while (i + 1 < TUTTI_ARRAY_LEN(units) && (double)ps < units[i].ps) i++;
+    snprintf(out, 32, "%.3f %s", (double)ps / units[i].ps, units[i].name);
+    return out;
+}
+
+static const char *bytes_text(double bytes, char out[32])
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t i = 0;
+    for (; bytes >= 1024 && i + 1 < TUTTI_ARRAY_LEN(units); i++) bytes /= 1024;
+    snprintf(out, 32, i == 0 || bytes == (double)(uint64_t)bytes ? "%.0f %s" : "%.2f %s", bytes, units[i]);
+    return out;
+}
+
+/* GB/s of the buffer; 0 where nothing took time. */
+static double algorithm_bandwidth(const struct sim_report *report)
+{
+    return report->result.end_ps > 0 ? (double)report->bytes * 1e3 / (double)report->result.end_ps : 0;
+}
+
+static double bus_bandwidth(const struct sim_report *report)
+{
+    return algorithm_bandwidth(report) * tutti_kind_bus_factor(report->kind, report->n_ranks);
+}
+
+static double share_of(uint64_t part, uint64_t whole)
+{
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+/* ---- sentences ---- */
+
+static void show_bound(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_bounds *bounds = &report->bounds;
+    char text[32], from[64] = "latency";
+    if (bounds->most_ps == 0) return;
+    if (bounds->ranks == 1) snprintf(from, sizeof(from), "latency and the port of a rank");
+    if (bounds->ranks > 1) snprintf(from, sizeof(from), "latency and what %u ranks share", bounds->ranks);
+    fprintf(out, "  lower bound     %s, by %s; the run takes %.2f times that\n", time_text(bounds->most_ps, text), from,
+            (double)report->result.end_ps / (double)bounds->most_ps);
+}
+
+static void show_head(const struct sim_report *report, FILE *out)
+{
+    char text[32];
+    if (report->goal)
+        fprintf(out, "%s: %u ranks", report->name, report->n_ranks);
+    else
+        fprintf(out, "%s %s of %s on %u ranks", report->name, tutti_kind_name(report->kind),
+                bytes_text((double)report->bytes, text), report->n_ranks);
+    if (report->levels) fprintf(out, " (%s)", report->levels);
+    fprintf(out, ", network %s\n", report->network);
+}
+
+void sim_report_show(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_result *result = &report->result;
+    char text[32];
+    show_head(report, out);
+    fprintf(out, "  time            %.3f us", us_of(result->end_ps));
+    fprintf(out, result->end_ps >= 1000000000 ? " (%s)\n" : "\n", time_text(result->end_ps, text));
+    if (!report->goal && report->bytes > 0)
+        fprintf(out, "  bandwidth       bus %.3f GB/s, algorithm %.3f GB/s\n", bus_bandwidth(report),
+                algorithm_bandwidth(report));
+    show_bound(report, out);
+    if (!report->goal)
+        fprintf(out, "  steps           %u of a rank, in %u rounds; each in %u slice%s\n", report->n_steps,
+                report->n_rounds, report->n_slices, report->n_slices == 1 ? "" : "s");
+    fprintf(out, "  messages        %llu, %s together\n", (unsigned long long)result->n_messages,
+            bytes_text((double)result->n_bytes, text));
+    if (report->link_name[0])
+        fprintf(out, "  busiest link    %s: %.1f %% of the time, %s\n", report->link_name,
+                100 * share_of(report->link.busy_ps, result->end_ps), bytes_text(report->link.bytes, text));
+    for (uint32_t r = 0; report->goal && r < report->n_ranks && report->n_ranks <= 16; r++)
+        fprintf(out, "  rank %-10u ends at %.3f us\n", r, us_of(result->rank_end_ps[r]));
+    fprintf(out, "  simulated       %llu events in %.3f s, %.1f million a second; %u operations made in %.3f s\n",
+            (unsigned long long)result->n_events, report->seconds[1],
+            report->seconds[1] > 0 ? (double)result->n_events / report->seconds[1] / 1e6 : 0, report->n_ops,
+            report->seconds[0]);
+}
+
+/* ---- the table ---- */
+
+void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out)
+{
+    char text[32];
+    uint64_t first = reports[0].refused[0] ? 0 : reports[0].result.end_ps;
+    fprintf(out, "%s of %s on %u ranks", tutti_kind_name(reports[0].kind), bytes_text((double)reports[0].bytes, text),
+            reports[0].n_ranks);
+    if (reports[0].levels) fprintf(out, " (%s)", reports[0].levels);
+    fprintf(out, ", network %s", reports[0].network);
+    if (reports[0].bounds.most_ps > 0) fprintf(out, "; lower bound %s", time_text(reports[0].bounds.most_ps, text));
+    fprintf(out, "\n\n  %-22s %14s %8s %8s %10s %9s %12s %10s\n", "algorithm", "time", "ratio", "bound", "bus GB/s",
+            "steps", "messages", "busiest");
+    for (size_t i = 0; i < n; i++) {
+        const struct sim_report *report = &reports[i];
+        if (report->refused[0]) {
+            fprintf(out, "  %-22s %14s  %s\n", report->name, "-", report->refused);
+            continue;
+        }
+        fprintf(out, "  %-22s %14s %8.3f %8.2f %10.3f %9u %12llu %9.1f%%\n", report->name,
+                time_text(report->result.end_ps, text), share_of(report->result.end_ps, first),
+                share_of(report->result.end_ps, report->bounds.most_ps), bus_bandwidth(report), report->n_steps,
+                (unsigned long long)report->result.n_messages,
+                100 * share_of(report->link.busy_ps, report->result.end_ps));
+    }
+    fprintf(out, "\n  ratio: to the first; bound: time over the lower bound; busiest: the link that is busy most\n");
+}
+
+/* ---- JSON ---- */
+
+static void json_bounds(const struct sim_report *report, FILE *out)
+{
+    fprintf(out, ",\"bound_us\":%.6f,\"bound_latency_us\":%.6f,\"bound_ranks\":%u", us_of(report->bounds.most_ps),
+            us_of(report->bounds.latency_ps), report->bounds.ranks);
+}
+
+static void json_one(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_result *result = &report->result;
+    fprintf(out, "{\"program\":");
+    tutti_json_string(out, report->name);
+    if (report->refused[0]) {
+        fprintf(out, ",\"refused\":");
+        tutti_json_string(out, report->refused);
+        fprintf(out, "}");
+        return;
+    }
+    fprintf(out, ",\"network\":\"%s\",\"ranks\":%u", report->network, report->n_ranks);
+    if (report->levels) fprintf(out, ",\"levels\":"), tutti_json_string(out, report->levels);
+    fprintf(out, ",\"time_us\":%.6f", us_of(result->end_ps));
+    if (!report->goal) {
+        fprintf(out, ",\"kind\":\"%s\",\"buffer_bytes\":%llu,\"busbw\":%.6f,\"algbw\":%.6f",
+                tutti_kind_name(report->kind), (unsigned long long)report->bytes, bus_bandwidth(report),
+                algorithm_bandwidth(report));
+        fprintf(out, ",\"steps\":%u,\"rounds\":%u,\"slices\":%u", report->n_steps, report->n_rounds, report->n_slices);
+        json_bounds(report, out);
+    }
+    fprintf(out, ",\"operations\":%u,\"messages\":%llu,\"bytes\":%llu", report->n_ops,
+            (unsigned long long)result->n_messages, (unsigned long long)result->n_bytes);
+    if (report->link_name[0]) {
+        fprintf(out, ",\"busiest_link\":{\"name\":");
+        tutti_json_string(out, report->link_name);
+        fprintf(out, ",\"busy\":%.6f,\"bytes\":%.0f,\"bandwidth\":%.0f}",
+                share_of(report->link.busy_ps, result->end_ps), report->link.bytes, report->link.bandwidth);
+    }
+    fprintf(out, ",\"events\":%llu,\"seconds\":%.3f,\"seconds_to_make\":%.3f}", (unsigned long long)result->n_events,
+            report->seconds[1], report->seconds[0]);
+}
+
+void sim_report_json(const struct sim_report *reports, size_t n, FILE *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        fputs(n == 1 ? "" : i == 0 ? "[" : ",\n", out);
+        json_one(&reports[i], out);
+    }
+    fputs(n == 1 ? "\n" : "]\n", out);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_TOOLS_SIM_REPORT_H
+#define TUTTI_TOOLS_SIM_REPORT_H
+
+/* What `tutti sched sim` found out of one program, and the ways to show it. */
+
+#include "sim/network.h"
+
+#include <stdio.h>
+
+struct sim_report {
+    const char *name, *network, *levels; /* levels: NULL without */
+    bool goal;                           /* text: no kind, no bytes, no bounds */
+    enum tutti_kind kind;
+    uint64_t bytes; /* the whole buffer, as the call counts it */
+    uint32_t n_ranks, n_steps, n_rounds, n_slices, n_ops;
+    struct tutti_sim_result result;
+    struct tutti_sim_bounds bounds;
+    struct tutti_sim_link link; /* the busiest */
+    char link_name[96];         /* empty: the network has no links */
+    double seconds[2];          /* to make the program, and to run it */
+    char refused[512];          /* a sentence when there is no result; else empty */
+};
+
+/* What the network tells after the run: bounds and the busiest link. */
+void sim_report_network(struct sim_report *report, const struct tutti_sim_network *network);
+void sim_report_fini(struct sim_report *report);
+
+/* One report as sentences; several as a table, with ratios to the first; any number as JSON. */
+void sim_report_show(const struct sim_report *report, FILE *out);
+void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out);
+void sim_report_json(const struct sim_report *reports, size_t n, FILE *out);
+
+#endif
