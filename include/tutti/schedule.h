@@ -118,7 +118,42 @@ struct tutti_algorithm {
     const char *help;                                      /* one line */
     const char *source;                                    /* paper or specification */
     const struct tutti_schedule_ops *kinds[TUTTI_N_KINDS]; /* NULL: not offered */
+    uint64_t identity; /* leave it out: the library sets a hash of the file that an algorithm comes from */
 };
+
+/* A file of one function is an algorithm: this macro, and below it the body of a function that emits the steps of
+ * shape->slot in `round`. CHUNKS, SCRATCH and ROUNDS are expressions of `shape`; all steps may be in
+ * one round. The same struct may be written out where a file offers several kinds:
+ *
+ *     #include <tutti/schedule.h>
+ *     TUTTI_COLLECTIVE(TUTTI_BROADCAST, "star", 0, 1, 0, 1)
+ *     {
+ *         for (uint32_t s = 0; shape->slot == shape->root && s < shape->size; s++)
+ *             if (s != shape->root) tutti_emit_send(emit, s, TUTTI_DATA, 0, 1);
+ *         if (shape->slot != shape->root) tutti_emit_recv(emit, shape->root, TUTTI_DATA, 0, 1);
+ *     } */
+#define TUTTI_COLLECTIVE(KIND, NAME, NEEDS, CHUNKS, SCRATCH, ROUNDS)                                                   \
+    static uint32_t tutti_own_chunks(const struct tutti_shape *shape)                                                  \
+    {                                                                                                                  \
+        (void)shape;                                                                                                   \
+        return (CHUNKS);                                                                                               \
+    }                                                                                                                  \
+    static uint32_t tutti_own_scratch(const struct tutti_shape *shape)                                                 \
+    {                                                                                                                  \
+        (void)shape;                                                                                                   \
+        return (SCRATCH);                                                                                              \
+    }                                                                                                                  \
+    static uint32_t tutti_own_rounds(const struct tutti_shape *shape)                                                  \
+    {                                                                                                                  \
+        (void)shape;                                                                                                   \
+        return (ROUNDS);                                                                                               \
+    }                                                                                                                  \
+    static void tutti_own_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit);             \
+    static const struct tutti_schedule_ops tutti_own_ops = {                                                           \
+        (NEEDS), 0, tutti_own_chunks, tutti_own_scratch, tutti_own_rounds, tutti_own_round, 0};                        \
+    const struct tutti_algorithm tutti_algorithm = {                                                                   \
+        .name = NAME, .help = "", .source = __FILE__, .kinds = {[KIND] = &tutti_own_ops}};                             \
+    static void tutti_own_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 
 TUTTI_API const char *tutti_kind_name(enum tutti_kind kind); /* "all_reduce" */
 

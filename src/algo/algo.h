@@ -29,8 +29,19 @@ TUTTI_ALGORITHMS(TUTTI_ALGORITHM_DECLARE)
 
 extern const struct tutti_algorithm *const tutti_algorithms[];
 extern const size_t tutti_n_algorithms;
-/* "ring" or "tree:4" (radix to *radix, else 0); NULL if unknown. */
+/* "ring" or "tree:4" (radix to *radix, else 0), or the path or name of a file's; NULL if unknown. The table's names
+ * come first, then what was registered last. Any thread. */
 const struct tutti_algorithm *tutti_algorithm_find(const char *name, uint32_t *radix);
+
+/* An algorithm that came from a file (src/load). It stays for the life of the process. */
+struct tutti_loaded {
+    const struct tutti_algorithm *algorithm;
+    const char *path; /* as it was named */
+    const struct tutti_loaded *older;
+};
+/* Puts it in front; one thread at a time. */
+void tutti_loaded_add(struct tutti_loaded *loaded);
+const struct tutti_loaded *tutti_loaded_newest(void); /* NULL: there is none */
 /* Installs the reference algorithms for calls (tutti_schedule_set_reference). Idempotent; any thread. */
 void tutti_algorithms_init(void);
 

@@ -6,6 +6,7 @@
 
 #include "sched/sched.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define TUTTI_ALGORITHM_ROW(name) &tutti_algorithm_##name,
@@ -48,18 +49,38 @@ static uint32_t parse_radix(const char *text)
     return radix <= 65536 ? radix : 0;
 }
 
+static _Atomic(const struct tutti_loaded *) newest;
+
+void tutti_loaded_add(struct tutti_loaded *loaded)
+{
+    loaded->older = atomic_load(&newest);
+    atomic_store(&newest, loaded);
+}
+
+const struct tutti_loaded *tutti_loaded_newest(void)
+{
+    return atomic_load(&newest);
+}
+
+static bool is(const char *known, const char *name, size_t length)
+{
+    return strlen(known) == length && memcmp(known, name, length) == 0;
+}
+
+static const struct tutti_algorithm *find(const char *name, size_t length)
+{
+    for (size_t i = 0; i < tutti_n_algorithms; i++)
+        if (is(tutti_algorithms[i]->name, name, length)) return tutti_algorithms[i];
+    for (const struct tutti_loaded *loaded = tutti_loaded_newest(); loaded; loaded = loaded->older)
+        if (is(loaded->path, name, length) || is(loaded->algorithm->name, name, length)) return loaded->algorithm;
+    return NULL;
+}
+
 const struct tutti_algorithm *tutti_algorithm_find(const char *name, uint32_t *radix)
 {
-    const char *colon = strchr(name, ':');
-    size_t length = colon ? (size_t)(colon - name) : strlen(name);
-    uint32_t parsed = colon ? parse_radix(colon + 1) : 0;
-
-    if (colon && parsed == 0) return NULL;
-    for (size_t i = 0; i < tutti_n_algorithms; i++) {
-        const struct tutti_algorithm *algorithm = tutti_algorithms[i];
-        if (strlen(algorithm->name) != length || memcmp(algorithm->name, name, length) != 0) continue;
-        if (radix) *radix = parsed;
-        return algorithm;
-    }
-    return NULL;
+    const char *colon = strrchr(name, ':');
+    const uint32_t parsed = colon ? parse_radix(colon + 1) : 0;
+    const struct tutti_algorithm *found = find(name, parsed ? (size_t)(colon - name) : strlen(name));
+    if (found && radix) *radix = parsed;
+    return found;
 }

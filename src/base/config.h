@@ -44,6 +44,12 @@
     X(NETWORK, ofi_rendezvous, text, "auto", 0, 0, 1,                                                                  \
       "network ofi: large payloads by write (RMA), by tagged, or auto")                                                \
     X(CALLS, algorithm, text, "", 0, 0, 1, "override by kind: all_reduce=ring,broadcast=tree:4")                       \
+    X(CALLS, algorithms, text, "", 0, 0, 1,                                                                            \
+      "files of algorithms to load (.c, .so, .py), with commas between them: docs/write_a_collective.md")              \
+    X(CALLS, cc, text, "cc", 0, 0, 0, "compiler of algorithms in C")                                                   \
+    X(CALLS, python, text, "python3", 0, 0, 0, "interpreter of algorithms in Python")                                  \
+    X(CALLS, prover, text, "", 0, 0, 0,                                                                                \
+      "the command tutti, which proves loaded algorithms (empty: the one beside the library, else of the PATH)")       \
     X(CALLS, backends, text, "auto", 0, 0, 1,                                                                          \
       "back ends for host memory: auto, off (the engine does all), or names, asked in turn: oneccl,flat")              \
     X(CALLS, levels, text, "", 0, 0, 1, "sizes of the groups of ranks, levels separated by a semicolon: 8,8,7,8;2,2")  \

@@ -45,7 +45,7 @@ static uint64_t hash_of(const struct tutti_algorithm *algorithm, enum tutti_kind
     uint32_t facts[] = {(uint32_t)kind, shape->size, shape->root, shape->radix};
 
     tutti_shape_levels_text(shape, levels, sizeof(levels));
-    uint64_t hash = tutti_hash64(algorithm->name, strlen(algorithm->name), TUTTI_WINDOW);
+    uint64_t hash = tutti_hash64(algorithm->name, strlen(algorithm->name), TUTTI_WINDOW ^ algorithm->identity);
     hash = tutti_hash64(levels, strlen(levels), hash);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(facts); i++) { /* as bytes in one order on all machines */
         uint8_t bytes[4] = {(uint8_t)facts[i], (uint8_t)(facts[i] >> 8), (uint8_t)(facts[i] >> 16),

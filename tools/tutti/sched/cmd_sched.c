@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `tutti sched`: list, draw and prove the algorithms of the library, or one of your own from a plug-in. */
+/* `tutti sched`: list, draw and prove the algorithms of the library, or one of your own from a file. */
 
 #include "sched.h"
 
@@ -13,14 +13,14 @@ int tutti_cmd_sched(int argc, char **argv)
     static const struct tutti_command verbs[] = {
         {"list", "               ", "the algorithms: kinds, needs, radix, source", sched_list},
         {"show", "ALG --size N   ", "draw a schedule in the terminal, or as SVG", sched_show},
-        {"check", "[ALG|FILE.so]  ", "prove algorithms for every rank at once", sched_check},
+        {"check", "[ALG|FILE]     ", "prove algorithms for every rank at once", sched_check},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sched_sim},
     };
     static const struct tutti_commands commands = {
         "tutti sched", verbs, TUTTI_ARRAY_LEN(verbs),
-        "ALG is a name of the list, with a radix where it has one (tree:4), or the path of a plug-in that\n"
-        "exports `const struct tutti_algorithm tutti_algorithm` (see docs/schedules.md):\n"
-        "  cc -shared -fPIC -Iinclude mine.c -o mine.so && tutti sched check ./mine.so\n"
+        "ALG is a name of the list, with a radix where it has one (tree:4), or the path of a file: one function in\n"
+        "C or Python (see docs/write_a_collective.md), or a shared object that exports `tutti_algorithm`:\n"
+        "  tutti sched check ./mine.c\n"
         "\n'tutti sched VERB --help' tells the options of a verb.\n"};
     tutti_algorithms_init();
     return tutti_commands_run(&commands, argc, argv);

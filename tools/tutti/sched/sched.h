@@ -9,15 +9,15 @@
 
 #include "sched/sched.h"
 
-/* An algorithm by name ("ring", "tree:4") or from a plug-in (a path that ends with .so). */
+/* An algorithm by name ("ring", "tree:4") or from a file ("./mine.c", src/load). */
 struct sched_subject {
     const struct tutti_algorithm *algorithm;
     uint32_t radix; /* in "tree:4"; else 0 */
-    void *plugin;   /* dlopen's handle */
+    bool is_file;   /* it may be a stranger's, and acts in a process of its own */
+    int code;       /* the exit status where there is none */
 };
 /* False, and a sentence on stderr, when there is none. */
 bool sched_subject_open(const struct tutti_args *spec, const char *name, struct sched_subject *out);
-void sched_subject_close(struct sched_subject *subject);
 /* The radix of the option (0: not given), else of the name, goes to *radix. False, and a sentence, when the two differ
  * or the algorithm has none. */
 bool sched_radix_choose(const struct tutti_args *spec, const struct sched_subject *subject, uint32_t option,

@@ -34,7 +34,7 @@ static const struct tutti_arg args[] = {
 };
 static const struct tutti_args spec = {
     .command = "tutti sched check",
-    .usage = "[ALG|FILE.so] [options]",
+    .usage = "[ALG|FILE] [options]",
     .about =
         "Proves for every rank at once: messages match in number and size; no deadlock with a window of 64 steps,\n"
         "messages in order and one credit a channel, alone and beside a second collective; the right result, in\n"
@@ -169,7 +169,7 @@ static enum tutti_status check_kind(const struct sched_subject *subject, enum tu
     struct tutti_sweep sweep = {0};
     printf("%-17s %-15s", subject->algorithm->name, tutti_kind_name(kind));
     fflush(stdout);
-    TUTTI_TRY((subject->plugin ? check_apart : check_shapes)(subject, kind, first, last, &sweep));
+    TUTTI_TRY((subject->is_file ? check_apart : check_shapes)(subject, kind, first, last, &sweep));
     const double seconds = (double)(tutti_now_ns() - began_ns) / 1e9;
     const char *word = !sweep.first.ok ? "REFUSED" : sweep.n_shapes ? "proved" : "fits none";
     printf(" %7u shape%s %7.2f s  %s\n", sweep.n_shapes, sweep.n_shapes == 1 ? " " : "s", seconds, word);
@@ -245,11 +245,8 @@ int sched_check(int argc, char **argv)
                                argv[argc - n + 1]);
     if (!options_read(&first, &last, &only)) return TUTTI_EXIT_USAGE;
     if (n == 1) {
-        if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return TUTTI_EXIT_USAGE;
-        if (!sched_radix_choose(&spec, &subject, options.radix, &options.radix)) {
-            sched_subject_close(&subject);
-            return TUTTI_EXIT_USAGE;
-        }
+        if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return subject.code;
+        if (!sched_radix_choose(&spec, &subject, options.radix, &options.radix)) return TUTTI_EXIT_USAGE;
         status = check_algorithm(&subject, only, first, last, &totals);
     }
     for (size_t i = 0; n == 0 && i < tutti_n_algorithms && status >= 0; i++) {
@@ -261,6 +258,5 @@ int sched_check(int argc, char **argv)
         fprintf(stderr, "\ntutti sched check: %s\n", tutti_last_error()->text);
     }
     const int code = status < 0 ? TUTTI_EXIT_WRONG : conclude(&totals, began_ns);
-    sched_subject_close(&subject);
     return code;
 }

@@ -31,7 +31,7 @@ static const struct tutti_arg args[] = {
 };
 static const struct tutti_args spec = {
     .command = "tutti sched show",
-    .usage = "ALG|FILE.so [options]",
+    .usage = "ALG|FILE [options]",
     .about =
         "Draws the schedule of an algorithm: ranks are columns, rounds are rows, messages are arrows that carry the\n"
         "numbers of chunks. Then proves it; exit status 1 when it is refused.",
@@ -261,8 +261,7 @@ int sched_show(int argc, char **argv)
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n != 1) return tutti_args_fail(&spec, "name one algorithm, for example: tutti sched show ring --size 8");
-    if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return TUTTI_EXIT_USAGE;
-    const int code = subject.plugin ? show_apart(&subject) : show(&subject);
-    sched_subject_close(&subject);
+    if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return subject.code;
+    const int code = subject.is_file ? show_apart(&subject) : show(&subject);
     return code;
 }

@@ -41,7 +41,7 @@ static const struct tutti_arg args[] = {
 };
 static const struct tutti_args spec = {
     .command = "tutti sched sim",
-    .usage = "ALG|FILE.so|FILE.goal [options] [--compare ALG2 ...]",
+    .usage = "ALG|FILE|FILE.goal [options] [--compare ALG2 ...]",
     .about =
         "Simulates a call on every rank of a world by discrete events, with the engine's own rule of issue, or runs\n"
         "a program in GOAL text, whose calc counts nanoseconds. What the networks charge: docs/prediction.md.\n"
@@ -151,25 +151,19 @@ static int schedule_open(struct sim_report *report, struct tutti_sim_program *ou
                                   .slice_bytes = options.slice,
                                   .active = options.active,
                                   .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
-    int code = TUTTI_EXIT_USAGE;
-    if (!sched_subject_open(&spec, report->name, &subject)) return TUTTI_EXIT_USAGE;
+    if (!sched_subject_open(&spec, report->name, &subject)) return subject.code;
     while (!options.kind && report->kind < TUTTI_N_KINDS && !subject.algorithm->kinds[report->kind]) report->kind++;
-    if (options.kind && !sched_kind_parse(&spec, options.kind, &report->kind)) goto close;
+    if (options.kind && !sched_kind_parse(&spec, options.kind, &report->kind)) return TUTTI_EXIT_USAGE;
     if (report->kind == TUTTI_N_KINDS) {
         tutti_args_fail(&spec, "%s offers no kind of collective.", report->name);
-        goto close;
+        return TUTTI_EXIT_USAGE;
     }
-    if (!shape_of(&subject, &shape)) goto close;
+    if (!shape_of(&subject, &shape)) return TUTTI_EXIT_USAGE;
     report->n_ranks = shape.size;
-    if (!block_of(report, &work.block_bytes)) goto close;
-    code = TUTTI_EXIT_OK;
-    if (tutti_sim_program_make(subject.algorithm, report->kind, &shape, &work, out) < 0) {
-        snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
-        code = TUTTI_EXIT_WRONG;
-    }
-close:
-    sched_subject_close(&subject);
-    return code;
+    if (!block_of(report, &work.block_bytes)) return TUTTI_EXIT_USAGE;
+    if (tutti_sim_program_make(subject.algorithm, report->kind, &shape, &work, out) >= 0) return TUTTI_EXIT_OK;
+    snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
+    return TUTTI_EXIT_WRONG;
 }
 
 /* ---- one program ---- */
