@@ -43,7 +43,8 @@ struct tutti_work;
 struct tutti_call_options {
     size_t size;           /* sizeof(struct tutti_call_options) */
     uint64_t timeout_ns;   /* 0: the communicator's */
-    const char *algorithm; /* NULL: chosen; else a name of `tutti sched list`, with optional radix "tree:4"; borrowed */
+    const char *algorithm; /* NULL: chosen; else a name of `tutti sched list`, with optional radix "tree:4", or the path
+                              of a file, "./mine.c" (tutti_algorithm_load); borrowed */
     const char *label;     /* for traces and error texts; borrowed until completion */
     const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call) ... */
     double premul_value;   /* ... or, when premul is NULL, the factor by value, converted as C does (integers: to 0) */
@@ -64,6 +65,23 @@ struct tutti_call_options {
     {                                                                                                                  \
         sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL          \
     }
+
+/* Loads an algorithm from a file: C (.c, compiled by the compiler of TUTTI_CC), Python (.py), a shared object (.so) or
+ * a plan of steps; docs/write_a_collective.md says what is in them. From then on it is known to this process by the
+ * name that it has and by its path, in tutti_call_options.algorithm and in the option `algorithm`; a path that is named
+ * there without having been loaded is loaded. A name of `tutti sched list` stays that of the library's own. *name (name
+ * may be NULL) is what to call it by; it belongs to the library and stays, as the algorithm does, until the process
+ * ends. A file that has changed is loaded anew, and is meant by name and path from then on.
+ *
+ * Blocking, local to this rank, any thread: compiling takes a moment, the first time on this host. All ranks must load
+ * files of the same contents: the contents are part of what a call is, so others are MISMATCH (or, for those of the
+ * option `algorithms`, CONFIG when the communicator is made). Before its first call in a shape the algorithm is proved
+ * by the command tutti, in a process of its own, so that call takes a moment longer, once on this host; what is wrong
+ * is never run: the call is ARGUMENT on every rank, with the counterexample.
+ *
+ * Errors: ARGUMENT (no such file, it does not compile, it is no algorithm; the text begins with the path), SYSTEM,
+ * MEMORY. */
+TUTTI_API enum tutti_status tutti_algorithm_load(const char *path, const char **name) TUTTI_MUST_USE;
 
 /* What a completed receive or probe found. */
 struct tutti_message {

@@ -108,8 +108,8 @@ struct tutti_schedule_ops {
     uint32_t (*rounds)(const struct tutti_shape *shape);
     void (*round)(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit);
     /* For steps that are data (traced from Python, read from plans of others): the library sets it, and calls none of
-     * the four above then. NULL, and an error, when there is no plan for the shape. Borrowed for as long as the
-     * algorithm. */
+     * the four above then. NULL, and an error, when there is no plan for the shape: UNSUPPORTED where it does not fit,
+     * any other where it is wrong. Borrowed for as long as the algorithm. */
     const struct tutti_plan *(*plan)(const struct tutti_schedule_ops *ops, const struct tutti_shape *shape);
 };
 

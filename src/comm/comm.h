@@ -34,9 +34,10 @@ struct tutti_context {
     const struct tutti_cpu_kernels *kernels; /* by the option simd */
     struct tutti_engine *engine;             /* NULL once the context was destroyed */
     struct tutti_cache *cache;
-    _Atomic bool crowded;     /* some world of this context is or was */
-    pthread_mutex_t lock;     /* all below */
-    struct tutti_comm *comms; /* alive or shut, linked by next and previous */
+    const struct tutti_algorithm *own[TUTTI_N_KINDS]; /* option algorithms: the only one for the kind, or NULL */
+    _Atomic bool crowded;                             /* some world of this context is or was */
+    pthread_mutex_t lock;                             /* all below */
+    struct tutti_comm *comms;                         /* alive or shut, linked by next and previous */
     struct tutti_user_op *ops;
     size_t n_ops;
     uint32_t refs;    /* the user's handle, if there is one, and each communicator */

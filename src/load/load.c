@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <tutti/coll.h>
 
 static const struct form {
     const char *suffix;
@@ -196,5 +197,40 @@ enum tutti_status tutti_load_list(struct tutti_config *config, const struct tutt
     if (!copy) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to load algorithms");
     tutti_free(config->text[TUTTI_OPT_algorithms]);
     config->text[TUTTI_OPT_algorithms] = copy;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_load_overrides(const struct tutti_config *config)
+{
+    char entry[512];
+    for (const char *text = config->text[TUTTI_OPT_algorithm]; *text;) {
+        const size_t n = strcspn(text, ", ");
+        const struct tutti_algorithm *algorithm;
+        snprintf(entry, sizeof entry, "%.*s", (int)n, text);
+        const char *name = strchr(entry, '=');
+        if (name && tutti_load_is_path(name + 1)) TUTTI_TRY(tutti_load_find(config, name + 1, NULL, &algorithm));
+        text += n + strspn(text + n, ", ");
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the public call ---- */
+
+/* A name of the table's is the table's: then the path is the name. */
+static const char *name_of(const struct tutti_algorithm *algorithm)
+{
+    const struct tutti_loaded *loaded = tutti_loaded_newest();
+    if (tutti_algorithm_find(algorithm->name, NULL) == algorithm) return algorithm->name;
+    while (loaded->algorithm != algorithm) loaded = loaded->older;
+    return loaded->path;
+}
+
+enum tutti_status tutti_algorithm_load(const char *path, const char **name)
+{
+    const struct tutti_algorithm *algorithm;
+    if (!path || !path[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "algorithm_load: path is %s", path ? "empty" : "NULL");
+    tutti_algorithms_init();
+    TUTTI_TRY(tutti_load(NULL, path, &algorithm));
+    if (name) *name = name_of(algorithm);
     return TUTTI_OK;
 }

@@ -27,6 +27,9 @@ enum tutti_status tutti_load_find(const struct tutti_config *config, const char 
  * (NULL: none, or several). The list becomes names and hashes, which all ranks must have alike. */
 enum tutti_status tutti_load_list(struct tutti_config *config, const struct tutti_algorithm *only[TUTTI_N_KINDS]);
 
+/* Loads the files that the option algorithm names ("all_reduce=./mine.c"). */
+enum tutti_status tutti_load_overrides(const struct tutti_config *config);
+
 /* ---- proofs (proof.c) ---- */
 /* OK: the algorithm of a file is proved for this world; found out once, and kept on disk. ARGUMENT: refused, with the
  * counterexample as a sentence. UNSUPPORTED: it can not be proved here, and why. Blocks for as long as the proof takes;

@@ -6,6 +6,7 @@
 #include "algo/algo.h"
 #include "model/cost.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,12 +53,15 @@ static bool may_run(const struct tutti_facts *facts, const struct tutti_question
 
 /* ---- overrides ---- */
 
+#define OVERRIDE_MAX 512 /* characters of an entry */
+
 /* Splits the next "kind=algorithm" off *text: false at the end. */
 static bool override_next(const char **text, char *entry, size_t capacity)
 {
     while (**text == ',' || **text == ' ') ++*text;
     size_t n = strcspn(*text, ", ");
     if (n == 0) return false;
+    if (n >= capacity) n = capacity - 1; /* the rest is no algorithm either */
     snprintf(entry, capacity, "%.*s", (int)n, *text);
     *text += n;
     return true;
@@ -65,7 +69,7 @@ static bool override_next(const char **text, char *entry, size_t capacity)
 
 enum tutti_status tutti_overrides_check(const char *text)
 {
-    char entry[96];
+    char entry[OVERRIDE_MAX];
     while (text && override_next(&text, entry, sizeof(entry))) {
         char *name = strchr(entry, '=');
         enum tutti_kind kind;
@@ -88,7 +92,7 @@ enum tutti_status tutti_overrides_check(const char *text)
 /* The entry of this kind, "" if there is none. The last one wins. */
 static void override_find(const char *text, enum tutti_kind kind, char *out, size_t capacity)
 {
-    char entry[96];
+    char entry[OVERRIDE_MAX];
     out[0] = '\0';
     while (text && override_next(&text, entry, sizeof(entry))) {
         char *name = strchr(entry, '=');
@@ -101,18 +105,23 @@ static void override_find(const char *text, enum tutti_kind kind, char *out, siz
 
 bool tutti_overridden(const struct tutti_facts *facts, enum tutti_kind kind)
 {
-    char name[96];
+    char name[OVERRIDE_MAX];
+    const struct tutti_algorithm *own = facts->own ? facts->own[kind] : NULL;
     override_find(facts->overrides, kind, name, sizeof(name));
-    return name[0] != '\0';
+    if (name[0] != '\0') return true;
+    if (!own) return false;
+    const struct tutti_shape shape = shape_for(facts, own, kind, 0);
+    return tutti_algorithm_fits(own, kind, &shape, NULL, 0);
 }
 
-/* Each has one, and who takes it one of its own for radix 1. */
+/* Each of the table has one, and who takes it one of its own for radix 1. NULL: it came from a file. */
 static const struct tutti_load_row *row_of(enum tutti_kind kind, const struct tutti_algorithm *algorithm,
                                            uint32_t radix)
 {
-    const struct tutti_load_row *row = tutti_load_rows;
-    while (row->kind != kind || row->algorithm != algorithm || (row->radices[0] == 1) != (radix == 1)) row++;
-    return row;
+    const struct tutti_load_row *row = tutti_load_rows, *end = row + tutti_n_load_rows;
+    while (row < end && (row->kind != kind || row->algorithm != algorithm || (row->radices[0] == 1) != (radix == 1)))
+        row++;
+    return row < end ? row : NULL;
 }
 
 static double cost_ns(const struct tutti_facts *facts, const struct tutti_question *question,
@@ -135,8 +144,8 @@ static enum tutti_status choose_override(const struct tutti_facts *facts, const 
     struct tutti_shape wanted = shape_for(facts, found, question->kind, radix);
     if (!tutti_algorithm_fits(found, question->kind, &wanted, reason, sizeof(reason)))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "algorithm %s can not run this %s: %s", name, kind, reason);
-    *out = (struct tutti_candidate){found, wanted,
-                                    cost_ns(facts, question, row_of(question->kind, found, radix), &wanted)};
+    const struct tutti_load_row *row = row_of(question->kind, found, radix);
+    *out = (struct tutti_candidate){found, wanted, row ? cost_ns(facts, question, row, &wanted) : HUGE_VAL};
     return TUTTI_OK;
 }
 
@@ -231,11 +240,15 @@ static void memo_keep(const struct tutti_facts *facts, uint64_t key, struct tutt
 static enum tutti_status choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                 struct tutti_candidate *out)
 {
-    char override[64] = "";
+    char override[OVERRIDE_MAX] = "";
+    const struct tutti_algorithm *own = facts->own ? facts->own[question->kind] : NULL;
     if (question->algorithm && question->algorithm[0])
         return choose_override(facts, question, question->algorithm, out);
     override_find(facts->overrides, question->kind, override, sizeof(override));
     if (override[0]) return choose_override(facts, question, override, out);
+
+    *out = (struct tutti_candidate){.algorithm = own, .ns = HUGE_VAL};
+    if (own && may_run(facts, question, own, 0, &out->shape)) return TUTTI_OK;
 
     const uint64_t key = memo_key(facts, question);
     if (memo_find(facts, question, key, out)) return TUTTI_OK;

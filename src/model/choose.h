@@ -31,6 +31,8 @@ struct tutti_facts {
     struct tutti_domains domains[TUTTI_TOPO_N_LEVELS]; /* that the ranks form on their host, by level */
     enum tutti_link_level link;                        /* the farthest that its messages cross */
     bool reproducible;
+    const struct tutti_algorithm *const *own; /* option "algorithms": by kind, the one that is used where it fits; NULL:
+                                               * none */
     const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
     struct tutti_machine machine;
     uint64_t slice_bytes, eager_bytes; /* options of these names */

@@ -31,7 +31,7 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
         why = "it has no radix";
     else if (shape->radix == 1 && ops->default_radix > 1)
         why = "the radix must be at least 2";
-    else if (ops->plan && !ops->plan(ops, shape))
+    else if (ops->plan && !ops->plan(ops, shape) && tutti_last_error()->status == TUTTI_ERR_UNSUPPORTED)
         why = tutti_last_error()->text;
     if (why && reason && capacity > 0)
         snprintf(reason, capacity, "%s can not run %s with %u rank%s: %s", algorithm->name, tutti_kind_name(kind),
@@ -108,7 +108,9 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     schedule->hash = hash_of(algorithm, kind, &emit.shape);
     if (lanes) schedule->lanes = *lanes;
     const struct tutti_plan *plan = ops->plan ? ops->plan(ops, &emit.shape) : NULL;
-    prepare(&emit, ops, plan);
+    if (ops->plan && !plan) tutti_sealer_defect(&emit, "has no steps: %s", tutti_last_error()->text);
+    if (plan) schedule->hash = tutti_hash64(plan->steps, plan->n_steps * sizeof *plan->steps, schedule->hash);
+    if (plan || !ops->plan) prepare(&emit, ops, plan);
     for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++) {
         if (plan)
             tutti_plan_emit(plan, shape->slot, emit.round, &emit);

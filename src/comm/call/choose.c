@@ -3,6 +3,7 @@
  * its arguments, for whoever carries it out. */
 #include "algo/algo.h"
 #include "comm/call/device.h"
+#include "load/load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -215,6 +216,24 @@ struct tutti_backend *tutti_backend_choose(struct tutti_comm *comm, const struct
     return best;
 }
 
+/* An algorithm that the call names by its file is loaded, where it was not yet. */
+static enum tutti_status load_named(const struct tutti_call *call)
+{
+    const struct tutti_algorithm *algorithm;
+    if (!tutti_load_is_path(call->options.algorithm)) return TUTTI_OK;
+    const enum tutti_status status =
+        tutti_load_find(&call->comm->context->config, call->options.algorithm, NULL, &algorithm);
+    return status < 0 ? tutti_call_fail(call, status, "%s", tutti_last_error()->text) : TUTTI_OK;
+}
+
+/* Whether an algorithm that a file gave (option algorithms) carries out the call. */
+static bool is_own(const struct tutti_call *call)
+{
+    const struct tutti_facts *facts = &call->comm->facts;
+    return call->type == TUTTI_CALL_COLLECTIVE && facts->own[call->job.info.kind] &&
+           tutti_overridden(facts, call->job.info.kind);
+}
+
 /* The back end that the call names, which must take it; NULL: it names an algorithm. */
 static enum tutti_status choose_named(struct tutti_call *call, bool on_device)
 {
@@ -223,6 +242,7 @@ static enum tutti_status choose_named(struct tutti_call *call, bool on_device)
     const char *wanted = call->options.algorithm;
     const struct tutti_backend_ops *host = tutti_backend_find(wanted, false);
     struct tutti_backend *found = NULL;
+    TUTTI_TRY(load_named(call));
     for (uint32_t b = 0; on_device && b < comm->device->n && !found; b++)
         if (tutti_backend_is_named(comm->device->backends[b]->ops, wanted, &call->job.method))
             found = comm->device->backends[b];
@@ -253,6 +273,7 @@ static enum tutti_status choose_device(struct tutti_call *call)
                                "source is TUTTI_ANY_SOURCE: on device memory it must be a rank");
     if (call->job.bind.user || call->options.wire) return TUTTI_OK;
     if (call->options.algorithm) return choose_named(call, true);
+    if (is_own(call)) return TUTTI_OK; /* schedules go through the host */
     if (!collective) {
         call->backend = comm->device->backends[0];
         return TUTTI_OK;
@@ -306,7 +327,7 @@ static enum tutti_status choose_algorithm(struct tutti_call *call)
 static enum tutti_status choose_host(struct tutti_call *call)
 {
     struct tutti_comm *comm = call->comm;
-    const bool overrides = comm->facts.overrides && comm->facts.overrides[0];
+    const bool overrides = comm->facts.own[call->job.info.kind] || (comm->facts.overrides && comm->facts.overrides[0]);
     call->via = TUTTI_VIA_ENGINE;
     if (call->type != TUTTI_CALL_COLLECTIVE) return TUTTI_OK;
     if (call->options.wire) {

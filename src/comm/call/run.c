@@ -5,6 +5,7 @@
  * checks, chooses, and starts the call, or keeps it for the group or recording of this thread. */
 #include "comm/call/device.h"
 #include "comm/call/packed.h"
+#include "load/load.h"
 
 #include <inttypes.h>
 
@@ -188,7 +189,7 @@ static enum tutti_status run_device(struct tutti_call *call, struct tutti_comm *
                                     const struct tutti_call_options *options)
 {
     const struct tutti_comm_device *device = comm->device;
-    bool overrides = comm->facts.overrides && comm->facts.overrides[0];
+    bool overrides = comm->facts.own[call->job.info.kind] || (comm->facts.overrides && comm->facts.overrides[0]);
     if (device->n == 0 || overrides || !is_right(call, comm, options) ||
         (!call->job.bind.input && !call->job.bind.output) || !lies_on(call, device->ordinal))
         return TUTTI_AGAIN;
@@ -307,6 +308,8 @@ static enum tutti_status seal(struct tutti_call *call)
     bool lanes_serve = call->shape.n_levels > 0 && call->via == TUTTI_VIA_ENGINE;
     const struct tutti_lanes *lanes = lanes_serve ? &call->comm->lanes : NULL;
     struct tutti_bind *bind = &call->job.bind;
+    if (tutti_load_prove(&call->comm->context->config, call->algorithm, call->job.info.kind, &call->shape) < 0)
+        return tutti_call_fail(call, tutti_last_error()->status, "%s", tutti_last_error()->text);
     TUTTI_TRY(tutti_cache_get(cache, call->algorithm, call->job.info.kind, &call->shape, lanes, &bind->schedule));
     bind->cache = cache;
     tutti_call_sign(call);

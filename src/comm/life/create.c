@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Creation of a family's first communicator: who am I, where do we meet, then the world, then the team. The same steps
  * run on the caller's thread or, non-blocking, on one of their own. */
-#include "algo/algo.h"
 #include "comm/call/device.h"
 #include "comm/life/life.h"
+#include "load/load.h"
 #include "transport/open.h"
 
 #include <errno.h>
@@ -287,6 +287,8 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, tutti_backends_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_device_option_check(&context->config), err_config);
     TUTTI_TRY_GOTO(status, devices_choose(context->config.text[TUTTI_OPT_devices]), err_config);
+    TUTTI_TRY_GOTO(status, tutti_load_list(&context->config, context->own), err_config);
+    TUTTI_TRY_GOTO(status, tutti_load_overrides(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
