@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define COMPILE_NS (120 * TUTTI_NS_PER_S)
@@ -60,12 +59,10 @@ static enum tutti_status headers_write(uint64_t hash, char *folder)
     snprintf(name, sizeof name, "include-%016llx", (unsigned long long)hash);
     TUTTI_TRY(tutti_kept_path(name, folder));
     snprintf(name, sizeof name, "include-%016llx/tutti", (unsigned long long)hash);
-    TUTTI_TRY(tutti_kept_path(name, path));
-    (void)mkdir(folder, 0700);
-    (void)mkdir(path, 0700); /* a failure shows when files are written */
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(headers); i++) {
         char file[TUTTI_KEPT_NAME + 32];
         snprintf(file, sizeof file, "%s/%s", name, headers[i].name);
+        TUTTI_TRY(tutti_kept_folder(file));
         TUTTI_TRY(tutti_kept_path(file, path));
         if (access(path, R_OK) == 0) continue;
         TUTTI_TRY(tutti_kept_write(file, headers[i].begin, (size_t)(headers[i].end - headers[i].begin)));

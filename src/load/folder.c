@@ -56,6 +56,14 @@ enum tutti_status tutti_kept_path(const char *name, char *out)
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_kept_folder(const char *name)
+{
+    char path[PATH_MAX];
+    TUTTI_TRY(tutti_kept_path(name, path));
+    *strrchr(path, '/') = '\0';
+    return folder_make(path) ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "%s can not be made", path);
+}
+
 enum tutti_status tutti_text_read(const char *path, uint64_t most_bytes, char **text, size_t *bytes)
 {
     struct stat found;

@@ -17,6 +17,7 @@ static const struct form {
 } forms[] = {
     {".c", true, tutti_open_c},
     {".so", false, tutti_open_object},
+    {".py", false, tutti_open_python},
 };
 
 /* One file's. Found again by its contents. */
@@ -87,8 +88,7 @@ static enum tutti_status file_name(const struct file *file, const char *path)
     return TUTTI_OK;
 }
 
-/* The prover is given what was read here, not what the file may be by then. */
-static enum tutti_status subject_keep(const struct tutti_load_source *source, const char *suffix, char *subject)
+enum tutti_status tutti_subject_keep(const struct tutti_load_source *source, const char *suffix, char *subject)
 {
     char name[TUTTI_KEPT_NAME];
     snprintf(name, sizeof name, "%016llx%s", (unsigned long long)source->hash, suffix);
@@ -101,7 +101,7 @@ static enum tutti_status file_open(const struct form *form, const struct tutti_l
     struct file *file = tutti_alloc(sizeof *file);
     if (!file) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to load %s", source->path);
     enum tutti_status status = form->open(source, &file->algorithm, file->subject);
-    if (status >= 0 && !file->subject[0]) status = subject_keep(source, form->suffix, file->subject);
+    if (status >= 0 && !file->subject[0]) status = tutti_subject_keep(source, form->suffix, file->subject);
     if (status < 0) {
         tutti_free(file);
         return status;

@@ -52,6 +52,10 @@ struct tutti_load_source {
  * subject: the file that proves the same ("": the source's text). */
 enum tutti_status tutti_open_c(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 enum tutti_status tutti_open_object(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
+enum tutti_status tutti_open_python(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
+/* Keeps the source's text as a file for the prover, who is given what was read here, not what the file may be by then.
+ */
+enum tutti_status tutti_subject_keep(const struct tutti_load_source *source, const char *suffix, char *subject);
 /* The hash goes on over the files that the text includes by names in quotes, from the folder of path on. */
 uint64_t tutti_includes_hash(const char *path, const char *text, uint32_t depth, uint64_t seed);
 /* The object at a path of our own. */
@@ -65,6 +69,8 @@ enum tutti_status tutti_object_open(const struct tutti_load_source *source, cons
 #define TUTTI_KEPT_NAME 64
 /* The path of a name in it, PATH_MAX bytes; the folder is made. SYSTEM. */
 enum tutti_status tutti_kept_path(const char *name, char *out);
+/* Makes the folders of a name that has some. */
+enum tutti_status tutti_kept_folder(const char *name);
 /* Reads a kept file: text with a zero behind it, freed by the caller. False: there is none, or it is older. */
 bool tutti_kept_read(const char *name, uint64_t youngest_s, char **text, size_t *bytes);
 /* Writes it whole or not at all. SYSTEM. */

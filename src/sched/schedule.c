@@ -108,7 +108,7 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     schedule->hash = hash_of(algorithm, kind, &emit.shape);
     if (lanes) schedule->lanes = *lanes;
     const struct tutti_plan *plan = ops->plan ? ops->plan(ops, &emit.shape) : NULL;
-    if (ops->plan && !plan) tutti_sealer_defect(&emit, "has no steps: %s", tutti_last_error()->text);
+    if (ops->plan && !plan) tutti_sealer_defect(&emit, "is not there, since %s", tutti_last_error()->text);
     if (plan) schedule->hash = tutti_hash64(plan->steps, plan->n_steps * sizeof *plan->steps, schedule->hash);
     if (plan || !ops->plan) prepare(&emit, ops, plan);
     for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++) {
