@@ -50,9 +50,17 @@ struct tutti_frame {
     uint32_t depth;
 };
 
+/* What the last 64 steps read and wrote, step i at index 63 - i % 64: places [from, to) of DATA and, behind it, of
+ * SCRATCH. Arrays, so that a step is compared with all of them at once. */
+struct tutti_spans {
+    uint32_t read_from[TUTTI_WINDOW], read_to[TUTTI_WINDOW];
+    uint32_t written_from[TUTTI_WINDOW], written_to[TUTTI_WINDOW];
+};
+
 struct tutti_emit {
     struct tutti_schedule *schedule;
-    struct tutti_shape shape; /* the schedule's with the radix filled in */
+    struct tutti_shape shape;  /* the schedule's with the radix filled in */
+    struct tutti_rounds *only; /* steps go there as they are, and are not sealed; NULL: sealed */
     bool expand;
     const struct tutti_lanes *lanes; /* the lanes whose calls are kept all the same; NULL: none */
     uint32_t n_on_lane[TUTTI_MAX_LANES];
@@ -62,6 +70,7 @@ struct tutti_emit {
     struct tutti_frame frame;
     uint32_t step_capacity, call_capacity;
     struct tutti_peers peers;
+    struct tutti_spans spans;
     uint8_t *touched; /* DATA chunks this slot wrote */
     uint8_t *written; /* SCRATCH chunks this slot wrote */
     uint32_t scratch_capacity;

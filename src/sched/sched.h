@@ -120,6 +120,21 @@ enum tutti_status tutti_schedule_seal_lanes(const struct tutti_algorithm *algori
                                             const struct tutti_shape *shape, const struct tutti_lanes *lanes,
                                             struct tutti_schedule **out);
 void tutti_schedule_destroy(struct tutti_schedule *schedule);
+
+/* Some rounds of one slot, as they were emitted: calls are expanded, but nothing is sealed (no first touch, hazards,
+ * numbers, sizes). For those who look at schedules that are too long to be sealed. */
+struct tutti_rounds {
+    uint32_t n_chunks, n_scratch, n_rounds; /* of the whole schedule; n_scratch: as far as was seen */
+    struct tutti_step *steps;
+    uint32_t n, capacity;
+    char defect[512]; /* as in struct tutti_schedule; "": none */
+};
+/* Sets out to rounds [first, first + n) of the shape's slot, as far as there are; out is zeroed before its first use,
+ * and its memory used again. The shape must fit the algorithm. Errors: MEMORY. */
+enum tutti_status tutti_schedule_rounds(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                        const struct tutti_shape *shape, uint32_t first, uint32_t n,
+                                        struct tutti_rounds *out);
+void tutti_rounds_fini(struct tutti_rounds *rounds);
 /* Whether the algorithm offers the kind for this shape; reason (may be NULL) gets a sentence when not. */
 bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                           const struct tutti_shape *shape, char *reason, size_t capacity);

@@ -81,6 +81,10 @@ static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *op
                                        .n_chunks = schedule->n_chunks,
                                        .width = 1,
                                        .n_scratch = n_scratch};
+    if (emit->only) {
+        schedule->n_scratch = n_scratch;
+        return;
+    }
     emit->touched = tutti_alloc(schedule->n_chunks);
     if (!emit->touched)
         emit->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to seal %s %s of %u ranks", schedule->algorithm->name,
@@ -129,6 +133,37 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     }
     *out = schedule;
     return TUTTI_OK;
+}
+
+enum tutti_status tutti_schedule_rounds(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                        const struct tutti_shape *shape, uint32_t first, uint32_t n,
+                                        struct tutti_rounds *out)
+{
+    const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
+    struct tutti_schedule schedule = {.shape = *shape, .kind = kind, .algorithm = algorithm};
+    struct tutti_emit emit = {.schedule = &schedule, .shape = *shape, .only = out, .expand = true, .round = first};
+
+    if (emit.shape.radix == 0) emit.shape.radix = ops->default_radix;
+    const struct tutti_plan *plan = ops->plan ? ops->plan(ops, &emit.shape) : NULL;
+    out->n = 0;
+    out->defect[0] = '\0';
+    prepare(&emit, ops, plan);
+    for (; emit.round < schedule.n_rounds && emit.round - first < n && !tutti_sealer_stopped(&emit); emit.round++) {
+        if (plan)
+            tutti_plan_emit(plan, shape->slot, emit.round, &emit);
+        else
+            ops->round(&emit.shape, emit.round, &emit);
+    }
+    out->n_chunks = schedule.n_chunks, out->n_scratch = schedule.n_scratch, out->n_rounds = schedule.n_rounds;
+    if (schedule.defect) snprintf(out->defect, sizeof(out->defect), "%s", schedule.defect);
+    tutti_free(schedule.defect);
+    return emit.status;
+}
+
+void tutti_rounds_fini(struct tutti_rounds *rounds)
+{
+    tutti_free(rounds->steps);
+    *rounds = (struct tutti_rounds){0};
 }
 
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,

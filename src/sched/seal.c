@@ -72,6 +72,10 @@ void tutti_sealer_grow_scratch(struct tutti_emit *emit, uint64_t n)
     struct tutti_schedule *schedule = emit->schedule;
 
     if (n <= schedule->n_scratch || tutti_sealer_stopped(emit)) return;
+    if (emit->only && n <= TUTTI_MAX_CHUNKS) {
+        schedule->n_scratch = (uint32_t)n;
+        return;
+    }
     if (n > TUTTI_MAX_CHUNKS) {
         tutti_sealer_defect(emit, "wants %llu chunks of SCRATCH, at most %u are allowed", (unsigned long long)n,
                             TUTTI_MAX_CHUNKS);
@@ -135,24 +139,43 @@ static struct span span_written(const struct tutti_step *step)
     return (struct span){step->dst_buffer, step->dst, step->op == TUTTI_STEP_SEND ? 0 : step->n};
 }
 
-static bool overlap(struct span a, struct span b)
+struct places {
+    uint32_t from, to;
+};
+
+/* Where a span lies: DATA first, behind it SCRATCH. Nothing ends before everything and begins behind it. */
+static struct places places_of(struct span span)
 {
-    return a.n && b.n && a.buffer == b.buffer && a.first < b.first + b.n && b.first < a.first + a.n;
+    const uint32_t from = (span.buffer == TUTTI_DATA ? 0 : TUTTI_MAX_CHUNKS) + span.first;
+    return span.n ? (struct places){from, from + span.n} : (struct places){UINT32_MAX, 0};
 }
 
-/* Steps that reduce read what they write, which is the hazard of the write already. */
-static uint64_t hazards(const struct tutti_step *steps, uint32_t i, const struct tutti_step *step)
+/* Eight bytes that are 0 or 1 as eight bits, the first as the lowest. */
+static uint64_t gather_bits(const uint8_t *bytes)
 {
-    struct span read = span_read(step), written = span_written(step);
-    uint32_t n = i < TUTTI_WINDOW ? i : TUTTI_WINDOW;
+    uint64_t word = 0;
+    for (uint32_t j = 0; j < 8; j++) word |= (uint64_t)bytes[j] << (8 * j);
+    return (word * UINT64_C(0x0102040810204080)) >> 56;
+}
+
+/* The step is compared with the 64 before it at once, and takes the place of the oldest. Steps that reduce read what
+ * they write, which is the hazard of the write already. */
+static uint64_t hazards(struct tutti_spans *spans, uint32_t i, const struct tutti_step *step)
+{
+    const struct places read = places_of(span_read(step)), written = places_of(span_written(step));
+    const uint32_t at = TUTTI_WINDOW - 1 - i % TUTTI_WINDOW, turn = (at + 1) % TUTTI_WINDOW;
+    uint8_t hits[TUTTI_WINDOW];
     uint64_t wait = 0;
 
-    for (uint32_t j = 0; j < n; j++) {
-        struct span before = span_written(&steps[i - 1 - j]);
-        if (overlap(written, before) || overlap(read, before) || overlap(written, span_read(&steps[i - 1 - j])))
-            wait |= UINT64_C(1) << j;
+    for (uint32_t p = 0; p < TUTTI_WINDOW; p++) {
+        const uint32_t from = spans->written_from[p], to = spans->written_to[p];
+        hits[p] = (uint8_t)(((written.from < to) & (from < written.to)) | ((read.from < to) & (from < read.to)) |
+                            ((written.from < spans->read_to[p]) & (spans->read_from[p] < written.to)));
     }
-    return wait;
+    for (uint32_t p = 0; p < TUTTI_WINDOW; p += 8) wait |= gather_bits(hits + p) << p;
+    spans->read_from[at] = read.from, spans->read_to[at] = read.to;
+    spans->written_from[at] = written.from, spans->written_to[at] = written.to;
+    return turn ? wait >> turn | wait << (TUTTI_WINDOW - turn) : wait; /* bit 0 is the step before */
 }
 
 /* Calls mark what they write themselves. */
@@ -185,7 +208,7 @@ static void push(struct tutti_emit *emit, struct tutti_step *step)
         if (!peer) return;
         step->fifo = tutti_step_sends(step) ? peer->sent++ : peer->received++;
     }
-    step->wait = hazards(schedule->steps, schedule->n_steps, step);
+    step->wait = hazards(&emit->spans, schedule->n_steps, step);
     if (step->op == TUTTI_STEP_CALL)
         step->extent = step->dst;
     else if ((emit->status = tutti_extents_add(&emit->extents, step)) < 0)
@@ -227,13 +250,18 @@ static void copy_untouched(struct tutti_emit *emit, uint32_t chunk, uint32_t n)
 /* Readies n chunks of DATA to be read as one: flag is returned when all come from the input, 0 when all are written. */
 static uint8_t touch(struct tutti_emit *emit, uint32_t chunk, uint32_t n, enum tutti_step_flag flag)
 {
-    uint32_t untouched = 0;
+    const uint32_t end = chunk + n, blocks = tutti_kind_blocks(emit->schedule->kind, emit->shape.size);
+    const uint32_t width = emit->schedule->n_chunks / blocks;
+    uint32_t untouched = n;
 
-    for (uint32_t c = chunk; c < chunk + n; c++) {
-        if (emit->touched[c]) continue;
-        untouched++;
-        if (block_is_empty(emit, c)) {
-            tutti_sealer_defect(emit, "reads chunk %u of DATA, which holds nothing before it is written", c);
+    for (uint32_t c = chunk; c < end; c++) untouched -= emit->touched[c];
+    if (untouched == 0) return 0;
+    for (uint32_t c = chunk; c < end; c = (c / width + 1) * width) { /* one of each block */
+        const uint32_t last = end - c < width - c % width ? end : (c / width + 1) * width;
+        const uint8_t *hole = block_is_empty(emit, c) ? memchr(emit->touched + c, 0, last - c) : NULL;
+        if (hole) {
+            tutti_sealer_defect(emit, "reads chunk %u of DATA, which holds nothing before it is written",
+                                (uint32_t)(hole - emit->touched));
             return 0;
         }
     }
@@ -250,11 +278,27 @@ static void check_written(struct tutti_emit *emit, uint32_t chunk, uint32_t n)
         tutti_sealer_defect(emit, "reads chunk %u of SCRATCH before it is written", (uint32_t)(hole - emit->written));
 }
 
+/* Keeps a step as it is. */
+static void keep(struct tutti_emit *emit, struct tutti_step *step)
+{
+    struct tutti_rounds *only = emit->only;
+    void *steps = only->steps;
+
+    if (only->n == only->capacity && !grow(emit, &steps, only->n, &only->capacity, 0, sizeof(*step))) return;
+    only->steps = steps;
+    step->round = emit->round;
+    only->steps[only->n++] = *step;
+}
+
 void tutti_sealer_add(struct tutti_emit *emit, struct tutti_step step)
 {
     struct span read = span_read(&step);
     bool combines = tutti_step_reduces(&step);
 
+    if (emit->only) {
+        keep(emit, &step);
+        return;
+    }
     if (read.n > 0 && read.buffer == TUTTI_SCRATCH) check_written(emit, step.src, step.n);
     if (read.n > 0 && read.buffer == TUTTI_DATA) step.flags |= touch(emit, step.src, step.n, TUTTI_STEP_SRC_INPUT);
     if (combines && step.dst_buffer == TUTTI_SCRATCH) check_written(emit, step.dst, step.n);

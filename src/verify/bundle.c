@@ -57,7 +57,8 @@ static enum tutti_status number_steps(struct tutti_bundle *bundle)
     bundle->match = tutti_alloc_array((size_t)total + 1, sizeof *bundle->match);
     bundle->previous = tutti_alloc_array((size_t)total + 1, sizeof *bundle->previous);
     bundle->order = tutti_alloc_array((size_t)total + 1, sizeof *bundle->order);
-    if (!bundle->match || !bundle->previous || !bundle->order) {
+    bundle->order_slot = tutti_alloc_array((size_t)total + 1, sizeof *bundle->order_slot);
+    if (!bundle->match || !bundle->previous || !bundle->order || !bundle->order_slot) {
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks with %u steps", bundle->n, bundle->n_steps);
     }
     return TUTTI_OK;
@@ -103,6 +104,7 @@ void tutti_bundle_fini(struct tutti_bundle *bundle)
     tutti_free(bundle->match);
     tutti_free(bundle->previous);
     tutti_free(bundle->order);
+    tutti_free(bundle->order_slot);
 }
 
 uint32_t tutti_bundle_slot(const struct tutti_bundle *bundle, uint32_t index)

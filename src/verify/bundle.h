@@ -25,7 +25,9 @@ struct tutti_bundle {
     uint32_t *previous;              /* the send before it in its channel, or TUTTI_NO_INDEX */
     uint32_t *order;                 /* an order in which the steps may complete, without sends (they complete with
                                       * their receives) */
+    uint32_t *order_slot;            /* the slots of these */
     uint32_t n_order;
+    uint32_t sampled; /* 0: everything is checked; else contents are left to column.c, a barrier to so many passes */
     struct tutti_verdict *verdict;
 };
 

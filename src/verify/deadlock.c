@@ -109,6 +109,7 @@ static void complete(struct run *run, uint32_t slot, uint32_t index)
     run->state[number] = COMPLETE;
     run->open[slot] &= ~(UINT64_C(1) << (index - run->oldest[slot]));
     if (run->mode == TUTTI_CHANNEL_SINGLE && !tutti_step_sends(tutti_bundle_step(bundle, slot, index))) {
+        bundle->order_slot[bundle->n_order] = slot;
         bundle->order[bundle->n_order++] = number;
     }
     advance(run, slot);

@@ -21,6 +21,7 @@ struct touch {
 struct scan {
     const struct tutti_bundle *bundle;
     uint32_t slot;
+    bool by_window; /* steps of so many chunks that looking at each costs more than comparing steps */
     struct touch *data, *scratch;
     uint64_t closed[TUTTI_WINDOW]; /* step i's at i % 64: the mask with all it implies */
 };
@@ -66,10 +67,34 @@ static uint64_t touch_chunks(struct scan *scan, uint32_t i, uint8_t buffer, uint
     return needed;
 }
 
+static bool overlap(uint8_t buffer, uint32_t chunk, uint32_t n, uint8_t other_buffer, uint32_t other, uint32_t other_n)
+{
+    return buffer != TUTTI_IN && buffer == other_buffer && chunk < other + other_n && other < chunk + n;
+}
+
+/* The same for steps of many chunks: compared as ranges with all steps in the window. It asks for more than the last
+ * writer and the readers since, but for nothing that a mask with all it implies does not have. */
+static uint64_t needed_in_window(const struct scan *scan, uint32_t i)
+{
+    const struct tutti_step *a = tutti_bundle_step(scan->bundle, scan->slot, i);
+    const bool reads = tutti_step_reads_src(a), writes = tutti_step_writes_dst(a);
+    uint64_t needed = 0;
+    for (uint32_t j = 0; j < TUTTI_WINDOW && j < i; j++) {
+        const struct tutti_step *b = tutti_bundle_step(scan->bundle, scan->slot, i - 1 - j);
+        const bool b_reads = tutti_step_reads_src(b), b_writes = tutti_step_writes_dst(b);
+        const bool hazard = (writes && b_writes && overlap(a->dst_buffer, a->dst, a->n, b->dst_buffer, b->dst, b->n)) ||
+                            (writes && b_reads && overlap(a->dst_buffer, a->dst, a->n, b->src_buffer, b->src, b->n)) ||
+                            (reads && b_writes && overlap(a->src_buffer, a->src, a->n, b->dst_buffer, b->dst, b->n));
+        needed |= (uint64_t)hazard << j;
+    }
+    return needed;
+}
+
 static uint64_t needed_by(struct scan *scan, uint32_t i)
 {
     const struct tutti_step *step = tutti_bundle_step(scan->bundle, scan->slot, i);
     uint64_t needed = 0;
+    if (scan->by_window) return needed_in_window(scan, i);
     if (tutti_step_reads_src(step)) needed |= touch_chunks(scan, i, step->src_buffer, step->src, step->n, false);
     if (tutti_step_reduces(step)) needed |= touch_chunks(scan, i, step->dst_buffer, step->dst, step->n, false);
     if (tutti_step_writes_dst(step)) needed |= touch_chunks(scan, i, step->dst_buffer, step->dst, step->n, true);
@@ -106,6 +131,16 @@ static void check_slot(struct scan *scan)
     }
 }
 
+/* Whether a slot has few steps for so many chunks. */
+static bool is_wide(const struct tutti_bundle *bundle, uint32_t slot, size_t n_touch)
+{
+    const struct tutti_schedule *schedule = bundle->schedules[slot];
+    const uint64_t by_window = (uint64_t)schedule->n_steps * TUTTI_WINDOW;
+    uint64_t by_chunk = n_touch;
+    for (uint32_t i = 0; i < schedule->n_steps && by_chunk <= by_window; i++) by_chunk += schedule->steps[i].n;
+    return by_chunk > by_window;
+}
+
 enum tutti_status tutti_bundle_check_hazards(struct tutti_bundle *bundle)
 {
     uint32_t n_scratch = 0;
@@ -116,8 +151,9 @@ enum tutti_status tutti_bundle_check_hazards(struct tutti_bundle *bundle)
     struct touch *touches = tutti_alloc_array(n_touch, sizeof *touches);
     if (!touches) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", n_touch);
     for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
-        memset(touches, 0, n_touch * sizeof *touches);
         struct scan scan = {.bundle = bundle, .slot = s, .data = touches, .scratch = touches + bundle->n_chunks};
+        scan.by_window = is_wide(bundle, s, n_touch);
+        if (!scan.by_window) memset(touches, 0, n_touch * sizeof *touches);
         check_slot(&scan);
     }
     tutti_free(touches);

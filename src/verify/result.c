@@ -72,39 +72,60 @@ static void explain(const struct result *result, const struct tutti_cell *got, c
 
 /* ---- the comparison ---- */
 
-static void refuse_sum(const struct result *result, uint32_t slot, const struct tutti_cell *got,
-                       const struct tutti_cell *want, const char *expected)
+/* What a slot should hold, for sentences. */
+static void expected_text(const struct result *result, uint32_t slot, enum tutti_content content, char *out,
+                          size_t capacity)
 {
-    char chunk[64], text[160];
-    chunk_name(result->bundle, result->chunk, chunk, sizeof chunk);
-    explain(result, got, want, text, sizeof text);
-    tutti_bundle_refuse(result->bundle, slot, got->writer, "ends with a wrong %s: it %s; expected %s", chunk, text,
-                        expected);
+    const struct tutti_bundle *bundle = result->bundle;
+    const bool from_root = bundle->kind == TUTTI_BROADCAST || bundle->kind == TUTTI_SCATTER;
+    const uint32_t origin = from_root ? bundle->shape->root : result->chunk / bundle->per_block;
+    if (content == TUTTI_HOLDS_OWN) snprintf(out, capacity, "its own contribution");
+    if (content == TUTTI_HOLDS_ORIGIN) snprintf(out, capacity, "that of rank %u", origin);
+    if (content == TUTTI_HOLDS_ALL) snprintf(out, capacity, "that of ranks 0 to %u", bundle->n - 1);
+    if (content == TUTTI_HOLDS_PREFIX) snprintf(out, capacity, "that of ranks 0 to %u", slot);
+    if (content == TUTTI_HOLDS_BEFORE) snprintf(out, capacity, "that of ranks 0 to %u", slot - 1);
 }
 
-static void compare(const struct result *result, uint32_t slot, const struct tutti_cell *want, const char *expected)
+static void refuse_content(const struct result *result, uint32_t slot, const struct tutti_cell *want,
+                           enum tutti_content content)
 {
     const struct tutti_bundle *bundle = result->bundle;
     const struct tutti_cell *got = tutti_cell_at(result->cells, slot, TUTTI_DATA, result->chunk);
-    char chunk[64];
+    char chunk[64], expected[64], text[128];
     chunk_name(bundle, result->chunk, chunk, sizeof chunk);
+    expected_text(result, slot, content, expected, sizeof expected);
     if (got->state != TUTTI_CELL_WRITTEN) {
         tutti_bundle_refuse(bundle, slot, TUTTI_NO_INDEX, "never writes %s of its result; expected %s", chunk,
                             expected);
     } else if (got->sum != want->sum) {
-        refuse_sum(result, slot, got, want, expected);
-    } else if (bundle->info->reduces && !(bundle->needs & TUTTI_NEEDS_COMMUTATIVE) && got->word != want->word) {
+        explain(result, got, want, text, sizeof text);
+        tutti_bundle_refuse(bundle, slot, got->writer, "ends with a wrong %s: it %s; expected %s", chunk, text,
+                            expected);
+    } else if (!(bundle->needs & TUTTI_NEEDS_COMMUTATIVE) && got->word != want->word) {
         tutti_bundle_refuse(
             bundle, slot, got->writer,
             "ends with %s combined out of order, without TUTTI_NEEDS_COMMUTATIVE; expected %s, from left "
             "to right",
             chunk, expected);
-    } else if (bundle->info->reduces && (bundle->needs & TUTTI_KEEPS_RANK_ORDER) && got->fold != want->fold) {
+    } else {
         tutti_bundle_refuse(bundle, slot, got->writer,
                             "ends with %s not folded one rank after the other, as TUTTI_KEEPS_RANK_ORDER claims; "
                             "expected ((0 op 1) op 2) ...",
                             chunk);
     }
+}
+
+static void compare(const struct result *result, uint32_t slot, const struct tutti_cell *want,
+                    enum tutti_content content)
+{
+    const struct tutti_bundle *bundle = result->bundle;
+    const struct tutti_cell *got = tutti_cell_at(result->cells, slot, TUTTI_DATA, result->chunk);
+    const bool ordered = bundle->info->reduces && !(bundle->needs & TUTTI_NEEDS_COMMUTATIVE);
+    const bool folded = bundle->info->reduces && (bundle->needs & TUTTI_KEEPS_RANK_ORDER);
+    if (got->state == TUTTI_CELL_WRITTEN && got->sum == want->sum && (!ordered || got->word == want->word) &&
+        (!folded || got->fold == want->fold))
+        return;
+    refuse_content(result, slot, want, content);
 }
 
 /* All that hold the same reduction must have combined it alike, or rounding would differ. */
@@ -127,51 +148,35 @@ static void check_slot(struct result *result, uint32_t slot, const struct tutti_
                        const struct tutti_cell *prefix)
 {
     const struct tutti_bundle *bundle = result->bundle;
-    const struct tutti_shape *shape = &bundle->schedules[slot]->shape;
-    char expected[64];
-    switch (tutti_kind_after(bundle->kind, shape, result->chunk / bundle->per_block)) {
-    case TUTTI_HOLDS_NOTHING:
-        return;
-    case TUTTI_HOLDS_OWN: {
+    const enum tutti_content content =
+        tutti_kind_after(bundle->kind, &bundle->schedules[slot]->shape, result->chunk / bundle->per_block);
+    if (content == TUTTI_HOLDS_OWN) {
         const struct tutti_cell own = tutti_cell_leaf(slot, result->chunk);
-        compare(result, slot, &own, "its own contribution");
-        return;
-    }
-    case TUTTI_HOLDS_ORIGIN: {
+        compare(result, slot, &own, content);
+    } else if (content == TUTTI_HOLDS_ORIGIN) {
         const struct tutti_cell origin = tutti_cell_origin(bundle, slot, result->chunk);
-        const bool from_root = bundle->kind == TUTTI_BROADCAST || bundle->kind == TUTTI_SCATTER;
-        snprintf(expected, sizeof expected, "that of rank %u",
-                 from_root ? bundle->shape->root : result->chunk / bundle->per_block);
-        compare(result, slot, &origin, expected);
-        return;
-    }
-    case TUTTI_HOLDS_ALL:
-        snprintf(expected, sizeof expected, "that of ranks 0 to %u", bundle->n - 1);
-        compare(result, slot, &result->all, expected);
-        compare_replica(result, slot);
-        return;
-    case TUTTI_HOLDS_PREFIX:
-        snprintf(expected, sizeof expected, "that of ranks 0 to %u", slot);
-        compare(result, slot, prefix, expected);
-        return;
-    case TUTTI_HOLDS_BEFORE:
-        snprintf(expected, sizeof expected, "that of ranks 0 to %u", slot - 1);
-        compare(result, slot, before, expected);
-        return;
+        compare(result, slot, &origin, content);
+    } else if (content != TUTTI_HOLDS_NOTHING) {
+        const struct tutti_cell *const wanted[] = {
+            [TUTTI_HOLDS_ALL] = &result->all, [TUTTI_HOLDS_PREFIX] = prefix, [TUTTI_HOLDS_BEFORE] = before};
+        compare(result, slot, wanted[content], content);
+        if (content == TUTTI_HOLDS_ALL) compare_replica(result, slot);
     }
 }
 
 enum tutti_status tutti_bundle_check_result(struct tutti_bundle *bundle, const struct tutti_cells *cells)
 {
+    const enum tutti_result result_kind = bundle->info->result;
+    const bool prefixes = result_kind == TUTTI_GETS_PREFIX || result_kind == TUTTI_GETS_BEFORE;
     for (uint32_t c = 0; c < bundle->n_chunks && bundle->verdict->ok; c++) {
         struct result result = {.bundle = bundle, .cells = cells, .chunk = c, .all = tutti_cell_leaf(0, c)};
-        for (uint32_t s = 1; s < bundle->n && bundle->info->reduces; s++) {
+        for (uint32_t s = 1; s < bundle->n && bundle->info->reduces && !prefixes; s++) {
             const struct tutti_cell leaf = tutti_cell_leaf(s, c);
             result.all = tutti_cell_combine(&result.all, &leaf);
         }
         struct tutti_cell before = {0}, prefix = tutti_cell_leaf(0, c);
         for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
-            if (s > 0) {
+            if (s > 0 && prefixes) {
                 const struct tutti_cell leaf = tutti_cell_leaf(s, c);
                 before = prefix;
                 prefix = tutti_cell_combine(&prefix, &leaf);

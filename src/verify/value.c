@@ -208,8 +208,7 @@ enum tutti_status tutti_bundle_check_values(struct tutti_bundle *bundle)
     TUTTI_TRY_GOTO(status, execution_init(&run, bundle), err_run);
     for (uint32_t s = 0; s < bundle->n; s++) fill_input(&run, s);
     for (uint32_t i = 0; i < bundle->n_order && going; i++) {
-        const uint32_t slot = tutti_bundle_slot(bundle, bundle->order[i]),
-                       index = bundle->order[i] - bundle->base[slot];
+        const uint32_t slot = bundle->order_slot[i], index = bundle->order[i] - bundle->base[slot];
         going = tutti_step_receives(tutti_bundle_step(bundle, slot, index)) ? transfer(&run, slot, index)
                                                                             : local(&run, slot, index);
     }
