@@ -7,6 +7,7 @@
  *   loggops   the rule of LogGOPSim, to the nanosecond: overhead o and O of the CPU, gap g and G of the NIC, latency L,
  *             messages longer than S meet their receive first
  *   ports     latency and bandwidth (alpha, beta): each rank has one port that sends and one that receives
+ *   flows     links of a topology, shared max-min fairly by the messages on them
  *
  * The run asks when an operation can begin (`ready`), begins it then, and hears when it is done and when its message
  * arrives. At the arrival it asks again, and the message is received. Where messages share links, nobody knows at the
@@ -57,6 +58,7 @@ struct tutti_sim_network {
     const struct tutti_sim_network_ops *ops;
     const struct tutti_sim_program *program;
     struct tutti_sim_limits limits;
+    enum tutti_status status; /* below 0: a function failed, its sentence is recorded, and the run ends */
 };
 
 /* ---- loggops (rules.c) ---- */
@@ -76,5 +78,11 @@ struct tutti_sim_ports {
 };
 enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const struct tutti_sim_program *program,
                                        struct tutti_sim_network **out);
+
+/* ---- flows (flows.c): messages under way share the links of a topology max-min fairly, as a fluid ---- */
+struct tutti_sim_topology;
+/* The topology becomes the network's, which closes it, but on an error. MEMORY. */
+enum tutti_status tutti_sim_flows_open(const struct tutti_sim_topology *topology,
+                                       const struct tutti_sim_program *program, struct tutti_sim_network **out);
 
 #endif

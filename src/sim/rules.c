@@ -69,7 +69,7 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
 {
     struct rules *net = tutti_alloc(sizeof(*net));
     if (net) {
-        *net = (struct rules){.network = {ops, program}, .n_cpus = n_cpus, .n_nics = n_nics};
+        *net = (struct rules){.network = {.ops = ops, .program = program}, .n_cpus = n_cpus, .n_nics = n_nics};
         net->cpu = tutti_alloc_array((size_t)program->n_ranks * n_cpus, sizeof(*net->cpu));
         net->out = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->out));
         net->in = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->in));

@@ -373,13 +373,13 @@ enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct 
     *out = (struct tutti_sim_result){0};
     enum tutti_status status = open_run(&run);
     if (status < 0) goto free_run;
-    while (run.status >= 0) {
+    while (run.status >= 0 && network->status >= 0) {
         if (end_messages(&run)) continue;
         if (run.n == 0) break;
         turn(&run);
         if (run.n_freed > 0) push_freed(&run);
     }
-    status = run.status;
+    status = run.status < 0 ? run.status : network->status;
     if (status >= 0) status = refuse_rest(&run);
     for (uint32_t r = 0; status >= 0 && r < program->n_ranks; r++) {
         out->rank_end_ps[r] = run.ops->end(network, r);

@@ -3,6 +3,8 @@
 
 #include "sim_network.h"
 
+#include "sim/topology.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,10 +18,26 @@ static bool number_parse(const char *text, double scale, double *out)
     return end != text && !*end && *out >= 0 && *out < 1e18;
 }
 
+static bool flows_open(const struct tutti_args *spec, const struct tutti_sim_program *program, const char *levels,
+                       struct tutti_sim_network **out)
+{
+    struct tutti_shape shape = {.size = program->n_ranks};
+    struct tutti_sim_topology topology;
+    if ((levels && tutti_shape_parse_levels(&shape, levels) < 0) ||
+        tutti_sim_topology_open(sched_network.net, &shape, &topology) < 0) {
+        tutti_args_fail(spec, "--net %s.", tutti_last_error()->text);
+        return false;
+    }
+    if (tutti_sim_flows_open(&topology, program, out) >= 0) return true;
+    tutti_sim_topology_close(&topology);
+    tutti_args_fail(spec, "%s.", tutti_last_error()->text);
+    return false;
+}
+
 bool sched_network_open(const struct tutti_args *spec, const struct tutti_sim_program *program, const char *levels,
                         struct tutti_sim_network **out)
 {
-    (void)levels; /* neither network knows nodes */
+    if (tutti_sim_topology_named(sched_network.net)) return flows_open(spec, program, levels, out);
     double per_byte = 0, overhead = 0;
     if (sched_network.bandwidth && (!number_parse(sched_network.bandwidth, 1, &per_byte) || per_byte <= 0)) {
         tutti_args_fail(spec, "--bandwidth %s: give GB/s of a port, such as 25.", sched_network.bandwidth);
@@ -45,6 +63,7 @@ bool sched_network_open(const struct tutti_args *spec, const struct tutti_sim_pr
         if (sched_network.bandwidth) rule.beta_fs = (uint64_t)(1e6 / per_byte + 0.5);
         return tutti_sim_ports_open(&rule, program, out) >= 0;
     }
-    tutti_args_fail(spec, "--net %s: there are ports and loggops.", sched_network.net);
+    tutti_args_fail(spec, "--net %s: there are ports, loggops, fat_tree, dragonfly, torus and rails; see --net help.",
+                    sched_network.net);
     return false;
 }
