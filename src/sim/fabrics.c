@@ -8,7 +8,6 @@
 
 #include "sim/topology.h"
 
-#include <math.h>
 #include <stdio.h>
 
 static void append(struct tutti_sim_path *path, const struct tutti_sim_topology *topology, uint32_t class, uint64_t i)
@@ -32,7 +31,7 @@ static enum tutti_status refuse_links(const struct tutti_sim_topology *topology)
 
 static uint32_t up_to(double links_below, double taper)
 {
-    double up = floor(links_below / taper + 0.5);
+    double up = links_below / taper + 0.5;
     return up < 1 ? 1 : up < 1e6 ? (uint32_t)up : 1000000;
 }
 
@@ -229,11 +228,13 @@ static void dragonfly_name(const struct tutti_sim_topology *topology, uint32_t c
 
 enum { WIRE = TUTTI_SIM_FIRST_OWN };
 
-/* Dimensions near to a cube that hold n nodes. */
+/* Three dimensions near to a cube that hold n nodes. */
 static void cube(struct tutti_sim_topology *topology)
 {
-    uint32_t n = topology->n_nodes, a = (uint32_t)ceil(cbrt(n) - 1e-9), rest = (n + a - 1) / a;
-    uint32_t b = (uint32_t)ceil(sqrt(rest) - 1e-9);
+    uint32_t n = topology->n_nodes, a = 1, b = 1;
+    while ((uint64_t)a * a * a < n) a++;
+    uint32_t rest = (n + a - 1) / a;
+    while ((uint64_t)b * b < rest) b++;
     topology->n_dims = 3;
     topology->dims[0] = a;
     topology->dims[1] = b;

@@ -24,12 +24,6 @@ struct flow {
     uint32_t at;   /* its place in the heap; NOWHERE: its rate is not known yet */
 };
 
-/* What a link carried. */
-struct carried {
-    double bytes;
-    uint64_t busy, since; /* since: there are flows on it now */
-};
-
 struct flows {
     struct tutti_sim_network network;
     struct tutti_sim_topology topology;
@@ -37,7 +31,7 @@ struct flows {
     struct flow *flows; /* by number in the share */
     uint32_t *heap;     /* of flows by end, then number of the operation; four children a node */
     uint32_t n_heap, capacity;
-    struct carried *carried;       /* by link */
+    double *carried;               /* bytes, by link */
     uint64_t *begins, *cpu, *idle; /* by rank: may begin a message, may compute, has ended all */
     uint64_t overhead;
     struct tutti_sim_path paths[2]; /* scratch: the one at hand, the other way */
@@ -157,27 +151,13 @@ static void start(struct flows *net, const struct tutti_sim_op *send, uint64_t n
         net->network.status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u messages under way", net->share.n_flows);
         return;
     }
-    for (uint32_t i = 0; i < path->n; i++) {
-        struct carried *link = &net->carried[path->links[i]];
-        if (net->share.links[path->links[i]].n == 1) link->since = now;
-        link->bytes += (double)send->size;
-    }
+    for (uint32_t i = 0; i < path->n; i++) net->carried[path->links[i]] += (double)send->size;
     net->flows[flow] =
         (struct flow){.left = (double)send->size,
                       .since = now,
                       .latency = tutti_sim_topology_latency_ps(&net->topology, send->rank, send->peer, path),
                       .send = (uint32_t)(send - net->network.program->ops),
                       .at = NOWHERE};
-}
-
-static void end(struct flows *net, uint32_t flow, uint64_t now)
-{
-    const struct tutti_sim_share_flow *f = &net->share.flows[flow];
-    for (uint32_t i = f->node; i < f->node + f->n; i++) {
-        uint32_t at = net->share.nodes[i].link;
-        if (net->share.links[at].n == 1) net->carried[at].busy += now - net->carried[at].since;
-    }
-    tutti_sim_share_end(&net->share, flow);
 }
 
 /* The rates from now on. */
@@ -256,7 +236,7 @@ static bool flows_over(struct tutti_sim_network *network, uint64_t now, uint32_t
     uint64_t *idle = &net->idle[network->program->ops[flow->send].rank];
     *idle = later(*idle, now);
     drop_first(net);
-    end(net, number, now);
+    tutti_sim_share_end(&net->share, number);
     return true;
 }
 
@@ -266,7 +246,8 @@ static bool flows_link(const struct tutti_sim_network *network, uint32_t i, stru
     const struct flows *net = flows_of(network);
     if (i >= net->topology.n_links) return false;
     if (name) tutti_sim_topology_name(&net->topology, i, name, capacity);
-    *out = (struct tutti_sim_link){net->carried[i].bytes, net->share.links[i].capacity * 1e12, net->carried[i].busy};
+    double bytes = net->carried[i], rate = net->share.links[i].capacity;
+    *out = (struct tutti_sim_link){bytes, rate * 1e12, (uint64_t)(bytes / rate)};
     return true;
 }
 

@@ -25,7 +25,7 @@ struct tutti_sim_begun {
 struct tutti_sim_link {
     double bytes;
     double bandwidth; /* bytes a second */
-    uint64_t busy_ps; /* while some message was on it */
+    uint64_t busy_ps; /* that its bytes take when nothing holds them up elsewhere */
 };
 
 struct tutti_sim_network_ops {

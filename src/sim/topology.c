@@ -97,7 +97,8 @@ static double value_parse(const char *text, enum tutti_sim_unit unit)
     }
     double value = strtod(text, &end);
     if (end == text) return NAN;
-    if (unit == TUTTI_SIM_COUNT) return *end == '\0' && value == floor(value) ? value : NAN;
+    if (unit == TUTTI_SIM_COUNT)
+        return *end == '\0' && value >= 0 && value < 1e15 && value == (double)(uint64_t)value ? value : NAN;
     if (unit != TUTTI_SIM_TIME || (*end == '\0' && value == 0)) return *end == '\0' ? value : NAN;
     for (size_t t = 0; t < TUTTI_ARRAY_LEN(times); t++)
         if (strcmp(end, times[t].suffix) == 0) return value * times[t].seconds;
