@@ -29,7 +29,7 @@ struct flows {
     struct tutti_sim_topology topology;
     struct tutti_sim_share share;
     struct flow *flows; /* by number in the share */
-    uint32_t *heap;     /* of flows by end, then number of the operation; four children a node */
+    uint32_t *heap;     /* flows by end, then by number of the operation; four children a node */
     uint32_t n_heap, capacity;
     double *carried;               /* bytes, by link */
     uint64_t *begins, *cpu, *idle; /* by rank: may begin a message, may compute, has ended all */

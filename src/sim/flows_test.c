@@ -147,7 +147,7 @@ struct place {
     uint32_t leaf, spine, pod, group, at;
     uint32_t *gate; /* behind a global link: the switch where it ends, which only what follows tells */
 };
-static uint32_t gates[2][16][16][4]; /* of global links: the switch where it begins, and ends, plus 1 */
+static uint32_t gates[2][16][16][4]; /* where a global link begins, and ends: the switch, plus 1 */
 
 static bool gate_is(uint32_t *gate, uint32_t at)
 {

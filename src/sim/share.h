@@ -15,7 +15,7 @@ struct tutti_sim_share_link {
     double rest;              /* in a solve: what the flows that have a rate leave of it */
     uint32_t first;           /* its first node, in a list of those that cross it */
     uint32_t n;               /* flows on it */
-    uint32_t n_held;          /* of them, those that it limits */
+    uint32_t n_held;          /* those that it limits */
     uint32_t n_asked, n_open; /* in a solve: flows whose rate is asked for; those that have none yet */
     uint32_t round;           /* the solve that touched it last */
 };

@@ -53,7 +53,7 @@ struct tutti_sim_parameter {
     double fallback[TUTTI_SIM_FABRICS]; /* NAN: not a parameter of this fabric */
     double least, most;
     enum tutti_sim_unit unit;
-    size_t offset; /* of the double in struct tutti_sim_parameters */
+    size_t offset; /* in struct tutti_sim_parameters, of a double */
 };
 extern const struct tutti_sim_parameter tutti_sim_parameters[];
 extern const size_t tutti_sim_n_parameters;
@@ -97,7 +97,7 @@ struct tutti_sim_topology {
     uint32_t sizes[6];                 /* what the fabric counted */
     uint32_t n_links, n_classes;
     struct tutti_sim_class classes[TUTTI_SIM_CLASSES]; /* ranks and memories within nodes, NICs, then the fabric's */
-    struct tutti_sim_limits limits;                    /* of ranks, nodes, and what the fabric knows */
+    struct tutti_sim_limits limits;                    /* ranks, nodes, and what the fabric knows */
 };
 
 /* What joins the nodes' NICs (fabrics.c). NIC i of node n is number n * n_nics + i. */
