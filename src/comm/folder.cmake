@@ -11,6 +11,10 @@ if(TUTTI_BUILD_TESTS)
   function(comm_tests)
     math(EXPR timeout "400 * ${TUTTI_TIMEOUT_FACTOR}")
     set_tests_properties(comm.scale_test comm.alloc_test PROPERTIES TIMEOUT ${timeout})
+    set_target_properties(test_comm_loaded_test PROPERTIES ENABLE_EXPORTS ON) # for what it loads
+    if(TARGET tutti_command)
+      add_dependencies(test_comm_loaded_test tutti_command) # proves it
+    endif()
     # They come between a call and what it uses.
     target_link_options(test_comm_refused_start_test PRIVATE
       -Wl,--wrap=tutti_device_before,--wrap=tutti_cache_get,--wrap=tutti_cache_release)

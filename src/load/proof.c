@@ -167,6 +167,10 @@ enum tutti_status tutti_load_prove(const struct tutti_config *config, const stru
     _Atomic uint64_t *place = &memo[tutti_mix64(key) % MEMO_ENTRIES];
     if (atomic_load_explicit(place, memory_order_acquire) == key) return TUTTI_OK;
     char refusal[TUTTI_ERROR_TEXT] = "";
+    const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
+    if (ops && ops->plan && !ops->plan(ops, shape))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "algorithm %s is refused: %.350s", algorithm->name,
+                          tutti_last_error()->text);
     pthread_mutex_lock(&lock);
     const enum tutti_status status =
         find_out(config, tutti_load_subject(algorithm), key, kind, shape, refusal, sizeof refusal);

@@ -20,6 +20,7 @@
 #define RUN_NS (300 * TUTTI_NS_PER_S) /* the module's limit of processor time comes first */
 #define OUTPUT_BYTES (1 << 16)
 #define EXIT_UNSUPPORTED 3
+#define ENDLESS "does not come to an end"
 
 /* What the functions emit in one world, or why they do not. */
 struct trace {
@@ -32,12 +33,13 @@ struct trace {
 struct traced {
     struct tutti_schedule_ops ops; /* first: who has the ops has this */
     enum tutti_kind kind;
-    const struct script *script;
+    struct script *script;
     struct trace *traces; /* the last one used in front */
 };
 struct script {
-    pthread_mutex_t lock; /* traces; and one thread runs Python */
-    uint64_t key;         /* hash of file and module */
+    pthread_mutex_t lock;         /* traces; and one thread runs Python */
+    uint64_t key;                 /* hash of file and module */
+    char stuck[TUTTI_ERROR_TEXT]; /* it did not come to an end once, and is not run again; else "" */
     char *path, *copy, *python;
     char *name, *help, *source; /* the algorithm's */
     struct traced kinds[TUTTI_N_KINDS];
@@ -87,7 +89,7 @@ static enum tutti_status run_failed(const struct script *script, struct tutti_sp
                           "TUTTI_PYTHON)",
                           script->path, script->python);
     if (WIFSIGNALED(ran->status) && (WTERMSIG(ran->status) == SIGXCPU || WTERMSIG(ran->status) == SIGKILL))
-        snprintf(how, sizeof how, "does not come to an end");
+        snprintf(how, sizeof how, ENDLESS);
     if (WIFSIGNALED(ran->status) || ran->late || ran->huge || !line[0])
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s %s", script->path, how[0] ? how : "writes nothing");
     return tutti_fail(TUTTI_ERR_ARGUMENT, "%s", line);
@@ -139,22 +141,25 @@ static enum tutti_status text_of(const struct script *script, const char *name, 
 
 /* ---- plans ---- */
 
-static void trace_make(const struct traced *traced, struct trace *trace)
+static void trace_make(struct script *script, enum tutti_kind kind, struct trace *trace)
 {
     const struct tutti_shape *shape = &trace->shape;
     char size[16], root[16], radix[16], levels[640], name[TUTTI_KEPT_NAME], *text;
-    const char *const world[5] = {tutti_kind_name(traced->kind), size, root, radix, levels};
+    const char *const world[5] = {tutti_kind_name(kind), size, root, radix, levels};
     size_t bytes;
     snprintf(size, sizeof size, "%u", shape->size);
     snprintf(root, sizeof root, "%u", shape->root);
     snprintf(radix, sizeof radix, "%u", shape->radix);
     tutti_shape_levels_text(shape, levels, sizeof levels);
-    uint64_t key = traced->script->key;
+    uint64_t key = script->key;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(world); i++) key = tutti_hash64(world[i], strlen(world[i]) + 1, key);
     snprintf(name, sizeof name, "%016llx.plan", (unsigned long long)key);
-    trace->status = text_of(traced->script, name, world, &text, &bytes);
+    trace->status = script->stuck[0] ? tutti_fail(TUTTI_ERR_ARGUMENT, "%s", script->stuck)
+                                     : text_of(script, name, world, &text, &bytes);
+    if (trace->status < 0 && strstr(tutti_last_error()->text, ENDLESS))
+        snprintf(script->stuck, sizeof script->stuck, "%s", tutti_last_error()->text);
     if (trace->status >= 0) {
-        trace->status = tutti_plan_read(traced->script->path, text, bytes, &trace->plan);
+        trace->status = tutti_plan_read(script->path, text, bytes, &trace->plan);
         tutti_free(text);
     }
     if (trace->status < 0) snprintf(trace->why, sizeof trace->why, "%s", tutti_last_error()->text);
@@ -177,7 +182,7 @@ static struct trace *trace_find(struct traced *traced, const struct tutti_shape 
         trace = tutti_alloc(sizeof *trace);
         if (!trace) return NULL;
         trace->shape = *shape;
-        trace_make(traced, trace);
+        trace_make(traced->script, traced->kind, trace);
     }
     trace->next = traced->traces;
     traced->traces = trace;
@@ -187,7 +192,7 @@ static struct trace *trace_find(struct traced *traced, const struct tutti_shape 
 static const struct tutti_plan *plan(const struct tutti_schedule_ops *ops, const struct tutti_shape *shape)
 {
     struct traced *traced = (struct traced *)(uintptr_t)ops; /* the first member of what this file made */
-    struct script *script = (struct script *)(uintptr_t)traced->script;
+    struct script *script = traced->script;
     struct tutti_shape world = *shape;
     world.slot = 0;
     if (!tutti_kind_info(traced->kind)->rooted) world.root = 0;

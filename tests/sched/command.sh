@@ -6,20 +6,9 @@ tutti=$1 source=$2 cc=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-failed=0
 export XDG_CACHE_HOME=$work/cache
 
-# expect STATUS WORDS COMMAND...: the command's status, and an extended regular expression in its output.
-expect() {
-    local status=$1 words=$2 output got
-    shift 2
-    output=$("$@" 2>&1)
-    got=$?
-    if [ "$got" -ne "$status" ] || ! grep -qE -- "$words" <<<"$output"; then
-        printf 'FAILED: %s\n  status %s, expected %s and "%s"; it said:\n%s\n' "$*" "$got" "$status" "$words" "$output"
-        failed=1
-    fi
-}
+. "$source/tests/sched/expect.sh"
 
 plugin() { # NAME FILE
     "$cc" -shared -fPIC -I"$source/include" "$2" -o "$work/$1.so" || { echo "FAILED: $2 does not compile"; failed=1; }

@@ -8,6 +8,7 @@
 #include "control/meet/bootstrap.h"
 #include "device/cpu/reduce.h"
 #include "ft/serve/serve.h"
+#include "load/load.h"
 #include "model/machine.h"
 #include "transport/ofi/ofi.h"
 #include "transport/open.h"
@@ -67,6 +68,23 @@ static void backends_gather(struct info *info)
 }
 
 /* The constants that predict what is fastest: a file's, or those built in. */
+/* Those of the option algorithms; one that can not be loaded is told. */
+static void algorithms_gather(struct info *info)
+{
+    const struct tutti_algorithm *only[TUTTI_N_KINDS];
+    struct tutti_config config;
+    char list[256] = "";
+    if (!info->config || !info->config->text[TUTTI_OPT_algorithms][0]) return;
+    enum tutti_status status = tutti_config_init(&config, NULL, 0);
+    if (status >= 0) {
+        status = tutti_load_list(&config, only);
+        tutti_config_fini(&config);
+    }
+    for (const struct tutti_loaded *own = tutti_loaded_newest(); own && status >= 0; own = own->older)
+        tutti_append(list, sizeof list, "%s%s (%s)", list[0] ? ", " : "", own->algorithm->name, own->path);
+    info_text(info, features, "algorithms", "option algorithms", "%s", status < 0 ? tutti_last_error()->text : list);
+}
+
 static void tuning_gather(struct info *info)
 {
     struct tutti_machine machine;
@@ -110,6 +128,7 @@ static void features_gather(struct info *info)
     info_flag(info, features, "lighthouse_page", page_lacks[0] ? page_lacks : "libmicrohttpd", !page_lacks[0]);
     simd_gather(info);
     tuning_gather(info);
+    algorithms_gather(info);
 }
 
 /* A line of /proc/meminfo, in bytes; 0 if there is none. */

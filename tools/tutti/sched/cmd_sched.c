@@ -4,6 +4,7 @@
 #include "sched.h"
 
 #include "algo/algo.h"
+#include "load/load.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@ int tutti_cmd_sched(int argc, char **argv)
         {"list", "               ", "the algorithms: kinds, needs, radix, source", sched_list},
         {"show", "ALG --size N   ", "draw a schedule in the terminal, or as SVG", sched_show},
         {"check", "[ALG|FILE]     ", "prove algorithms for every rank at once", sched_check},
+        {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sched_sim},
     };
     static const struct tutti_commands commands = {
@@ -66,6 +68,32 @@ static void print_row(const struct tutti_algorithm *algorithm, uint32_t first, b
     *named = true;
 }
 
+static void print_rows(const struct tutti_algorithm *algorithm)
+{
+    bool named = false;
+    for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++)
+        if (algorithm->kinds[kind]) print_row(algorithm, kind, &named);
+}
+
+static void print_source(const struct tutti_algorithm *algorithm, const char *source)
+{
+    printf("%-17s %s\n%-17s %s\n", algorithm->name, algorithm->help ? algorithm->help : "", "", source ? source : "");
+}
+
+/* Loads those of the option algorithms; the exit status. */
+static int own_load(void)
+{
+    const struct tutti_algorithm *only[TUTTI_N_KINDS];
+    struct tutti_config config;
+    enum tutti_status status = tutti_config_init(&config, NULL, 0);
+    if (status >= 0) {
+        status = tutti_load_list(&config, only);
+        tutti_config_fini(&config);
+    }
+    if (status < 0) fprintf(stderr, "tutti sched list: %s\n", tutti_last_error()->text);
+    return status < 0 ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+}
+
 int sched_list(int argc, char **argv)
 {
     static const struct tutti_args spec = {
@@ -79,18 +107,13 @@ int sched_list(int argc, char **argv)
     int n;
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n);
     if (result != TUTTI_ARGS_OK) return (int)result;
+    const int code = own_load();
     printf("%-17s %-5s %-23s %s\n", "ALGORITHM", "RADIX", "NEEDS AND PROMISES", "KINDS");
-    for (size_t i = 0; i < tutti_n_algorithms; i++) {
-        bool named = false;
-        for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
-            if (tutti_algorithms[i]->kinds[kind]) print_row(tutti_algorithms[i], kind, &named);
-        }
-    }
+    for (size_t i = 0; i < tutti_n_algorithms; i++) print_rows(tutti_algorithms[i]);
+    for (const struct tutti_loaded *own = tutti_loaded_newest(); own; own = own->older) print_rows(own->algorithm);
     printf("\nWHAT THEY DO, AND WHERE THEY COME FROM\n");
-    for (size_t i = 0; i < tutti_n_algorithms; i++) {
-        const struct tutti_algorithm *algorithm = tutti_algorithms[i];
-        printf("%-17s %s\n%-17s %s\n", algorithm->name, algorithm->help ? algorithm->help : "", "",
-               algorithm->source ? algorithm->source : "");
-    }
-    return TUTTI_EXIT_OK;
+    for (size_t i = 0; i < tutti_n_algorithms; i++) print_source(tutti_algorithms[i], tutti_algorithms[i]->source);
+    for (const struct tutti_loaded *own = tutti_loaded_newest(); own; own = own->older)
+        print_source(own->algorithm, own->path);
+    return code;
 }
