@@ -337,7 +337,7 @@ static void test_example(void **state)
     assert_int_equal(result.rank_end_ps[1], UINT64_C(5000000000)); /* 5 ms for millionths of the example's seconds */
     assert_int_equal(result.rank_end_ps[0], UINT64_C(10000000000));
     assert_int_equal(result.rank_end_ps[2], UINT64_C(10000000000));
-    tutti_free(result.rank_end_ps);
+    tutti_sim_result_fini(&result);
     tutti_sim_program_fini(&program);
 }
 
@@ -396,17 +396,17 @@ static void slow_run(const struct tutti_sim_topology *topology, struct slow *mes
 static void make_program(const struct slow *messages, uint32_t n, struct tutti_sim_program *program)
 {
     uint32_t calc, op;
-    assert_int_equal(tutti_sim_program_init(program, n, false), TUTTI_OK);
+    assert_int_equal(tutti_sim_program_init(program, n), TUTTI_OK);
     for (uint32_t r = 0; r < n; r++) {
         const struct tutti_sim_op wait = {.type = TUTTI_SIM_CALC, .size = messages[r].begin_ns * UINT64_C(1000)};
         const struct tutti_sim_op send = {.type = TUTTI_SIM_SEND, .size = messages[r].bytes, .peer = messages[r].to};
         tutti_sim_program_rank(program, r);
-        assert_int_equal(tutti_sim_program_add(program, &wait, 0, &calc), TUTTI_OK);
-        assert_int_equal(tutti_sim_program_add(program, &send, 0, &op), TUTTI_OK);
+        assert_int_equal(tutti_sim_program_add(program, &wait, &calc), TUTTI_OK);
+        assert_int_equal(tutti_sim_program_add(program, &send, &op), TUTTI_OK);
         assert_int_equal(tutti_sim_program_after(program, calc, op, false), TUTTI_OK);
         for (uint32_t i = 0; i < n; i++) {
             const struct tutti_sim_op recv = {.type = TUTTI_SIM_RECV, .size = messages[i].bytes, .peer = i};
-            if (messages[i].to == r) assert_int_equal(tutti_sim_program_add(program, &recv, 0, &op), TUTTI_OK);
+            if (messages[i].to == r) assert_int_equal(tutti_sim_program_add(program, &recv, &op), TUTTI_OK);
         }
     }
     assert_int_equal(tutti_sim_program_seal(program), TUTTI_OK);
@@ -435,7 +435,7 @@ static void random_messages(const char *text, uint32_t n)
             fail_msg("%s: rank %u ends at %llu instead of %.1f", text, r, (unsigned long long)result.rank_end_ps[r],
                      ends[r]);
     }
-    tutti_free(result.rank_end_ps);
+    tutti_sim_result_fini(&result);
     tutti_sim_program_fini(&program);
 }
 
@@ -492,8 +492,8 @@ static void test_as_ports(void **state)
         if (llabs((long long)(flows.end_ps - ports.end_ps)) > 128)
             fail_msg("%s on %s: %llu, ports %llu", algorithm, texts[i % 2], (unsigned long long)flows.end_ps,
                      (unsigned long long)ports.end_ps);
-        tutti_free(ports.rank_end_ps);
-        tutti_free(flows.rank_end_ps);
+        tutti_sim_result_fini(&ports);
+        tutti_sim_result_fini(&flows);
         tutti_sim_program_fini(&program);
     }
 }
@@ -524,7 +524,7 @@ static void test_bounds(void **state)
                                  (unsigned long long)results[i].end_ps, (unsigned long long)bounds.most_ps, fullest);
                 }
                 assert_memory_equal(results[0].rank_end_ps, results[1].rank_end_ps, n * sizeof(uint64_t));
-                for (uint32_t i = 0; i < 2; i++) tutti_free(results[i].rank_end_ps);
+                for (uint32_t i = 0; i < 2; i++) tutti_sim_result_fini(&results[i]);
                 tutti_sim_program_fini(&program);
             }
 }

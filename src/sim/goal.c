@@ -229,7 +229,10 @@ static enum tutti_status options(struct goal *goal, bool message, struct tutti_s
 static enum tutti_status operation(struct goal *goal, struct word verb, uint32_t line, uint32_t *out)
 {
     bool sends = is(verb, "send"), message = sends || is(verb, "recv");
-    struct tutti_sim_op op = {.type = sends ? TUTTI_SIM_SEND : message ? TUTTI_SIM_RECV : TUTTI_SIM_CALC};
+    struct tutti_sim_op op = {.place = line,
+                              .type = sends     ? TUTTI_SIM_SEND
+                                      : message ? TUTTI_SIM_RECV
+                                                : TUTTI_SIM_CALC};
     uint64_t peer = 0;
     TUTTI_TRY(number(goal, message ? BYTES : PLAIN, message ? "a size" : "a time",
                      message ? UINT64_C(1) << 50 : UINT64_MAX / TUTTI_SIM_PS_PER_NS / 1024, &op.size));
@@ -241,7 +244,7 @@ static enum tutti_status operation(struct goal *goal, struct word verb, uint32_t
         op.size *= TUTTI_SIM_PS_PER_NS;
     }
     TUTTI_TRY(options(goal, message, &op));
-    return tutti_sim_program_add(goal->program, &op, line, out);
+    return tutti_sim_program_add(goal->program, &op, out);
 }
 
 static bool is_verb(struct word word)
@@ -305,7 +308,8 @@ static enum tutti_status whole(struct goal *goal)
     TUTTI_TRY(expect(goal, "num_ranks"));
     TUTTI_TRY(number(goal, PLAIN, "number of ranks", TUTTI_SIM_MOST_RANKS, &n_ranks));
     if (n_ranks == 0) return REFUSE(goal, "a program has at least one rank");
-    TUTTI_TRY(tutti_sim_program_init(goal->program, (uint32_t)n_ranks, true));
+    TUTTI_TRY(tutti_sim_program_init(goal->program, (uint32_t)n_ranks));
+    goal->program->text = true;
     for (uint32_t rank = 0; rank < n_ranks; rank++) TUTTI_TRY(block(goal, rank));
     TUTTI_TRY(next_word(goal, &word));
     if (word.n > 0) return REFUSE(goal, "'%.*s' after the block of the last rank", SHOWN(word));

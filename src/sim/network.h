@@ -49,6 +49,15 @@ struct tutti_sim_network_ops {
      * network has no links. */
     bool (*link)(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
                  size_t capacity);
+    /* All that waits at one gate becomes ready at the same time, if nothing else begins; numbers are less than the
+     * network's n_gates. TUTTI_SIM_NONE: at none that can be told apart. NULL: there are no gates. */
+    uint32_t (*gate)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives);
+    /* Fetches what the operation (arrives: the message of this send) will touch in memory. NULL: nothing. */
+    void (*fetch)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives);
+    /* What held the CPU or port for which the operation (arrives: the message of this send) had to wait until now: its
+     * number, or TUTTI_SIM_BY_MESSAGE and that of a send. TUTTI_SIM_NONE: nothing. NULL: it is not known. */
+    uint32_t (*holder)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives,
+                       uint64_t now_ps);
     /* When the rank is idle for good. */
     uint64_t (*end)(const struct tutti_sim_network *network, uint32_t rank);
     void (*close)(struct tutti_sim_network *network);
@@ -59,6 +68,7 @@ struct tutti_sim_network {
     const struct tutti_sim_program *program;
     struct tutti_sim_limits limits;
     enum tutti_status status; /* below 0: a function failed, its sentence is recorded, and the run ends */
+    uint32_t n_gates;
 };
 
 /* ---- loggops (rules.c) ---- */

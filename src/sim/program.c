@@ -8,15 +8,14 @@
 
 #include <string.h>
 
-enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks, bool lines)
+enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks)
 {
     *program = (struct tutti_sim_program){.n_ranks = n_ranks, .n_cpus = 1, .n_nics = 1, .op_capacity = 1024};
     if (n_ranks == 0 || n_ranks > TUTTI_SIM_MOST_RANKS)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%u ranks: a program has 1 to %u", n_ranks, TUTTI_SIM_MOST_RANKS);
     program->first = tutti_alloc_array((size_t)n_ranks + 1, sizeof(*program->first));
     program->ops = tutti_alloc_array(program->op_capacity, sizeof(*program->ops));
-    if (lines) program->lines = tutti_alloc_array(program->op_capacity, sizeof(*program->lines));
-    if (program->first && program->ops && (!lines || program->lines)) return TUTTI_OK;
+    if (program->first && program->ops) return TUTTI_OK;
     tutti_sim_program_fini(program);
     return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a program of %u ranks", n_ranks);
 }
@@ -26,7 +25,6 @@ void tutti_sim_program_fini(struct tutti_sim_program *program)
     tutti_free(program->first);
     tutti_free(program->ops);
     tutti_free(program->edges);
-    tutti_free(program->lines);
     tutti_free(program->raw);
     *program = (struct tutti_sim_program){0};
 }
@@ -54,17 +52,14 @@ static enum tutti_status no_memory(const struct tutti_sim_program *program)
     return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u operations of %u ranks", program->n_ops, program->n_ranks);
 }
 
-enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const struct tutti_sim_op *op, uint32_t line,
-                                        uint32_t *out)
+enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const struct tutti_sim_op *op, uint32_t *out)
 {
     uint32_t n = program->n_ops;
     if (n + 1 >= TUTTI_SIM_MOST_OPS)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "a program has at most %u operations", TUTTI_SIM_MOST_OPS - 1);
     if (n + 1 >= program->op_capacity) { /* one more for the end */
         uint64_t capacity = 2 * program->op_capacity;
-        if (!grow(&program->ops, n, capacity, sizeof(*program->ops)) ||
-            (program->lines && !grow(&program->lines, n, capacity, sizeof(*program->lines))))
-            return no_memory(program);
+        if (!grow(&program->ops, n, capacity, sizeof(*program->ops))) return no_memory(program);
         program->op_capacity = capacity;
     }
     struct tutti_sim_op *added = &program->ops[n];
@@ -74,7 +69,6 @@ enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const
     if (op->cpu >= program->n_cpus) program->n_cpus = op->cpu + 1u;
     if (op->nic >= program->n_nics) program->n_nics = op->nic + 1u;
     if (op->type == TUTTI_SIM_RECV && (op->peer == TUTTI_SIM_ANY || op->tag == TUTTI_SIM_ANY)) program->wild = true;
-    if (program->lines) program->lines[n] = line;
     program->first[program->rank + 1] = ++program->n_ops;
     *out = n;
     return TUTTI_OK;

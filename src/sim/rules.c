@@ -24,9 +24,12 @@ struct rules {
         struct tutti_sim_loggops loggops;
         struct tutti_sim_ports ports;
     } rule;
-    uint32_t n_cpus, n_nics;  /* a rank's */
-    uint64_t *cpu, *out, *in; /* from when on they are free: by rank and CPU, by rank and NIC */
-    uint64_t *carried;        /* ports: bytes that each rank sent, and that it took in */
+    uint32_t n_cpus, n_nics; /* a rank's */
+    struct busy {
+        uint64_t until; /* it is free from then on */
+        uint32_t by;    /* the operation that took it last; with TUTTI_SIM_BY_MESSAGE, the message of that send */
+    } * busy;           /* a rank has its CPUs, the sides of its NICs that send, and those that receive */
+    uint64_t *carried;  /* ports: bytes that each rank sent, and that it took in */
 };
 
 static struct rules *rules_of(const struct tutti_sim_network *network)
@@ -39,27 +42,35 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t *cpu_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+static struct busy *busy_of(const struct rules *net, uint32_t rank)
 {
-    return &net->cpu[(size_t)rank * net->n_cpus + op->cpu];
+    return &net->busy[(size_t)rank * (net->n_cpus + 2 * net->n_nics)];
 }
 
-static uint64_t *out_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+static struct busy *cpu_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
 {
-    return &net->out[(size_t)rank * net->n_nics + op->nic];
+    return busy_of(net, rank) + op->cpu;
 }
 
-static uint64_t *in_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+static struct busy *out_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
 {
-    return &net->in[(size_t)rank * net->n_nics + op->nic];
+    return busy_of(net, rank) + net->n_cpus + op->nic;
+}
+
+static struct busy *in_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
+{
+    return busy_of(net, rank) + net->n_cpus + net->n_nics + op->nic;
+}
+
+static uint32_t number_of(const struct rules *net, const struct tutti_sim_op *op)
+{
+    return (uint32_t)(op - net->network.program->ops);
 }
 
 static void rules_close(struct tutti_sim_network *network)
 {
     struct rules *net = rules_of(network);
-    tutti_free(net->cpu);
-    tutti_free(net->out);
-    tutti_free(net->in);
+    tutti_free(net->busy);
     tutti_free(net->carried);
     tutti_free(net);
 }
@@ -70,14 +81,29 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
     struct rules *net = tutti_alloc(sizeof(*net));
     if (net) {
         *net = (struct rules){.network = {.ops = ops, .program = program}, .n_cpus = n_cpus, .n_nics = n_nics};
-        net->cpu = tutti_alloc_array((size_t)program->n_ranks * n_cpus, sizeof(*net->cpu));
-        net->out = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->out));
-        net->in = tutti_alloc_array((size_t)program->n_ranks * n_nics, sizeof(*net->in));
-        if (net->cpu && net->out && net->in) return net;
+        size_t n = (size_t)program->n_ranks * (n_cpus + 2 * n_nics);
+        net->busy = tutti_alloc_array(n, sizeof(*net->busy));
+        for (size_t i = 0; net->busy && i < n; i++) net->busy[i].by = TUTTI_SIM_NONE;
+        if (n_cpus == 1 && n_nics == 1) net->network.n_gates = 3 * program->n_ranks;
+        if (net->busy) return net;
         rules_close(&net->network);
     }
     tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network of %u ranks", program->n_ranks);
     return NULL;
+}
+
+/* A gate of a rank is its CPU, or that with a side of its NIC; of several CPUs or NICs none are told apart. */
+static uint32_t rules_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
+{
+    if (network->n_gates == 0 || (op->type == TUTTI_SIM_RECV && !arrives)) return TUTTI_SIM_NONE;
+    return arrives ? 3 * op->peer + 2 : 3 * op->rank + (op->type == TUTTI_SIM_SEND);
+}
+
+static void rules_fetch(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
+{
+    const struct busy *busy = busy_of(rules_of(network), arrives ? op->peer : op->rank);
+    __builtin_prefetch(busy, 1);
+    __builtin_prefetch(busy + 2, 1);
 }
 
 /* ---- loggops ---- */
@@ -85,8 +111,8 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
 static uint64_t loggops_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    uint64_t cpu = later(now, *cpu_of(net, op->rank, op));
-    return op->type == TUTTI_SIM_SEND ? later(cpu, *out_of(net, op->rank, op)) : cpu;
+    uint64_t cpu = later(now, cpu_of(net, op->rank, op)->until);
+    return op->type == TUTTI_SIM_SEND ? later(cpu, out_of(net, op->rank, op)->until) : cpu;
 }
 
 static struct tutti_sim_begun loggops_begin(struct tutti_sim_network *network, const struct tutti_sim_op *op,
@@ -95,42 +121,54 @@ static struct tutti_sim_begun loggops_begin(struct tutti_sim_network *network, c
     struct rules *net = rules_of(network);
     const struct tutti_sim_loggops *r = &net->rule.loggops;
     if (op->type == TUTTI_SIM_CALC) {
-        *cpu_of(net, op->rank, op) = now + op->size;
+        *cpu_of(net, op->rank, op) = (struct busy){now + op->size, number_of(net, op)};
         return (struct tutti_sim_begun){.done_ps = now};
     }
-    *cpu_of(net, op->rank, op) = now + r->o + (op->size - 1) * r->O;
-    *out_of(net, op->rank, op) = now + r->g + (op->size - 1) * r->G;
+    *cpu_of(net, op->rank, op) = (struct busy){now + r->o + (op->size - 1) * r->O, number_of(net, op)};
+    *out_of(net, op->rank, op) = (struct busy){now + r->g + (op->size - 1) * r->G, number_of(net, op)};
     return (struct tutti_sim_begun){.done_ps = op->size <= r->S ? now : TUTTI_NEVER, .arrives_ps = now + r->o + r->L};
 }
 
 static uint64_t loggops_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    return later(now, later(*cpu_of(net, send->peer, send), *in_of(net, send->peer, send)));
+    return later(now, later(cpu_of(net, send->peer, send)->until, in_of(net, send->peer, send)->until));
 }
 
 static uint64_t loggops_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     struct rules *net = rules_of(network);
     const struct tutti_sim_loggops *r = &net->rule.loggops;
-    *cpu_of(net, send->peer, send) = now + r->o + later((send->size - 1) * r->O, (send->size - 1) * r->G);
-    *in_of(net, send->peer, send) = now + r->g + (send->size - 1) * r->G;
+    uint64_t more = send->size - 1;
+    uint32_t by = number_of(net, send) | TUTTI_SIM_BY_MESSAGE;
+    *cpu_of(net, send->peer, send) = (struct busy){now + r->o + later(more * r->O, more * r->G), by};
+    *in_of(net, send->peer, send) = (struct busy){now + r->g + more * r->G, by};
     return now;
 }
 
 static void loggops_meet(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    uint64_t *cpu = cpu_of(net, send->rank, send), *out = out_of(net, send->rank, send);
-    *cpu = later(*cpu, now);
-    *out = later(*out, now);
+    struct busy *cpu = cpu_of(net, send->rank, send), *out = out_of(net, send->rank, send);
+    cpu->until = later(cpu->until, now);
+    out->until = later(out->until, now);
+}
+
+static uint32_t loggops_holder(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives,
+                               uint64_t now)
+{
+    const struct rules *net = rules_of(network);
+    uint32_t rank = arrives ? op->peer : op->rank;
+    const struct busy *cpu = cpu_of(net, rank, op);
+    if (cpu->until == now || op->type == TUTTI_SIM_CALC) return cpu->by;
+    return arrives ? in_of(net, rank, op)->by : out_of(net, rank, op)->by;
 }
 
 static uint64_t loggops_end(const struct tutti_sim_network *network, uint32_t rank)
 {
     const struct rules *net = rules_of(network);
     uint64_t last = 0;
-    for (uint32_t c = 0; c < net->n_cpus; c++) last = later(last, net->cpu[(size_t)rank * net->n_cpus + c]);
+    for (uint32_t c = 0; c < net->n_cpus; c++) last = later(last, busy_of(net, rank)[c].until);
     return last;
 }
 
@@ -142,6 +180,9 @@ static const struct tutti_sim_network_ops loggops_ops = {
     .ready_in = loggops_ready_in,
     .take_in = loggops_take_in,
     .meet = loggops_meet,
+    .gate = rules_gate,
+    .fetch = rules_fetch,
+    .holder = loggops_holder,
     .end = loggops_end,
     .close = rules_close,
 };
@@ -155,6 +196,7 @@ enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, c
     /* A message of s bytes takes at least sG of the CPU or of the NIC where o or g is as long as G; the one less of the
      * last is in the latency. */
     uint64_t least = 2 * rule->o + rule->L;
+    net->network.limits.overhead_ps = rule->o;
     net->network.limits.latency_ps = least > rule->G ? least - rule->G : 0;
     if (later(rule->o, rule->g) >= rule->G)
         net->network.limits.parts[net->network.limits.n_parts++] = (struct tutti_sim_part){1, (double)rule->G * 1000};
@@ -172,34 +214,43 @@ static uint64_t carry(const struct rules *net, uint64_t bytes)
     return whole + ((double)whole < exact);
 }
 
+/* What a rank has, in `busy`: a CPU, and a port's two sides. */
+enum { PORT_OUT = 1, PORT_IN = 2 };
+
+static struct busy *ports_of(const struct rules *net, const struct tutti_sim_op *op)
+{
+    return busy_of(net, op->rank) + (op->type == TUTTI_SIM_SEND ? PORT_OUT : 0);
+}
+
 static uint64_t ports_ready(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    return later(now, op->type == TUTTI_SIM_SEND   ? net->out[op->rank]
-                      : op->type == TUTTI_SIM_CALC ? net->cpu[op->rank]
-                                                   : 0);
+    return op->type == TUTTI_SIM_RECV ? now : later(now, ports_of(net, op)->until);
 }
 
 static struct tutti_sim_begun ports_begin(struct tutti_sim_network *network, const struct tutti_sim_op *op,
                                           uint64_t now)
 {
     struct rules *net = rules_of(network);
-    uint64_t *busy = op->type == TUTTI_SIM_SEND ? &net->out[op->rank] : &net->cpu[op->rank];
-    *busy = now + (op->type == TUTTI_SIM_SEND ? carry(net, op->size) : op->size);
-    if (op->type == TUTTI_SIM_SEND) net->carried[2 * op->rank] += op->size;
-    return (struct tutti_sim_begun){.done_ps = *busy, .arrives_ps = now + net->rule.ports.alpha_ps};
+    bool sends = op->type == TUTTI_SIM_SEND;
+    uint64_t until = now + (sends ? carry(net, op->size) : op->size);
+    *ports_of(net, op) = (struct busy){until, number_of(net, op)};
+    if (sends) net->carried[2 * op->rank] += op->size;
+    return (struct tutti_sim_begun){.done_ps = until, .arrives_ps = now + net->rule.ports.alpha_ps};
 }
 
 static uint64_t ports_ready_in(const struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
-    return later(now, rules_of(network)->in[send->peer]);
+    return later(now, busy_of(rules_of(network), send->peer)[PORT_IN].until);
 }
 
 static uint64_t ports_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     struct rules *net = rules_of(network);
     net->carried[2 * send->peer + 1] += send->size;
-    return net->in[send->peer] = now + carry(net, send->size);
+    uint64_t until = now + carry(net, send->size);
+    busy_of(net, send->peer)[PORT_IN] = (struct busy){until, number_of(net, send) | TUTTI_SIM_BY_MESSAGE};
+    return until;
 }
 
 static void ports_meet(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
@@ -207,10 +258,19 @@ static void ports_meet(struct tutti_sim_network *network, const struct tutti_sim
     (void)network, (void)send, (void)now; /* no send waits for its receive */
 }
 
+static uint32_t ports_holder(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives,
+                             uint64_t now)
+{
+    const struct rules *net = rules_of(network);
+    (void)now;
+    return arrives ? busy_of(net, op->peer)[PORT_IN].by : ports_of(net, op)->by;
+}
+
 static uint64_t ports_end(const struct tutti_sim_network *network, uint32_t rank)
 {
     const struct rules *net = rules_of(network);
-    return later(later(net->cpu[rank], net->out[rank]), net->in[rank]);
+    const struct busy *busy = busy_of(net, rank);
+    return later(later(busy[0].until, busy[PORT_OUT].until), busy[PORT_IN].until);
 }
 
 static bool ports_link(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
@@ -233,6 +293,9 @@ static const struct tutti_sim_network_ops ports_ops = {
     .ready_in = ports_ready_in,
     .take_in = ports_take_in,
     .meet = ports_meet,
+    .gate = rules_gate,
+    .fetch = rules_fetch,
+    .holder = ports_holder,
     .link = ports_link,
     .end = ports_end,
     .close = rules_close,

@@ -2,106 +2,123 @@
 /* The run of a program: a queue of events by time and, within one time, by the order in which they came to be. An event
  * is an operation that became free, or a message that reaches its peer; one that finds its CPU, NIC or port busy goes
  * back with the time at which that is free, and keeps its place among equals. What an event sets free is put into the
- * queue when it is over: ranks in ascending order, on each the sends, the receives, the computing. */
+ * queue when it is over: ranks in ascending order, on each the sends, the receives, the computing.
+ *
+ * A run of many ranks waits for memory, not for arithmetic. So what the next events of an instant touch is fetched some
+ * events ahead, in three steps. And what waits for a CPU or a port does so at a gate, of which only the first is in the
+ * queue: the others would be asked again and again. */
 
-#include "sim/network.h"
+#include "sim/queue.h"
+#include "sim/trace.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-enum kind { BEGIN, ARRIVE, FINISH };
-
-struct event {
-    uint64_t time;
-    uint64_t order; /* among events of one time */
-    uint32_t op;
-    uint32_t kind; /* enum kind */
-};
+enum kind { BEGIN, ARRIVE, TAKEN, FINISH };
+enum { KIND_BITS = 2, FAR = 28, NEAR = 16, NEAREST = 8 };
 
 /* How an operation stands: how many it still waits for, then one of these. */
 #define HELD (UINT32_MAX - 2) /* a send that is done when it meets its receive */
 #define BEGUN (UINT32_MAX - 1)
 #define DONE UINT32_MAX
 
-/* Where messages meet receives: of those that wait, first and last; operations are linked by `next`. */
+struct state {
+    uint32_t left;  /* see above */
+    uint32_t next;  /* in the list, or at the gate, where it waits */
+    uint32_t order; /* at a gate */
+};
+
+/* Where messages meet receives: of those that wait, first and last. */
 struct list {
     uint32_t posted, last_posted;         /* receives */
     uint32_t unexpected, last_unexpected; /* messages */
+};
+
+/* Where events wait for one CPU or port: but for the lowest order they are no events meanwhile. */
+struct gate {
+    uint32_t first, last; /* by order, linked by `next` */
+    uint32_t front;       /* the order of the event that is in the queue for all; NONE: nothing waits here */
 };
 
 struct run {
     const struct tutti_sim_program *program;
     struct tutti_sim_network *network;
     const struct tutti_sim_network_ops *ops;
-    struct event *heap;
-    size_t n, capacity;
-    uint64_t order, now;
-    uint32_t *left, *next; /* by operation */
+    struct tutti_sim_queue queue;
+    uint32_t order; /* pushes so far: at most three an operation, so that they do not wrap */
+    uint64_t now;
+    struct state *states; /* by operation */
     struct list *lists;
+    struct gate *gates;
     uint32_t *freed; /* by the event at hand */
     size_t n_freed, freed_capacity;
-    uint64_t n_done;
+    uint32_t n_done;
+    struct tutti_sim_moment *moments; /* NULL: not kept */
     enum tutti_status status;
     struct tutti_sim_result *result;
 };
 
-/* ---- the queue: a heap of four children a node ---- */
-
-static bool before(const struct event *a, const struct event *b)
+static void push_event(struct run *run, struct tutti_sim_event event)
 {
-    return a->time < b->time || (a->time == b->time && a->order < b->order);
-}
-
-static void sift_down(struct run *run, struct event event)
-{
-    struct event *heap = run->heap;
-    size_t at = 0;
-    for (;;) {
-        size_t first = 4 * at + 1, least = first;
-        if (first >= run->n) break;
-        size_t end = first + 4 < run->n ? first + 4 : run->n;
-        for (size_t child = first + 1; child < end; child++)
-            if (before(&heap[child], &heap[least])) least = child;
-        if (!before(&heap[least], &event)) break;
-        heap[at] = heap[least];
-        at = least;
-    }
-    heap[at] = event;
+    if (!tutti_sim_queue_push(&run->queue, event)) run->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for events");
 }
 
 static void push(struct run *run, uint64_t time, uint32_t op, enum kind kind)
 {
-    if (run->n == run->capacity) {
-        size_t capacity = run->capacity ? 2 * run->capacity : 1024;
-        struct event *grown = realloc(run->heap, capacity * sizeof(*grown));
-        if (!grown) {
-            run->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for %zu events", capacity);
+    push_event(run, (struct tutti_sim_event){time, run->order++, op << KIND_BITS | (uint32_t)kind});
+}
+
+/* ---- gates ---- */
+
+static void park(struct run *run, struct gate *gate, uint32_t op, uint32_t order)
+{
+    uint32_t prior = gate->last;
+    run->states[op].order = order;
+    if (gate->first != TUTTI_SIM_NONE && order < run->states[prior].order) { /* seldom */
+        prior = TUTTI_SIM_NONE;
+        for (uint32_t at = gate->first; run->states[at].order < order; at = run->states[at].next) prior = at;
+    } else {
+        gate->last = op;
+    }
+    uint32_t *link = gate->first == TUTTI_SIM_NONE || prior == TUTTI_SIM_NONE ? &gate->first : &run->states[prior].next;
+    run->states[op].next = gate->last == op ? TUTTI_SIM_NONE : *link;
+    *link = op;
+}
+
+/* The event has to wait until `ready`: in the queue, unless one of lower order waits there for the same. */
+static void wait(struct run *run, struct tutti_sim_event event, uint64_t ready)
+{
+    uint32_t op = event.what >> KIND_BITS, arrives = event.what % (1u << KIND_BITS) == ARRIVE;
+    uint32_t number = run->gates ? run->ops->gate(run->network, &run->program->ops[op], arrives) : TUTTI_SIM_NONE;
+    if (number != TUTTI_SIM_NONE) {
+        struct gate *gate = &run->gates[number];
+        if (gate->front < event.order) {
+            park(run, gate, op, event.order);
             return;
         }
-        run->heap = grown;
-        run->capacity = capacity;
+        gate->front = event.order;
     }
-    struct event event = {time, run->order++, op, kind};
-    size_t at = run->n++;
-    while (at > 0 && before(&event, &run->heap[(at - 1) / 4])) {
-        run->heap[at] = run->heap[(at - 1) / 4];
-        at = (at - 1) / 4;
-    }
-    run->heap[at] = event;
+    event.time = ready;
+    push_event(run, event);
 }
 
-static void pop(struct run *run)
+/* The event has passed its gate: the next one takes its place in the queue. */
+static void pass(struct run *run, struct tutti_sim_event event)
 {
-    struct event last = run->heap[--run->n];
-    if (run->n > 0) sift_down(run, last);
-}
-
-/* The event at hand comes again, then. */
-static void postpone(struct run *run, uint64_t time)
-{
-    struct event event = run->heap[0];
-    event.time = time;
-    sift_down(run, event);
+    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    const struct tutti_sim_op *op = &run->program->ops[event.what >> KIND_BITS];
+    uint32_t number = run->ops->gate(run->network, op, kind == ARRIVE);
+    if (number == TUTTI_SIM_NONE || run->gates[number].front != event.order) return;
+    struct gate *gate = &run->gates[number];
+    uint32_t next = gate->first;
+    gate->front = TUTTI_SIM_NONE;
+    if (next == TUTTI_SIM_NONE) return;
+    gate->first = run->states[next].next;
+    gate->front = run->states[next].order;
+    op = &run->program->ops[next];
+    event.time =
+        kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now) : run->ops->ready(run->network, op, run->now);
+    event.order = gate->front;
+    event.what = next << KIND_BITS | (uint32_t)kind;
+    if (!tutti_sim_queue_put_back(&run->queue, event))
+        run->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for events");
 }
 
 /* ---- what waits for what ---- */
@@ -113,7 +130,8 @@ static void release(struct run *run, uint32_t op, uint32_t on_start)
         uint32_t to = program->edges[e];
         if ((to & TUTTI_SIM_ON_START) != on_start) continue;
         to &= ~TUTTI_SIM_ON_START;
-        if (--run->left[to] > 0) continue;
+        if (--run->states[to].left > 0) continue;
+        if (run->moments) tutti_sim_moment_freed(&run->moments[to], op, run->now);
         if (run->n_freed == run->freed_capacity) {
             size_t capacity = run->freed_capacity ? 2 * run->freed_capacity : 64;
             uint32_t *grown = realloc(run->freed, capacity * sizeof(*grown));
@@ -130,8 +148,9 @@ static void release(struct run *run, uint32_t op, uint32_t on_start)
 
 static void finish(struct run *run, uint32_t op)
 {
-    run->left[op] = DONE;
+    run->states[op].left = DONE;
     run->n_done++;
+    if (run->moments && run->moments[op].end_ps < run->now) run->moments[op].end_ps = run->now;
     release(run, op, 0);
 }
 
@@ -166,7 +185,12 @@ static void push_freed(struct run *run)
     sort_freed(run);
     for (size_t i = 0; i < run->n_freed; i++) {
         uint32_t op = run->freed[i];
-        push(run, run->ops->ready(run->network, &run->program->ops[op], run->now), op, BEGIN);
+        uint64_t ready = run->ops->ready(run->network, &run->program->ops[op], run->now);
+        struct tutti_sim_event event = {ready, run->order++, op << KIND_BITS | BEGIN};
+        if (ready > run->now && run->program->ops[op].type != TUTTI_SIM_RECV)
+            wait(run, event, ready);
+        else
+            push_event(run, event);
     }
     run->n_freed = 0;
 }
@@ -181,11 +205,11 @@ static bool meets(const struct tutti_sim_op *recv, const struct tutti_sim_op *se
 
 static void append(struct run *run, uint32_t *head, uint32_t *last, uint32_t op)
 {
-    run->next[op] = TUTTI_SIM_NONE;
+    run->states[op].next = TUTTI_SIM_NONE;
     if (*head == TUTTI_SIM_NONE)
         *head = op;
     else
-        run->next[*last] = op;
+        run->states[*last].next = op;
     *last = op;
 }
 
@@ -194,13 +218,13 @@ static uint32_t take(struct run *run, uint32_t *head, uint32_t *last, const stru
 {
     const struct tutti_sim_op *ops = run->program->ops;
     uint32_t prior = TUTTI_SIM_NONE;
-    for (uint32_t at = *head; at != TUTTI_SIM_NONE; prior = at, at = run->next[at]) {
+    for (uint32_t at = *head; at != TUTTI_SIM_NONE; prior = at, at = run->states[at].next) {
         bool met = op->type == TUTTI_SIM_RECV ? meets(op, &ops[at]) : meets(&ops[at], op);
         if (!met) continue;
         if (prior == TUTTI_SIM_NONE)
-            *head = run->next[at];
+            *head = run->states[at].next;
         else
-            run->next[prior] = run->next[at];
+            run->states[prior].next = run->states[at].next;
         if (*last == at) *last = prior;
         return at;
     }
@@ -210,12 +234,12 @@ static uint32_t take(struct run *run, uint32_t *head, uint32_t *last, const stru
 static const char *where(const struct run *run, uint32_t op, char out[32])
 {
     out[0] = '\0';
-    if (run->program->lines) tutti_append(out, 32, ", line %u", run->program->lines[op]);
+    if (run->program->text) tutti_append(out, 32, ", line %u", run->program->ops[op].place);
     return out;
 }
 
-/* The message of `send` is in the hands of `recv`, whose dependants go on at `time`. */
-static void match(struct run *run, uint32_t recv, uint32_t send, uint64_t time)
+/* The message of `send` is in the hands of `recv`. */
+static void match(struct run *run, uint32_t recv, uint32_t send)
 {
     const struct tutti_sim_op *r = &run->program->ops[recv], *s = &run->program->ops[send];
     char at[2][32];
@@ -224,50 +248,69 @@ static void match(struct run *run, uint32_t recv, uint32_t send, uint64_t time)
             tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u%s sends %llu bytes to rank %u, whose receive%s takes %llu", s->rank,
                        where(run, send, at[0]), (unsigned long long)s->size, r->rank, where(run, recv, at[1]),
                        (unsigned long long)r->size);
-    if (run->left[send] == HELD) {
+    if (run->states[send].left == HELD) {
         run->ops->meet(run->network, s, run->now);
         finish(run, send);
     }
-    finish_at(run, recv, time);
+    finish(run, recv);
 }
 
 static void begin(struct run *run, uint32_t op)
 {
     const struct tutti_sim_op *o = &run->program->ops[op];
     struct list *list = &run->lists[o->type == TUTTI_SIM_CALC ? 0 : o->list];
-    run->left[op] = BEGUN;
+    run->states[op].left = BEGUN;
+    if (run->moments) tutti_sim_moment_begins(&run->moments[op], run->network, op, run->now);
     release(run, op, TUTTI_SIM_ON_START);
     run->result->n_events++;
     if (o->type == TUTTI_SIM_RECV) {
         uint32_t send = take(run, &list->unexpected, &list->last_unexpected, o);
         if (send == TUTTI_SIM_NONE)
             append(run, &list->posted, &list->last_posted, op);
-        else
-            match(run, op, send, run->now);
+        else if (run->moments)
+            tutti_sim_moments_meet(run->moments, op, send, false);
+        if (send != TUTTI_SIM_NONE) match(run, op, send);
         return;
     }
     struct tutti_sim_begun begun = run->ops->begin(run->network, o, run->now);
+    if (run->moments) run->moments[op].end_ps = run->ops->ready(run->network, o, run->now);
     if (o->type == TUTTI_SIM_SEND) {
         run->result->n_messages++;
         run->result->n_bytes += o->size;
         if (begun.arrives_ps == TUTTI_NEVER) return; /* over says when */
         push(run, begun.arrives_ps, op, ARRIVE);
-        if (begun.done_ps == TUTTI_NEVER) run->left[op] = HELD;
+        if (begun.done_ps == TUTTI_NEVER) run->states[op].left = HELD;
     }
     finish_at(run, op, begun.done_ps);
+}
+
+/* All of the message is there. */
+static void taken(struct run *run, uint32_t op)
+{
+    const struct tutti_sim_op *send = &run->program->ops[op];
+    struct list *list = &run->lists[send->list];
+    uint32_t recv = take(run, &list->posted, &list->last_posted, send);
+    if (recv == TUTTI_SIM_NONE) {
+        append(run, &list->unexpected, &list->last_unexpected, op);
+        return;
+    }
+    if (run->moments) {
+        tutti_sim_moments_meet(run->moments, recv, op, true);
+        run->moments[recv].end_ps = run->ops->ready_in(run->network, send, run->now);
+    }
+    match(run, recv, op);
 }
 
 static void arrive(struct run *run, uint32_t op)
 {
     const struct tutti_sim_op *send = &run->program->ops[op];
-    struct list *list = &run->lists[send->list];
+    if (run->moments) tutti_sim_moment_arrives(&run->moments[op], run->network, op, run->now);
     uint64_t time = run->ops->take_in(run->network, send, run->now);
-    uint32_t recv = take(run, &list->posted, &list->last_posted, send);
     run->result->n_events++;
-    if (recv == TUTTI_SIM_NONE)
-        append(run, &list->unexpected, &list->last_unexpected, op);
+    if (time > run->now)
+        push(run, time, op, TAKEN);
     else
-        match(run, recv, op, time);
+        taken(run, op);
 }
 
 /* ---- what is left at the end ---- */
@@ -287,38 +330,44 @@ static enum tutti_status refuse_rest(const struct run *run)
     }
     if (run->n_done == most) return TUTTI_OK;
     for (uint32_t i = 0; i < most && blocked == TUTTI_SIM_NONE; i++)
-        if (run->left[i] == BEGUN || run->left[i] == HELD) blocked = i;
+        if (run->states[i].left == BEGUN || run->states[i].left == HELD) blocked = i;
     for (uint32_t i = 0; i < most && blocked == TUTTI_SIM_NONE; i++)
-        if (run->left[i] != DONE) blocked = i;
+        if (run->states[i].left != DONE) blocked = i;
     const struct tutti_sim_op *op = &program->ops[blocked];
-    unsigned long long rest = most - run->n_done;
-    if (run->left[blocked] < HELD)
+    uint32_t rest = most - run->n_done;
+    if (run->states[blocked].left < HELD)
         return tutti_fail(TUTTI_ERR_ARGUMENT,
-                          "deadlock: rank %u%s: this %s waits for operations that wait for it; %llu of %u never end",
+                          "deadlock: rank %u%s: this %s waits for operations that wait for it; %u of %u never end",
                           op->rank, where(run, blocked, at), verbs[op->type], rest, most);
     char peer[24] = "any rank";
     if (op->peer != TUTTI_SIM_ANY) snprintf(peer, sizeof(peer), "rank %u", op->peer);
-    return tutti_fail(
-        TUTTI_ERR_ARGUMENT,
-        "deadlock: rank %u%s: this %s of %llu bytes %s %s waits for ever; %llu of %u operations never end", op->rank,
-        where(run, blocked, at), verbs[op->type], (unsigned long long)op->size,
-        op->type == TUTTI_SIM_SEND ? "to" : "from", peer, rest, most);
+    return tutti_fail(TUTTI_ERR_ARGUMENT,
+                      "deadlock: rank %u%s: this %s of %llu bytes %s %s waits for ever; %u of %u operations never end",
+                      op->rank, where(run, blocked, at), verbs[op->type], (unsigned long long)op->size,
+                      op->type == TUTTI_SIM_SEND ? "to" : "from", peer, rest, most);
 }
 
 /* ---- the run ---- */
 
-static enum tutti_status open_run(struct run *run)
+static enum tutti_status open_run(struct run *run, bool traced)
 {
     const struct tutti_sim_program *program = run->program;
     size_t n = program->n_ops ? program->n_ops : 1, n_lists = program->n_lists ? program->n_lists : 1;
-    run->left = tutti_alloc_array(n, sizeof(*run->left));
-    run->next = tutti_alloc_array(n, sizeof(*run->next));
+    run->states = tutti_alloc_array(n, sizeof(*run->states));
     run->lists = tutti_alloc_array(n_lists, sizeof(*run->lists));
     run->result->rank_end_ps = tutti_alloc_array(program->n_ranks, sizeof(*run->result->rank_end_ps));
-    if (!run->left || !run->next || !run->lists || !run->result->rank_end_ps)
+    if (traced) run->moments = run->result->moments = tutti_alloc_array(n, sizeof(*run->moments));
+    size_t n_gates = run->ops->gate ? run->network->n_gates : 0;
+    if (n_gates > 0) run->gates = tutti_alloc_array(n_gates, sizeof(*run->gates));
+    if (!run->states || !run->lists || !run->result->rank_end_ps || (traced && !run->moments) ||
+        (n_gates > 0 && !run->gates))
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a run of %u operations", program->n_ops);
     memset(run->lists, 0xff, n_lists * sizeof(*run->lists));
-    for (uint32_t i = 0; i < program->n_ops; i++) run->left[i] = program->ops[i].before;
+    if (n_gates > 0) memset(run->gates, 0xff, n_gates * sizeof(*run->gates));
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        run->states[i].left = program->ops[i].before;
+        if (traced) run->moments[i] = TUTTI_SIM_MOMENT_NONE;
+    }
     for (uint32_t r = 0; r < program->n_ranks; r++)
         for (uint8_t type = TUTTI_SIM_SEND; type <= TUTTI_SIM_CALC; type++)
             for (uint32_t i = program->first[r]; i < program->first[r + 1]; i++)
@@ -326,33 +375,68 @@ static enum tutti_status open_run(struct run *run)
     return run->status;
 }
 
+/* Fetches what events of this instant will touch: first the operation, then what it points to, then what that frees. */
+static void look_ahead(const struct run *run)
+{
+    const struct tutti_sim_bucket *now = &run->queue.now;
+    size_t at = run->queue.at;
+    const struct tutti_sim_op *ops = run->program->ops;
+    if (at + FAR < now->n) {
+        uint32_t op = now->events[at + FAR].what >> KIND_BITS;
+        __builtin_prefetch(&ops[op]);
+        __builtin_prefetch(&ops[op + 1]);
+        __builtin_prefetch(&run->states[op], 1);
+        if (run->moments) __builtin_prefetch(&run->moments[op], 1);
+    }
+    if (at + NEAR < now->n) {
+        uint32_t what = now->events[at + NEAR].what;
+        const struct tutti_sim_op *op = &ops[what >> KIND_BITS];
+        __builtin_prefetch(&run->program->edges[op->after]);
+        if (op->type != TUTTI_SIM_CALC) __builtin_prefetch(&run->lists[op->list], 1);
+        if (run->ops->fetch) run->ops->fetch(run->network, op, what % (1u << KIND_BITS) == ARRIVE);
+    }
+    if (at + NEAREST < now->n) {
+        const struct tutti_sim_op *op = &ops[now->events[at + NEAREST].what >> KIND_BITS];
+        uint32_t to = run->program->edges[op->after] & ~TUTTI_SIM_ON_START;
+        if (op->after == op[1].after) return;
+        __builtin_prefetch(&ops[to]);
+        __builtin_prefetch(&run->states[to], 1);
+    }
+}
+
 static void turn(struct run *run)
 {
-    struct event event = run->heap[0];
-    const struct tutti_sim_op *op = &run->program->ops[event.op];
+    look_ahead(run);
+    struct tutti_sim_event event = run->queue.now.events[run->queue.at++];
+    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    uint32_t number = event.what >> KIND_BITS;
+    const struct tutti_sim_op *op = &run->program->ops[number];
     run->now = event.time;
-    if (event.kind != FINISH) {
-        uint64_t ready = event.kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now)
-                                              : run->ops->ready(run->network, op, run->now);
-        if (ready > event.time && !(event.kind == BEGIN && op->type == TUTTI_SIM_RECV)) {
-            postpone(run, ready);
+    if (kind == TAKEN) {
+        taken(run, number);
+    } else if (kind == FINISH) {
+        finish(run, number);
+    } else {
+        uint64_t ready = kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now)
+                                        : run->ops->ready(run->network, op, run->now);
+        if (ready > event.time && !(kind == BEGIN && op->type == TUTTI_SIM_RECV)) {
+            if (run->moments && kind == ARRIVE) run->moments[number].mate = TUTTI_SIM_DELAYED;
+            wait(run, event, ready);
             return;
         }
+        if (kind == ARRIVE)
+            arrive(run, number);
+        else
+            begin(run, number);
+        if (run->gates) pass(run, event);
     }
-    pop(run);
-    if (event.kind == FINISH)
-        finish(run, event.op);
-    else if (event.kind == ARRIVE)
-        arrive(run, event.op);
-    else
-        begin(run, event.op);
 }
 
 /* The messages that the network ends by itself before anything else happens; false: there are none. It is asked when
  * all events of one time are over, so that what begins together is shared out once. */
 static bool end_messages(struct run *run)
 {
-    uint64_t top = run->n > 0 ? run->heap[0].time : TUTTI_NEVER, arrives;
+    uint64_t top = tutti_sim_queue_top(&run->queue), arrives;
     uint32_t send;
     if (!run->ops->next || top == run->now) return false;
     uint64_t next = run->ops->next(run->network, run->now);
@@ -366,19 +450,43 @@ static bool end_messages(struct run *run)
     return true;
 }
 
-enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
-                                struct tutti_sim_result *out)
+/* All events, from the first to the last. */
+static void turn_all(struct run *run, const struct tutti_sim_watch *watch)
+{
+    uint64_t told = 0;
+    while (run->status >= 0 && run->network->status >= 0) {
+        if (end_messages(run)) continue;
+        if (run->queue.at == run->queue.now.n) {
+            if (!tutti_sim_queue_advance(&run->queue))
+                run->status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for events");
+            if (run->queue.now.n == 0) break;
+            if (watch && watch->progress && run->result->n_events - told > (1 << 18)) {
+                told = run->result->n_events;
+                watch->progress(watch->argument, run->n_done, run->program->n_ops);
+            }
+        }
+        turn(run);
+        if (run->n_freed > 0) push_freed(run);
+    }
+    if (watch && watch->progress && told > 0)
+        watch->progress(watch->argument, run->program->n_ops, run->program->n_ops);
+}
+
+void tutti_sim_result_fini(struct tutti_sim_result *result)
+{
+    tutti_free(result->rank_end_ps);
+    tutti_free(result->moments);
+    *result = (struct tutti_sim_result){0};
+}
+
+enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program, struct tutti_sim_network *network,
+                                        const struct tutti_sim_watch *watch, struct tutti_sim_result *out)
 {
     struct run run = {.program = program, .network = network, .ops = network->ops, .result = out};
     *out = (struct tutti_sim_result){0};
-    enum tutti_status status = open_run(&run);
+    enum tutti_status status = open_run(&run, watch && watch->traced);
     if (status < 0) goto free_run;
-    while (run.status >= 0 && network->status >= 0) {
-        if (end_messages(&run)) continue;
-        if (run.n == 0) break;
-        turn(&run);
-        if (run.n_freed > 0) push_freed(&run);
-    }
+    turn_all(&run, watch);
     status = run.status < 0 ? run.status : network->status;
     if (status >= 0) status = refuse_rest(&run);
     for (uint32_t r = 0; status >= 0 && r < program->n_ranks; r++) {
@@ -386,14 +494,17 @@ enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct 
         if (out->rank_end_ps[r] > out->end_ps) out->end_ps = out->rank_end_ps[r];
     }
 free_run:
-    free(run.heap);
+    tutti_sim_queue_fini(&run.queue);
     free(run.freed);
-    tutti_free(run.left);
-    tutti_free(run.next);
+    tutti_free(run.states);
     tutti_free(run.lists);
-    if (status < 0) {
-        tutti_free(out->rank_end_ps);
-        *out = (struct tutti_sim_result){0};
-    }
+    tutti_free(run.gates);
+    if (status < 0) tutti_sim_result_fini(out);
     return status;
+}
+
+enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
+                                struct tutti_sim_result *out)
+{
+    return tutti_sim_run_watched(program, network, NULL, out);
 }

@@ -54,9 +54,12 @@ static uint64_t bytes_of(const struct making *m, const struct tutti_step *step, 
 static enum tutti_status add(struct making *m, enum tutti_sim_type type, const struct tutti_step *step, uint64_t size,
                              uint32_t slice, uint32_t *out)
 {
-    const struct tutti_sim_op op = {
-        .type = (uint8_t)type, .size = size, .peer = step->peer, .tag = step->fifo * m->n_slices + slice};
-    return tutti_sim_program_add(m->program, &op, 0, out);
+    const struct tutti_sim_op op = {.type = (uint8_t)type,
+                                    .size = size,
+                                    .peer = step->peer,
+                                    .tag = step->fifo * m->n_slices + slice,
+                                    .place = step->round};
+    return tutti_sim_program_add(m->program, &op, out);
 }
 
 /* Femtoseconds a byte to picoseconds. */
@@ -126,7 +129,7 @@ static enum tutti_status add_slice(struct making *m, uint32_t slice)
             TUTTI_TRY(tutti_sim_program_after(m->program, m->joins[slice % active], m->begin[i], false));
     }
     if (!joins) return TUTTI_OK;
-    const struct tutti_step nothing = {0};
+    const struct tutti_step nothing = {.round = m->schedule->n_rounds};
     TUTTI_TRY(add(m, TUTTI_SIM_CALC, &nothing, 0, slice, &m->joins[slice % active]));
     for (uint32_t i = 0; i < n; i++)
         if (!m->waited_for[i])
@@ -173,7 +176,7 @@ enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm
     struct tutti_sim_program program;
     struct making m = {.work = work, .program = &program, .elements = work->block_bytes / work->element_bytes};
     struct tutti_shape own = *shape;
-    TUTTI_TRY(tutti_sim_program_init(&program, shape->size, false));
+    TUTTI_TRY(tutti_sim_program_init(&program, shape->size));
     m.joins = tutti_alloc_array(work->active ? work->active : 1, sizeof(*m.joins));
     enum tutti_status status = m.joins ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a program");
     for (own.slot = 0; own.slot < shape->size && status >= 0; own.slot++) {

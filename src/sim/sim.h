@@ -17,7 +17,7 @@
 #define TUTTI_SIM_PS_PER_NS UINT64_C(1000)
 #define TUTTI_SIM_ANY UINT32_MAX /* a receive from any rank, or of any tag */
 #define TUTTI_SIM_NONE UINT32_MAX
-#define TUTTI_SIM_MOST_OPS (UINT32_C(1) << 31)
+#define TUTTI_SIM_MOST_OPS (UINT32_C(1) << 30)
 #define TUTTI_SIM_MOST_RANKS (UINT32_C(1) << 24)
 
 /* The order is the one in which operations that become free together are begun. */
@@ -31,6 +31,7 @@ struct tutti_sim_op {
     uint32_t list;   /* messages: where they meet, filled by tutti_sim_program_seal */
     uint32_t before; /* how many operations it waits for */
     uint32_t after;  /* the first of those that wait for it, in `edges`; the next operation's is the end */
+    uint32_t place;  /* where it comes from: line of the text, or round of the schedule */
     uint8_t type;    /* enum tutti_sim_type */
     uint8_t cpu, nic;
 };
@@ -47,24 +48,24 @@ struct tutti_sim_program {
     uint32_t n_ranks, n_cpus, n_nics;
     uint32_t n_ops, n_lists;
     uint64_t n_edges;
+    bool text;                            /* it comes from text */
     bool wild;                            /* some receive is from any rank or of any tag */
     uint32_t n_steps, n_rounds, n_slices; /* from schedules: the most of any rank; else 0 */
     uint32_t *first;
     struct tutti_sim_op *ops;   /* one more than there are: its `after` is the end of the last list */
     uint32_t *edges;            /* by operation */
-    uint32_t *lines;            /* lines of the text that it comes from, by operation; NULL: from none */
     struct tutti_sim_edge *raw; /* edges as they were added, until it is sealed */
     uint64_t op_capacity, edge_capacity;
     uint32_t rank; /* the rank that is being filled */
 };
 
 /* ---- programs (program.c) ---- */
-enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks, bool lines);
+enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks);
 void tutti_sim_program_fini(struct tutti_sim_program *program);
 /* The operations that are added from now on are rank's: all ranks, in order. */
 void tutti_sim_program_rank(struct tutti_sim_program *program, uint32_t rank);
-/* Appends an operation, whose rank, list, before and after are ignored; *out is its number. line: 0 without text. */
-enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const struct tutti_sim_op *op, uint32_t line,
+/* Appends an operation, whose rank, list, before and after are ignored; *out is its number. */
+enum tutti_status tutti_sim_program_add(struct tutti_sim_program *program, const struct tutti_sim_op *op,
                                         uint32_t *out);
 /* Operation `to` starts when `from` has ended, or (on_start) begun. Both belong to the rank that is being filled. */
 enum tutti_status tutti_sim_program_after(struct tutti_sim_program *program, uint32_t from, uint32_t to, bool on_start);
@@ -100,7 +101,8 @@ bool tutti_sim_goal_write(const struct tutti_sim_program *program, FILE *file);
  * world are alike, and each takes in, and lets out, a byte in fs_per_byte femtoseconds. The part of one rank is its
  * port. Zeroed: nothing is known. */
 struct tutti_sim_limits {
-    uint64_t latency_ps; /* from the begin of the first message until the end of its receive, but for its bytes */
+    uint64_t latency_ps;  /* from the begin of the first message until the end of its receive, but for its bytes */
+    uint64_t overhead_ps; /* a part of it: on the CPU of either rank */
     uint32_t n_parts;
     struct tutti_sim_part {
         uint32_t ranks;
@@ -119,16 +121,37 @@ struct tutti_sim_bounds tutti_sim_bounds_of(enum tutti_kind kind, uint32_t n_ran
 
 /* ---- runs (run.c) ---- */
 struct tutti_sim_network;
+/* What is kept of an operation. cause: what was the last to let it begin (receives: to let it end), TUTTI_SIM_NONE at
+ * the start; with TUTTI_SIM_BY_MESSAGE not that operation, which is a send, but the arrival of its message. */
+#define TUTTI_SIM_BY_MESSAGE (UINT32_C(1) << 31)
+struct tutti_sim_moment {
+    uint64_t begin_ps; /* receives: when it was posted */
+    uint64_t end_ps;   /* until when it occupied its CPU or port; receives: and until when the message did */
+    uint32_t cause;
+    uint32_t mate; /* sends: the receive of its message; receives: the send */
+};
+
 struct tutti_sim_result {
     uint64_t end_ps;   /* when the last rank ends */
     uint64_t n_events; /* operations, and messages that arrived */
     uint64_t n_messages, n_bytes;
-    uint64_t *rank_end_ps; /* by rank; by tutti_alloc, the caller's */
+    uint64_t *rank_end_ps;            /* by rank */
+    struct tutti_sim_moment *moments; /* by operation; NULL: were not kept */
 };
+void tutti_sim_result_fini(struct tutti_sim_result *result);
 /* Runs a sealed program. ARGUMENT with a sentence when it can not end: an operation that waits for ever, a message that
  * nobody receives, a message longer than its receive, or operations that wait for one another. MEMORY. The network is
  * used up. */
 enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
                                 struct tutti_sim_result *out);
+struct tutti_sim_watch {
+    bool traced; /* keeps moments: 24 bytes an operation */
+    /* Called now and then with the number of operations that are over, where it is not NULL. */
+    void (*progress)(void *argument, uint32_t n_done, uint32_t n);
+    void *argument;
+};
+/* The same; watch: NULL for nothing. */
+enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program, struct tutti_sim_network *network,
+                                        const struct tutti_sim_watch *watch, struct tutti_sim_result *out);
 
 #endif

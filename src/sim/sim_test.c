@@ -36,7 +36,7 @@ static void expect_ends(const char *text, uint64_t S, const uint64_t *ends)
     parse(text, &program);
     if (run(&program, &result) < 0) fail_msg("%s", tutti_last_error()->text);
     for (uint32_t r = 0; r < program.n_ranks; r++) assert_int_equal(result.rank_end_ps[r] / 1000, ends[r]);
-    tutti_free(result.rank_end_ps);
+    tutti_sim_result_fini(&result);
     tutti_sim_program_fini(&program);
 }
 
@@ -81,9 +81,10 @@ static uint64_t ns_of(const char *algorithm, enum tutti_kind kind, uint32_t n, u
         assert_int_equal(tutti_sim_loggops_open(&rule, &program, &network), TUTTI_OK);
     if (tutti_sim_run(&program, network, &result) < 0) fail_msg("%s", tutti_last_error()->text);
     network->ops->close(network);
-    tutti_free(result.rank_end_ps);
+    uint64_t ns = result.end_ps / 1000;
+    tutti_sim_result_fini(&result);
     tutti_sim_program_fini(&program);
-    return result.end_ps / 1000;
+    return ns;
 }
 
 /* One message with nothing in its way. */
@@ -110,6 +111,27 @@ static void test_closed_forms(void **state)
                          2 * (log * 2000 + (n - 1) * 10));
     }
     assert_int_equal(ns_of("ring", TUTTI_ALL_REDUCE, 16, 65536, 0, false), 902100);
+}
+
+/* A receive that is posted while its message comes in ends with the last byte, not before. */
+static void test_posted_late(void **state)
+{
+    static const char text[] =
+        "num_ranks 2\nrank 0 {\nsend 100b to 1\n}\nrank 1 {\nc: calc 3\nr: recv 100b from 0\nr requires c\n}";
+    const struct tutti_sim_ports rule_of_ports = {.alpha_ps = 2000, .beta_fs = 40000};
+    struct tutti_sim_program program;
+    struct tutti_sim_network *network;
+    struct tutti_sim_result result;
+    (void)state;
+    parse(text, &program);
+    assert_int_equal(tutti_sim_ports_open(&rule_of_ports, &program, &network), TUTTI_OK);
+    const struct tutti_sim_watch watch = {.traced = true};
+    assert_int_equal(tutti_sim_run_watched(&program, network, &watch, &result), TUTTI_OK);
+    assert_int_equal(result.moments[2].begin_ps, 3000);
+    assert_int_equal(result.moments[2].end_ps, 2000 + 100 * 40);
+    network->ops->close(network);
+    tutti_sim_result_fini(&result);
+    tutti_sim_program_fini(&program);
 }
 
 /* A chain that is cut into slices is a pipeline: its time nears that of one hop, and never beats the port. */
@@ -220,8 +242,8 @@ static void test_written(void **state)
     assert_int_equal(run(&program, &one), TUTTI_OK);
     assert_int_equal(run(&again, &two), TUTTI_OK);
     assert_memory_equal(one.rank_end_ps, two.rank_end_ps, program.n_ranks * sizeof(*one.rank_end_ps));
-    tutti_free(one.rank_end_ps);
-    tutti_free(two.rank_end_ps);
+    tutti_sim_result_fini(&one);
+    tutti_sim_result_fini(&two);
     tutti_sim_program_fini(&program);
     tutti_sim_program_fini(&again);
 }
@@ -246,10 +268,15 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_loggopsim),   cmocka_unit_test(test_closed_forms),
-        cmocka_unit_test(test_slices_overlap), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),      cmocka_unit_test(test_programs_without_end),
-        cmocka_unit_test(test_written),        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_as_loggopsim),
+        cmocka_unit_test(test_posted_late),
+        cmocka_unit_test(test_closed_forms),
+        cmocka_unit_test(test_slices_overlap),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_programs_without_end),
+        cmocka_unit_test(test_written),
+        cmocka_unit_test(test_out_of_memory),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,7 @@ void sim_report_network(struct sim_report *report, const struct tutti_sim_networ
 
 void sim_report_fini(struct sim_report *report)
 {
-    tutti_free(report->result.rank_end_ps);
+    tutti_sim_result_fini(&report->result);
 }
 
 /* ---- numbers ---- */
