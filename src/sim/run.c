@@ -284,8 +284,8 @@ static void begin(struct run *run, uint32_t op)
     finish_at(run, op, begun.done_ps);
 }
 
-/* All of the message is there. */
-static void taken(struct run *run, uint32_t op)
+/* All of the message is there; it occupies the receiver until `busy`. */
+static void taken(struct run *run, uint32_t op, uint64_t busy)
 {
     const struct tutti_sim_op *send = &run->program->ops[op];
     struct list *list = &run->lists[send->list];
@@ -296,7 +296,7 @@ static void taken(struct run *run, uint32_t op)
     }
     if (run->moments) {
         tutti_sim_moments_meet(run->moments, recv, op, true);
-        run->moments[recv].end_ps = run->ops->ready_in(run->network, send, run->now);
+        run->moments[recv].end_ps = busy;
     }
     match(run, recv, op);
 }
@@ -310,7 +310,7 @@ static void arrive(struct run *run, uint32_t op)
     if (time > run->now)
         push(run, time, op, TAKEN);
     else
-        taken(run, op);
+        taken(run, op, run->moments ? run->ops->ready_in(run->network, send, run->now) : time);
 }
 
 /* ---- what is left at the end ---- */
@@ -413,7 +413,7 @@ static void turn(struct run *run)
     const struct tutti_sim_op *op = &run->program->ops[number];
     run->now = event.time;
     if (kind == TAKEN) {
-        taken(run, number);
+        taken(run, number, run->now);
     } else if (kind == FINISH) {
         finish(run, number);
     } else {

@@ -154,4 +154,31 @@ struct tutti_sim_watch {
 enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program, struct tutti_sim_network *network,
                                         const struct tutti_sim_watch *watch, struct tutti_sim_result *out);
 
+/* ---- after a run that kept moments (trace.c) ---- */
+/* The critical path: from the last end back through what was the last to let each operation begin. Each picosecond of
+ * the run is one of latency, bandwidth or computing. */
+struct tutti_sim_critical {
+    uint64_t latency_ps;   /* messages', and the CPU's for each */
+    uint64_t bandwidth_ps; /* bytes on their way, and waits for a port or link */
+    uint64_t computing_ps;
+    uint32_t n_messages, n_ranks; /* messages that were waited for; ranks that it passes */
+    uint32_t *ops;                /* from the first to the last */
+    uint32_t n;
+};
+/* Undo by tutti_sim_critical_fini. MEMORY. */
+enum tutti_status tutti_sim_critical_find(const struct tutti_sim_program *program,
+                                          const struct tutti_sim_network *network,
+                                          const struct tutti_sim_result *result, struct tutti_sim_critical *out);
+void tutti_sim_critical_fini(struct tutti_sim_critical *critical);
+/* From when to when an operation occupies its rank; receives: from when the first byte may come. */
+struct tutti_sim_span {
+    uint64_t begin_ps, end_ps;
+};
+struct tutti_sim_span tutti_sim_span_of(const struct tutti_sim_program *program,
+                                        const struct tutti_sim_network *network, const struct tutti_sim_result *result,
+                                        uint32_t op);
+/* The share of time in which a rank neither sends nor receives nor computes: the mean of at most 1024 ranks. MEMORY. */
+enum tutti_status tutti_sim_idle(const struct tutti_sim_program *program, const struct tutti_sim_network *network,
+                                 const struct tutti_sim_result *result, double *out);
+
 #endif

@@ -15,7 +15,7 @@
 enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES = 4 };
 
 struct options {
-    const char *kind, *world, *levels, *export;
+    const char *kind, *world, *levels, *export, *svg;
     struct tutti_arg_list compare;
     uint32_t size, root, radix, active;
     uint64_t bytes, slice;
@@ -37,6 +37,7 @@ static const struct tutti_arg args[] = {
     {"compare", 'c', TUTTI_ARG_LIST, &options.compare, "ALG",
      "simulate this one, too, and show a table; again for more"},
     {"export", 0, TUTTI_ARG_TEXT, &options.export, "FILE", "write the program as GOAL text"},
+    {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "draw ranks over time, and the critical path"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
 };
 static const struct tutti_args spec = {
@@ -90,11 +91,25 @@ static int goal_open(const char *path, struct tutti_sim_program *out)
     return TUTTI_EXIT_WRONG;
 }
 
+static void show_bar(const char *what, uint32_t n_done, uint32_t n)
+{
+    static const char full[] = "########################################";
+    int width = (int)sizeof(full) - 1, done = (int)((uint64_t)n_done * (uint64_t)width / n);
+    fprintf(stderr, "\r%s [%.*s%*s] %3u %%", what, done, full, width - done, "",
+            (uint32_t)(UINT64_C(100) * n_done / n));
+    if (n_done == n) fprintf(stderr, "\r%70s\r", "");
+}
+
 static void show_progress(void *argument, uint32_t n_done, uint32_t n)
 {
     (void)argument;
-    if (n_done % 1024 == 0 || n_done == n) fprintf(stderr, "\rsealing: %u of %u ranks", n_done, n);
-    if (n_done == n) fprintf(stderr, "\r%40s\r", "");
+    if (n_done % 1024 == 0 || n_done == n) show_bar("sealing", n_done, n);
+}
+
+static void show_run(void *argument, uint32_t n_done, uint32_t n)
+{
+    (void)argument;
+    show_bar("running", n_done, n);
 }
 
 /* --world is --size when it is a number, else --levels. */
@@ -135,9 +150,10 @@ static bool shape_of(const struct sched_subject *subject, struct tutti_shape *sh
 static bool block_of(struct sim_report *report, uint64_t *block)
 {
     uint32_t blocks = tutti_kind_blocks(report->kind, report->n_ranks);
+    if (report->kind == TUTTI_BARRIER) options.bytes = 0;
     *block = options.bytes / blocks / ELEMENT_BYTES * ELEMENT_BYTES;
     report->bytes = *block * blocks;
-    if (*block > 0 || options.bytes == 0 || report->kind == TUTTI_BARRIER) return true;
+    if (*block > 0 || options.bytes == 0) return true;
     tutti_args_fail(&spec, "--bytes %llu: the blocks of %u ranks would be empty: give at least %llu.",
                     (unsigned long long)options.bytes, report->n_ranks, (unsigned long long)blocks * ELEMENT_BYTES);
     return false;
@@ -181,12 +197,15 @@ static int run(const struct tutti_sim_program *program, struct sim_report *repor
 {
     struct tutti_sim_network *network;
     if (!sched_network_open(&spec, program, options.levels, &network)) return TUTTI_EXIT_USAGE;
+    const struct tutti_sim_watch watch = {.traced = true, .progress = isatty(STDERR_FILENO) ? show_run : NULL};
     uint64_t begin = tutti_now_ns();
-    enum tutti_status status = tutti_sim_run(program, network, &report->result);
+    enum tutti_status status = tutti_sim_run_watched(program, network, &watch, &report->result);
     report->seconds[1] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
-    sim_report_network(report, network);
+    if (status >= 0) sim_report_network(report, network);
+    if (status >= 0) status = sim_report_moments(report, program, network);
+    bool drawn = status < 0 || !options.svg || sim_draw(report, program, network, options.svg);
     network->ops->close(network);
-    if (status >= 0) return TUTTI_EXIT_OK;
+    if (status >= 0) return drawn ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
     snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
     return TUTTI_EXIT_WRONG;
 }
@@ -195,7 +214,8 @@ static int simulate(const char *name, struct sim_report *report)
 {
     struct tutti_sim_program program;
     uint64_t begin = tutti_now_ns();
-    *report = (struct sim_report){.name = name, .goal = is_goal(name), .levels = options.levels};
+    *report = (struct sim_report){
+        .name = name, .network = sched_network.net, .goal = is_goal(name), .levels = options.levels};
     int code = report->goal ? goal_open(name, &program) : schedule_open(report, &program);
     if (code != TUTTI_EXIT_OK) return code;
     report->seconds[0] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
@@ -274,7 +294,8 @@ int sched_sim(int argc, char **argv)
     for (size_t i = 0; i < n_names; i++)
         if (is_goal(names[i]) && n_names > 1)
             return tutti_args_fail(&spec, "%s: a program in GOAL text is simulated alone.", names[i]);
-    if (n_names > 1 && options.export) return tutti_args_fail(&spec, "--export writes one program.");
+    if (n_names > 1 && (options.export || options.svg))
+        return tutti_args_fail(&spec, "--%s writes one program.", options.export ? "export" : "svg");
     if (!world_parse()) return TUTTI_EXIT_USAGE;
     if (!sched_network.net) sched_network.net = is_goal(names[0]) ? "loggops" : "ports";
     return answer(names, n_names);

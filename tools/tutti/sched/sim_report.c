@@ -11,7 +11,6 @@ void sim_report_network(struct sim_report *report, const struct tutti_sim_networ
 {
     struct tutti_sim_link link;
     uint32_t best = UINT32_MAX;
-    report->network = network->ops->name;
     if (!report->goal)
         report->bounds = tutti_sim_bounds_of(report->kind, report->n_ranks, report->bytes, &network->limits);
     for (uint32_t i = 0; network->ops->link && network->ops->link(network, i, &link, NULL, 0); i++) {
@@ -23,8 +22,31 @@ void sim_report_network(struct sim_report *report, const struct tutti_sim_networ
         network->ops->link(network, best, &report->link, report->link_name, sizeof(report->link_name));
 }
 
+/* The first and the last hops of the path, for the program is gone when they are shown. */
+static void keep_hops(struct sim_report *report, const struct tutti_sim_program *program,
+                      const struct tutti_sim_network *network)
+{
+    const struct tutti_sim_critical *critical = &report->critical;
+    uint32_t most = TUTTI_ARRAY_LEN(report->hops), n = critical->n < most ? critical->n : most;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t op = critical->ops[i < n / 2 ? i : critical->n - n + i];
+        struct tutti_sim_span span = tutti_sim_span_of(program, network, &report->result, op);
+        report->hops[report->n_hops++] = (struct sim_hop){program->ops[op], span.begin_ps, span.end_ps};
+    }
+}
+
+enum tutti_status sim_report_moments(struct sim_report *report, const struct tutti_sim_program *program,
+                                     const struct tutti_sim_network *network)
+{
+    TUTTI_TRY(tutti_sim_idle(program, network, &report->result, &report->idle));
+    TUTTI_TRY(tutti_sim_critical_find(program, network, &report->result, &report->critical));
+    keep_hops(report, program, network);
+    return TUTTI_OK;
+}
+
 void sim_report_fini(struct sim_report *report)
 {
+    tutti_sim_critical_fini(&report->critical);
     tutti_sim_result_fini(&report->result);
 }
 
@@ -98,6 +120,37 @@ static void show_head(const struct sim_report *report, FILE *out)
     fprintf(out, ", network %s\n", report->network);
 }
 
+/* "rank 3 sends 64 KiB to rank 4" */
+static void show_hop(const struct sim_report *report, const struct sim_hop *hop, FILE *out)
+{
+    char text[32];
+    fprintf(out, "    %14.3f %14.3f  rank %u", us_of(hop->begin_ps), us_of(hop->end_ps), hop->op.rank);
+    if (hop->op.type == TUTTI_SIM_CALC)
+        fprintf(out, " computes");
+    else
+        fprintf(out, " %s %s %s rank %u", hop->op.type == TUTTI_SIM_SEND ? "sends" : "receives",
+                bytes_text((double)hop->op.size, text), hop->op.type == TUTTI_SIM_SEND ? "to" : "from", hop->op.peer);
+    fprintf(out, ", %s %u\n", report->goal ? "line" : "round", hop->op.place);
+}
+
+static void show_critical(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_critical *critical = &report->critical;
+    uint64_t whole = report->result.end_ps;
+    if (critical->n == 0) return;
+    fprintf(out,
+            "  critical path   %.1f %% latency, %.1f %% bandwidth, %.1f %% computing: %u messages, over %u rank%s\n",
+            100 * share_of(critical->latency_ps, whole), 100 * share_of(critical->bandwidth_ps, whole),
+            100 * share_of(critical->computing_ps, whole), critical->n_messages, critical->n_ranks,
+            critical->n_ranks == 1 ? "" : "s");
+    fprintf(out, "    %14s %14s\n", "from us", "to us");
+    for (uint32_t i = 0; i < report->n_hops; i++) {
+        if (i == report->n_hops / 2 && critical->n > report->n_hops)
+            fprintf(out, "    %14s %14s  %u more operations\n", "...", "...", critical->n - report->n_hops);
+        show_hop(report, &report->hops[i], out);
+    }
+}
+
 void sim_report_show(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_result *result = &report->result;
@@ -117,6 +170,8 @@ void sim_report_show(const struct sim_report *report, FILE *out)
     if (report->link_name[0])
         fprintf(out, "  busiest link    %s: %.1f %% of the time, %s\n", report->link_name,
                 100 * share_of(report->link.busy_ps, result->end_ps), bytes_text(report->link.bytes, text));
+    if (report->idle >= 0) fprintf(out, "  idle            %.1f %% of a rank's time\n", 100 * report->idle);
+    show_critical(report, out);
     for (uint32_t r = 0; report->goal && r < report->n_ranks && report->n_ranks <= 16; r++)
         fprintf(out, "  rank %-10u ends at %.3f us\n", r, us_of(result->rank_end_ps[r]));
     fprintf(out, "  simulated       %llu events in %.3f s, %.1f million a second; %u operations made in %.3f s\n",
@@ -161,6 +216,29 @@ static void json_bounds(const struct sim_report *report, FILE *out)
             us_of(report->bounds.latency_ps), report->bounds.ranks);
 }
 
+static void json_critical(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_critical *critical = &report->critical;
+    if (report->idle >= 0) fprintf(out, ",\"idle\":%.6f", report->idle);
+    if (critical->n == 0) return;
+    fprintf(out,
+            ",\"critical_path\":{\"latency_us\":%.6f,\"bandwidth_us\":%.6f,\"computing_us\":%.6f,\"messages\":%u,"
+            "\"ranks\":%u,\"operations\":%u,\"hops\":[",
+            us_of(critical->latency_ps), us_of(critical->bandwidth_ps), us_of(critical->computing_ps),
+            critical->n_messages, critical->n_ranks, critical->n);
+    for (uint32_t i = 0; i < report->n_hops; i++) {
+        static const char *const verbs[] = {"send", "recv", "calc"};
+        const struct sim_hop *hop = &report->hops[i];
+        fprintf(out, "%s{\"op\":\"%s\",\"rank\":%u,\"%s\":%u,\"begin_us\":%.6f,\"end_us\":%.6f", i ? "," : "",
+                verbs[hop->op.type], hop->op.rank, report->goal ? "line" : "round", hop->op.place, us_of(hop->begin_ps),
+                us_of(hop->end_ps));
+        if (hop->op.type != TUTTI_SIM_CALC)
+            fprintf(out, ",\"peer\":%u,\"bytes\":%llu", hop->op.peer, (unsigned long long)hop->op.size);
+        fprintf(out, "}");
+    }
+    fprintf(out, "]}");
+}
+
 static void json_one(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_result *result = &report->result;
@@ -190,6 +268,7 @@ static void json_one(const struct sim_report *report, FILE *out)
         fprintf(out, ",\"busy\":%.6f,\"bytes\":%.0f,\"bandwidth\":%.0f}",
                 share_of(report->link.busy_ps, result->end_ps), report->link.bytes, report->link.bandwidth);
     }
+    json_critical(report, out);
     fprintf(out, ",\"events\":%llu,\"seconds\":%.3f,\"seconds_to_make\":%.3f}", (unsigned long long)result->n_events,
             report->seconds[1], report->seconds[0]);
 }

@@ -18,17 +18,30 @@ struct sim_report {
     struct tutti_sim_bounds bounds;
     struct tutti_sim_link link; /* the busiest */
     char link_name[96];         /* empty: the network has no links */
-    double seconds[2];          /* to make the program, and to run it */
-    char refused[512];          /* a sentence when there is no result; else empty */
+    double idle;                /* share of the time in which a rank does nothing; below 0: not known */
+    struct tutti_sim_critical critical;
+    struct sim_hop { /* a part of the critical path: its begin, and its end */
+        struct tutti_sim_op op;
+        uint64_t begin_ps, end_ps;
+    } hops[6];
+    uint32_t n_hops;
+    double seconds[2]; /* to make the program, and to run it */
+    char refused[512]; /* a sentence when there is no result; else empty */
 };
 
 /* What the network tells after the run: bounds and the busiest link. */
 void sim_report_network(struct sim_report *report, const struct tutti_sim_network *network);
+/* What the moments of the run tell: idle share and critical path. */
+enum tutti_status sim_report_moments(struct sim_report *report, const struct tutti_sim_program *program,
+                                     const struct tutti_sim_network *network);
 void sim_report_fini(struct sim_report *report);
 
 /* One report as sentences; several as a table, with ratios to the first; any number as JSON. */
 void sim_report_show(const struct sim_report *report, FILE *out);
 void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out);
 void sim_report_json(const struct sim_report *reports, size_t n, FILE *out);
+/* Draws ranks over time (sim_svg.c). False and a sentence when the file can not be written. */
+bool sim_draw(const struct sim_report *report, const struct tutti_sim_program *program,
+              const struct tutti_sim_network *network, const char *path);
 
 #endif
