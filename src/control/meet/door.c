@@ -271,6 +271,7 @@ static void polls_serve(struct door *door, uint32_t n_ends, uint32_t n)
 
 void door_step(struct door *door, uint64_t rest_ns, struct pollfd *extra)
 {
+    for (uint32_t i = 0; i < door->n_gates; i++) gate_flush(door->gates[i]);
     const uint32_t n_ends = polls_fill(door), n = n_ends + door->n_gates;
     door->polls[3] = extra ? *extra : (struct pollfd){.fd = -1};
     if (poll(door->polls, n, (int)((rest_ns + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS)) < 0) return;

@@ -27,7 +27,7 @@ struct pollfd;
 #define DOOR_GATES 1024  /* relays: 32, and those whose own parents are gone */
 
 enum gate_what { GATE_OPEN = 1, GATE_SAY, GATE_CLOSED, GATE_GRANT, GATE_DROP, GATE_PROVED, GATE_TABLE };
-enum { GATE_HEAD = 9, GATE_ADDRESS = 17, GATE_FRAME_MAX = GATE_HEAD + TUTTI_MEETING_FRAME_MAX };
+enum { GATE_HEAD = 9, GATE_ADDRESS = 17, GATE_FRAME_MAX = GATE_HEAD + TUTTI_MEETING_FRAME_MAX, GATE_BUFFER = 32 << 10 };
 _Static_assert((int)TUTTI_MEETING_FRAME_MAX > (int)GATE_ADDRESS, "all fit");
 
 struct gate_frame {
@@ -42,10 +42,13 @@ struct gate_numbers {
     uint32_t n, most;
 };
 struct gate {
-    int fd; /* -1: none */
-    uint8_t *in;
-    uint32_t n_in;
-    uint64_t until_ns; /* to be proved by then */
+    int fd;               /* -1: none */
+    uint8_t *in, *out;    /* GATE_BUFFER each */
+    uint32_t n_in, taken; /* bytes that came; those of frames that were taken */
+    uint32_t n_out;       /* bytes that wait for gate_flush */
+    uint32_t n_reads;     /* since its turn began */
+    bool is_over;         /* the peer is gone, or does not read */
+    uint64_t until_ns;    /* to be proved by then */
     bool proved, opened, has_table;
     struct gate_numbers numbers;
     struct tutti_net_address far;
@@ -95,13 +98,15 @@ void door_end_free(struct end *end);
 /* ---- gate.c: one connection ---- */
 enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers); /* takes over fd, also when it fails */
 void gate_close(struct gate *gate);
-enum tutti_status gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n);
-/* One frame, or PENDING. AGAIN: the other end is gone, or sent what can not be. */
+/* A frame leaves with the next flush: whoever sends flushes before it waits. That the peer is gone is told by recv. */
+void gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n);
+void gate_flush(struct gate *gate);
+/* One frame, valid until the next, or PENDING. AGAIN: the other end is gone, or sent what can not be. */
 enum tutti_status gate_recv(struct gate *gate, struct gate_frame *out);
 bool gate_number_set(struct gate *gate, uint32_t number, uint32_t link); /* false: it can not be, or no memory */
 uint32_t gate_number_find(const struct gate *gate, uint32_t number);     /* the link; UINT32_MAX: none */
 void gate_number_forget(struct gate *gate, uint32_t number);
-enum tutti_status gate_table_send(struct gate *gate, const uint8_t *bytes, uint32_t n);
+void gate_table_send(struct gate *gate, const uint8_t *bytes, uint32_t n);
 
 /* ---- those that come to a door ---- */
 void gate_accept(struct door *door);
@@ -112,7 +117,7 @@ void gate_refuse(struct door *door, struct gate *gate, const char *why); /* ... 
 /* ---- door.c ---- */
 enum tutti_status door_open(struct door *door, struct tutti_meeting *meeting, const struct door_ops *ops, void *arg);
 void door_close(struct door *door); /* a rank that is still there finds its connection ended */
-/* Waits for whatever comes, at most rest_ns. extra (may be NULL): one more to wait for. */
+/* Flushes all gates, then waits for whatever comes, at most rest_ns. extra (may be NULL): one more to wait for. */
 void door_step(struct door *door, uint64_t rest_ns, struct pollfd *extra);
 void door_tickets_serve(struct door *door);
 /* grant: memory goes along. Who is gone is told by `closed`. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* X */
+/* Gates: connections between relays and the leader, and what comes through them to a door. Frames are gathered in
+ * memory, both ways: of the many that a relay passes on, a system call carries hundreds. */
 
 #include "base/session.h"
 
@@ -21,18 +22,21 @@
 
 enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers)
 {
-    *gate = (struct gate){.fd = fd, .in = tutti_alloc(GATE_FRAME_MAX), .numbers.most = n_numbers};
+    *gate = (struct gate){
+        .fd = fd, .in = tutti_alloc(GATE_BUFFER), .out = tutti_alloc(GATE_BUFFER), .numbers.most = n_numbers};
     gate->until_ns = tutti_deadline_ns(PROVE_NS);
     tutti_net_address_of(fd, true, &gate->far);
-    if (gate->in) return TUTTI_OK;
+    if (gate->in && gate->out) return TUTTI_OK;
     gate_close(gate);
     return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a connection of the meeting");
 }
 
 void gate_close(struct gate *gate)
 {
+    gate_flush(gate);
     if (gate->fd >= 0) close(gate->fd);
     tutti_free(gate->in);
+    tutti_free(gate->out);
     tutti_free(gate->numbers.ends);
     *gate = (struct gate){.fd = -1};
 }
@@ -69,73 +73,83 @@ void gate_number_forget(struct gate *gate, uint32_t number)
 
 /* ---- frames ---- */
 
-enum tutti_status gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n)
+/* What is gathered is lost when the peer does not read, or is gone: recv tells that it is over. */
+void gate_flush(struct gate *gate)
 {
-    uint8_t head[GATE_HEAD];
-    struct iovec parts[2] = {{head, sizeof head}, {(void *)(uintptr_t)bytes, n}};
-    struct msghdr header = {.msg_iov = parts, .msg_iovlen = n > 0 ? 2 : 1};
-    const uint64_t until = tutti_deadline_ns(FULL_NS);
-    if (gate->fd < 0) return TUTTI_AGAIN;
-    tutti_le_store(head, 4, sizeof head - 4 + n);
-    head[4] = (uint8_t)what;
-    tutti_le_store(head + 5, 4, number);
-    for (size_t left = sizeof head + n; left > 0;) {
-        const ssize_t sent = sendmsg(gate->fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent < 0 && errno == EAGAIN && tutti_now_ns() < until) {
+    const uint64_t until = gate->n_out > 0 ? tutti_deadline_ns(FULL_NS) : 0;
+    for (uint32_t done = 0; done < gate->n_out;) {
+        const ssize_t sent = send(gate->fd, gate->out + done, gate->n_out - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0) {
+            done += (uint32_t)sent;
+        } else if (errno == EAGAIN && tutti_now_ns() < until) {
             struct pollfd room = {.fd = gate->fd, .events = POLLOUT};
             poll(&room, 1, 100);
-            continue;
-        }
-        if (sent < 0) { /* what follows would make no sense: recv tells that it is over */
+        } else if (errno != EINTR) {
             shutdown(gate->fd, SHUT_RDWR);
-            return TUTTI_AGAIN;
-        }
-        left -= (size_t)sent;
-        for (size_t done = (size_t)sent; done > 0;) {
-            const size_t k = done < header.msg_iov->iov_len ? done : header.msg_iov->iov_len;
-            header.msg_iov->iov_base = (char *)header.msg_iov->iov_base + k, header.msg_iov->iov_len -= k, done -= k;
-            if (header.msg_iov->iov_len == 0 && header.msg_iovlen > 1) header.msg_iov++, header.msg_iovlen--;
+            gate->is_over = true;
+            break;
         }
     }
-    return TUTTI_OK;
+    gate->n_out = 0;
+}
+
+void gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n)
+{
+    if (gate->fd < 0 || gate->is_over) return;
+    if (GATE_HEAD + n > GATE_BUFFER - gate->n_out) gate_flush(gate);
+    uint8_t *out = gate->out + gate->n_out;
+    tutti_le_store(out, 4, GATE_HEAD - 4 + n);
+    out[4] = (uint8_t)what;
+    tutti_le_store(out + 5, 4, number);
+    if (n > 0) memcpy(out + GATE_HEAD, bytes, n);
+    gate->n_out += GATE_HEAD + (uint32_t)n;
+}
+
+/* The frame that begins what came and was not taken: its bytes, 0 if it is not whole; UINT32_MAX: it is none. */
+static uint32_t frame_whole(const struct gate *gate)
+{
+    const uint32_t have = gate->n_in - gate->taken;
+    if (have < GATE_HEAD) return 0;
+    const size_t follows = tutti_le_load(gate->in + gate->taken, 4);
+    if (follows < GATE_HEAD - 4 || follows > GATE_FRAME_MAX - 4) return UINT32_MAX;
+    return have >= follows + 4 ? (uint32_t)follows + 4 : 0;
 }
 
 enum tutti_status gate_recv(struct gate *gate, struct gate_frame *out)
 {
     for (;;) {
-        size_t want = GATE_HEAD;
-        if (gate->n_in >= GATE_HEAD) {
-            const size_t follows = tutti_le_load(gate->in, 4);
-            if (follows < GATE_HEAD - 4 || follows > GATE_FRAME_MAX - 4) return TUTTI_AGAIN;
-            want = follows + 4;
-            if (gate->n_in == want) {
-                *out = (struct gate_frame){.what = (enum gate_what)gate->in[4],
-                                           .number = (uint32_t)tutti_le_load(gate->in + 5, 4),
-                                           .bytes = gate->in + GATE_HEAD,
-                                           .n = want - GATE_HEAD};
-                gate->n_in = 0;
-                return TUTTI_OK;
-            }
+        const uint32_t n = frame_whole(gate);
+        if (n == UINT32_MAX) return TUTTI_AGAIN;
+        if (n > 0) {
+            const uint8_t *at = gate->in + gate->taken;
+            *out = (struct gate_frame){.what = (enum gate_what)at[4],
+                                       .number = (uint32_t)tutti_le_load(at + 5, 4),
+                                       .bytes = at + GATE_HEAD,
+                                       .n = n - GATE_HEAD};
+            gate->taken += n;
+            return TUTTI_OK;
         }
-        const ssize_t got = recv(gate->fd, gate->in + gate->n_in, want - gate->n_in, MSG_DONTWAIT);
+        gate->n_in -= gate->taken;
+        if (gate->n_in > 0) memmove(gate->in, gate->in + gate->taken, gate->n_in);
+        gate->taken = 0;
+        const ssize_t got = recv(gate->fd, gate->in + gate->n_in, GATE_BUFFER - gate->n_in, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return TUTTI_PENDING;
         if (got <= 0) return TUTTI_AGAIN;
         gate->n_in += (uint32_t)got;
+        gate->n_reads++;
     }
 }
 
-enum tutti_status gate_table_send(struct gate *gate, const uint8_t *bytes, uint32_t n)
+void gate_table_send(struct gate *gate, const uint8_t *bytes, uint32_t n)
 {
-    if (gate->has_table) return TUTTI_OK;
+    if (gate->has_table) return;
     gate->has_table = true;
     for (uint32_t at = 0; at < n;) {
         const uint32_t part = n - at < TUTTI_MEETING_PAYLOAD ? n - at : TUTTI_MEETING_PAYLOAD;
-        if (gate_send(gate, GATE_TABLE, n, bytes + at, part) != TUTTI_OK) return TUTTI_AGAIN;
+        gate_send(gate, GATE_TABLE, n, bytes + at, part);
         at += part;
     }
-    return TUTTI_OK;
 }
 
 /* ---- those of a door ---- */
@@ -243,7 +257,9 @@ static bool frame_take(struct door *door, struct gate *gate, const struct gate_f
 
 void gate_serve(struct door *door, struct gate *gate)
 {
-    for (int i = 0; i < 64; i++) { /* the others' turn */
+    /* A few reads, and all that came with them, for poll does not tell of it again; then it is the others' turn. */
+    gate->n_reads = 0;
+    while (gate->n_reads < 4 || frame_whole(gate) > 0) {
         struct gate_frame frame;
         const enum tutti_status status = gate_recv(gate, &frame);
         if (status == TUTTI_PENDING) return;

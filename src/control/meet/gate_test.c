@@ -204,14 +204,17 @@ static void frames_come_back(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     assert_true(gate_open(&a, fds[0], 100) == TUTTI_OK && gate_open(&b, fds[1], 100) == TUTTI_OK);
-    for (int i = 0; i < 1000; i++) {
-        const size_t n = tutti_random64(&seed) % (TUTTI_MEETING_FRAME_MAX + 1);
-        const uint32_t number = (uint32_t)tutti_random64(&seed);
-        for (size_t k = 0; k < n; k++) bytes[k] = (uint8_t)(k + (size_t)i);
-        assert_int_equal(gate_send(&a, GATE_SAY, number, bytes, n), TUTTI_OK);
-        assert_int_equal(gate_recv(&b, &frame), TUTTI_OK);
-        assert_true(frame.what == GATE_SAY && frame.number == number && frame.n == n);
-        assert_memory_equal(frame.bytes, bytes, n);
+    for (size_t i = 0; i < 1000; i++) { /* bursts of frames, more than what is gathered at once */
+        const size_t n_frames = 1 + tutti_random64(&seed) % 9,
+                     n = tutti_random64(&seed) % (TUTTI_MEETING_FRAME_MAX - 9);
+        for (size_t k = 0; k < n + 9; k++) bytes[k] = (uint8_t)(k + i);
+        for (size_t f = 0; f < n_frames; f++) gate_send(&a, GATE_SAY, (uint32_t)(i * f), bytes + f, n);
+        gate_flush(&a);
+        for (size_t f = 0; f < n_frames; f++) {
+            assert_int_equal(gate_recv(&b, &frame), TUTTI_OK);
+            assert_true(frame.what == GATE_SAY && frame.number == i * f && frame.n == n);
+            assert_memory_equal(frame.bytes, bytes + f, n);
+        }
         assert_int_equal(gate_recv(&b, &frame), TUTTI_PENDING);
     }
     assert_true(gate_number_set(&a, 7, 3) && !gate_number_set(&a, 7, 4) && !gate_number_set(&a, 100, 4));

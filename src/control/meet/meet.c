@@ -335,8 +335,10 @@ enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const cha
 {
     struct rounds r = {.store = store, .name = name, .host = request->host};
     uint64_t pause_ns = BACKOFF_MIN_NS;
+    /* The first try is for round 0, which most meetings are, without asking: of a round that is over the place is
+     * closed, and a rank that publishes in it finds out (round_place). */
     for (int64_t round = -1, claim;; round = r.round) {
-        TUTTI_TRY(round_add(&r, "round", 0, &r.round));
+        if (round >= 0) TUTTI_TRY(round_add(&r, "round", 0, &r.round));
         if (r.round != round) r.try = 0;
         TUTTI_TRY(round_add(&r, "claim", 1, &claim));
         loss_doubt(&r, request);

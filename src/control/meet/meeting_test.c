@@ -191,7 +191,7 @@ static void test_store_that_fails(void **state)
     (void)state;
     tutti_fail(TUTTI_ERR_MEMORY, "something else");
     assert_int_equal(tutti_meet_by_store(&store, "job", &request, &result), TUTTI_ERR_SYSTEM);
-    assert_non_null(strstr(tutti_last_error()->text, "the store can not add to key tutti/job/round"));
+    assert_non_null(strstr(tutti_last_error()->text, "the store can not add to key tutti/job/0/"));
 }
 
 /* A meeting that failed, by absence or by the leader's death, does not spoil the next one of the same name. */

@@ -29,7 +29,7 @@ struct relay {
 
 static void up_send(struct relay *relay, enum gate_what what, uint32_t number, const void *bytes, size_t n)
 {
-    gate_send(&relay->above, what, number, bytes, n); /* that it ended is told by recv */
+    gate_send(&relay->above, what, number, bytes, n);
 }
 
 static void own_send(void *arg, uint32_t link, const uint8_t *bytes, size_t n, bool memory)
@@ -165,6 +165,7 @@ static void step(struct relay *relay, uint64_t until_ns)
     struct pollfd above = {.fd = relay->above.fd, .events = POLLIN};
     uint64_t rest = now < until_ns ? until_ns - now : 0;
     if (rest > TUTTI_MEETING_SLICE_NS) rest = TUTTI_MEETING_SLICE_NS;
+    gate_flush(&relay->above);
     if (relay->proved)
         door_step(&relay->door, rest, &above);
     else if (poll(&above, 1, (int)((rest + TUTTI_NS_PER_MS - 1) / TUTTI_NS_PER_MS)) < 0)

@@ -56,6 +56,7 @@ int sched_show(int argc, char **argv);
 int sched_check(int argc, char **argv);
 int sched_sim(int argc, char **argv);
 int sched_new(int argc, char **argv);
+int sched_startup(int argc, char **argv);
 
 /* ---- drawings ---- */
 /* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */
