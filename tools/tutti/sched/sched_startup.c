@@ -92,7 +92,7 @@ static enum tutti_status run(const struct startup_world *world, struct phases *o
     uint64_t cards, outcomes, agreement;
     TUTTI_TRY(startup_run(world, &out->meeting));
     out->total_ns = out->meeting.over_ns > out->meeting.granted_ns ? out->meeting.over_ns : out->meeting.granted_ns;
-    if (world->hosts > 1) { /* of one host the meeting has the memory */
+    if (world->hosts > 1) { /* the meeting of one host has its memory already */
         one.hosts = 1, one.store = false, one.progress = NULL;
         TUTTI_TRY(startup_run(&one, &host));
         out->segment_ns = host.over_ns > host.granted_ns ? host.over_ns : host.granted_ns;

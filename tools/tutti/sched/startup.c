@@ -23,23 +23,14 @@ enum {
 
 enum what { OPEN, SAY, GRANT, PROVED, CLOSED, STORE };
 /* The operations of a rank on the store, in their order: a host's first rank publishes, the others read its place. */
-enum store_op {
-    ADD_CLAIM,
-    ADD_HOSTS,
-    SET_PLACE,
-    SET_GATE,
-    CHECK_ROUND,
-    GET_GATE,
-    GET_PLACE,
-    STORE_OVER,
-    BEGIN
-};
+enum store_op { ADD_CLAIM, ADD_HOSTS, SET_PLACE, SET_GATE, CHECK_ROUND, GET_GATE, GET_PLACE, STORE_OVER, BEGIN };
 
 struct frame {
     uint64_t at_ns, order;
-    uint32_t member; /* whose link it belongs to */
+    uint32_t member; /* the one whose link it belongs to */
     uint32_t to;     /* the process that takes it next */
     uint8_t what, up, op;
+    bool heard; /* by the store, where it was parked */
     uint32_t n;
     struct frame *next; /* parked */
     uint8_t bytes[];
@@ -396,6 +387,7 @@ static void store_ask(struct startup *s, uint32_t rank, enum store_op op)
 static void store_take(struct startup *s, struct frame *frame)
 {
     struct host *host = &s->hosts[host_of(s, frame->member)];
+    frame->heard = true;
     if (frame->op == GET_PLACE && !host->placed) {
         park(&host->for_place, frame);
         return;
@@ -416,7 +408,7 @@ static void store_take(struct startup *s, struct frame *frame)
     if (frame->op == SET_GATE) s->result->published_ns = s->cursor;
     if (frame->op == SET_PLACE) unpark(s, &host->for_place);
     if (frame->op == SET_GATE) unpark(s, &host->for_gate);
-    frame->up = false;
+    frame->up = frame->heard = false;
     frame->to = frame->member;
     push(s, frame, s->cursor + s->world->costs.latency);
 }
@@ -511,7 +503,7 @@ static void step(struct startup *s, struct frame *frame)
     if (idle) p->burst = ++s->n_bursts;
     s->cursor = start;
     s->at_hand = to;
-    if (frame->what != STORE || frame->op != BEGIN) {
+    if (!frame->heard && (frame->what != STORE || frame->op != BEGIN)) {
         s->cursor += frame->what != STORE && came_by_network(s, frame) ? cost_between(s, idle, frame->n)
                                                                        : cost_of(s, frame->what == STORE, frame->n);
         count(&p->load, frame->n);

@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 struct startup_costs { /* nanoseconds; of a message: at each end */
-    uint64_t latency;  /* of the network, one way */
+    uint64_t latency;  /* the network's, one way */
     uint64_t local;    /* a message through a Unix socket */
     uint64_t network;  /* a system call on TCP; it carries what waits for it, up to 32 KiB */
     uint64_t frame;    /* a message between relays beside that: its bytes moved, its link found */
