@@ -47,8 +47,8 @@ static enum tutti_status device_open(struct bench_run *run)
 
 static enum tutti_status host_open(struct bench_run *run)
 {
-    run->n_sides = 1;
-    run->sides[0].comm = run->comm;
+    run->n_sides = run->settings->peer ? 2 : 1;
+    run->sides[0].comm = run->sides[1].comm = run->comm;
     TUTTI_TRY(tutti_device_cpu.open(0, &run->device));
     if (tutti_comm_size(run->comm) == 1) return TUTTI_OK;
     TUTTI_TRY(tutti_mem_alloc(run->comm, PAGE, &run->line));

@@ -27,7 +27,7 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
                 settings->eager ? "call by call, launches included" : "replayed from graphs");
     if (settings->group > 1) fprintf(out, "# groups of %u calls; time: of a call\n", settings->group);
     if (settings->peer)
-        fprintf(out, "# %s: its time in us and, behind the stroke, how many times tutti's\n", settings->peer);
+        fprintf(out, "# %s: its time in us and, behind the stroke, how many times the one before\n", settings->peer);
     fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "
                  "cache line, before/after\n");
     fprintf(out, "#\n# %-14s %53s %39s\n", "", "out of place", "in place");
@@ -55,7 +55,7 @@ static void text_peer(FILE *out, const struct bench_settings *settings, const st
         fprintf(out, "  %s -", settings->peer);
         return;
     }
-    fprintf(out, "  %s %.2f/%.2f", settings->peer, t->peer_us, t->median_us > 0 ? t->peer_us / t->median_us : 0);
+    fprintf(out, "  %s %.2f/%.3f", settings->peer, t->peer_us, t->median_us > 0 ? t->peer_us / t->median_us : 0);
 }
 
 static void json_time(FILE *out, const char *name, const struct bench_time *t)
@@ -84,10 +84,8 @@ void bench_show_point(FILE *out, const struct bench_settings *settings, const st
             redop, root);
     text_time(out, &point->time[0], point->has[0]);
     text_time(out, &point->time[1], point->has[1]);
-    if (settings->device)
-        for (int form = 0; form < 2; form++) text_peer(out, settings, &point->time[form], point->has[form]);
-    else
-        fprintf(out, " %4.0f/%.0f", point->probe_before_ns, point->probe_after_ns);
+    if (!settings->device) fprintf(out, " %4.0f/%.0f", point->probe_before_ns, point->probe_after_ns);
+    for (int form = 0; form < 2; form++) text_peer(out, settings, &point->time[form], point->has[form]);
     fputc('\n', out);
     fflush(out);
 }

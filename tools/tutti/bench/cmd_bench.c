@@ -128,9 +128,10 @@ static int understand(const struct tutti_args *spec, struct request *r)
     if (r->mode && !s->eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
     s->eager |= !kind->graph_begin;
-    if (s->peer && strcmp(s->peer, "nccl") != 0) return tutti_args_fail(spec, "--peer is '%s'; give nccl", s->peer);
-    if (!s->device && (s->peer || r->mode || s->group > 1))
-        return tutti_args_fail(spec, "--peer, --mode and --group go with a --device that is not cpu");
+    if (s->device && s->peer && strcmp(s->peer, "nccl") != 0)
+        return tutti_args_fail(spec, "--peer is '%s'; on a device give nccl", s->peer);
+    if (!s->device && (r->mode || s->group > 1))
+        return tutti_args_fail(spec, "--mode and --group go with a --device that is not cpu");
     if (s->group < 1 || (s->group > 1 && s->explain))
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
     if (onesided && (s->device || s->explain || s->plot || s->fresh))
@@ -312,7 +313,7 @@ int tutti_cmd_bench(int argc, char **argv)
         {"warmup", 0, TUTTI_ARG_U32, &r.settings.warmup, "N", "calls before the first round (default 10)"},
         {"place", 0, TUTTI_ARG_TEXT, &r.only, "WHICH", "in, out or both (default both)"},
         {"algorithm", 0, TUTTI_ARG_TEXT, &r.settings.algorithm, "NAME",
-         "of tutti sched list, instead of the chosen one"},
+         "of tutti sched list, or a file's path, instead of the chosen one"},
         {"wire", 0, TUTTI_ARG_TEXT, &r.settings.wire_name, "NAME",
          "quantised all_reduce, reduce_scatter: bfloat16, float8_e4m3, float8_e5m2 or int8"},
         {"seed", 0, TUTTI_ARG_U32, &r.settings.seed, "N", "with wire: stochastic rounding by this seed"},
@@ -329,7 +330,7 @@ int tutti_cmd_bench(int argc, char **argv)
         {"group", 0, TUTTI_ARG_U32, &r.settings.group, "N",
          "on devices: N calls on buffers of their own in a group (default 1)"},
         {"peer", 0, TUTTI_ARG_TEXT, &r.settings.peer, "NAME",
-         "with cuda: measure nccl as well, in turns, as tutti's back end"},
+         "measure another algorithm as well, in turns; with cuda: nccl, as tutti's back end"},
         {"json", 0, TUTTI_ARG_FLAG, &r.settings.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.settings.plot, "FILE.svg", "draw time against size"},
     };
