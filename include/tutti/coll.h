@@ -82,6 +82,9 @@ struct tutti_call_options {
  * Errors: ARGUMENT (no such file, it does not compile, it is no algorithm; the text begins with the path), SYSTEM,
  * MEMORY. */
 TUTTI_API enum tutti_status tutti_algorithm_load(const char *path, const char **name) TUTTI_MUST_USE;
+/* Whether an algorithm of this name (of the library's own, or loaded) has schedules for a kind ("all_reduce"); false,
+ * too, where there is no such name or kind. Whether one fits a call, the call says. */
+TUTTI_API bool tutti_algorithm_offers(const char *name, const char *kind);
 
 /* What a completed receive or probe found. */
 struct tutti_message {

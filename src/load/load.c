@@ -234,3 +234,10 @@ enum tutti_status tutti_algorithm_load(const char *path, const char **name)
     if (name) *name = name_of(algorithm);
     return TUTTI_OK;
 }
+
+bool tutti_algorithm_offers(const char *name, const char *kind)
+{
+    enum tutti_kind parsed;
+    const struct tutti_algorithm *algorithm = name ? tutti_algorithm_find(name, NULL) : NULL;
+    return algorithm && kind && tutti_kind_parse(kind, &parsed) && algorithm->kinds[parsed];
+}

@@ -9,13 +9,15 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import device_memory, dist2, patches, registration, variables  # noqa: E402
+from . import algorithms, device_memory, dist2, patches, registration, variables  # noqa: E402
+from .algorithms import algorithm, options  # noqa: E402
 
 __version__ = build_info()["version"]
-__all__ = ["__version__", "build_info", "dump_flight_recorder"]
+__all__ = ["__version__", "algorithm", "build_info", "dump_flight_recorder", "options"]
 
 dump_flight_recorder = _C.flight_recorder
 
+algorithms.find_programs()
 registration.register()
 patches.put()
 device_memory.enable()

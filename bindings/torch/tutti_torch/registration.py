@@ -42,9 +42,11 @@ def end_with_process(pid: int) -> None:
 
 def create(group, options) -> _C.Backend:
     """What torch.distributed calls on each member of a new group (its extended API). Options for other backends, as
-    programs hand them to gloo, say nothing to this one."""
+    programs hand them to gloo, say nothing to this one; its own (pg_options) name files of algorithms."""
     end_with_process(os.getpid())
     own = _C.Backend.Options(group.timeout)
+    if isinstance(options, _C.Backend.Options):
+        own.algorithms = options.algorithms
     if hasattr(own, "group_name"):  # from 2.9 on
         own.group_name = group.group_id
         own.global_ranks_in_group = group.global_ranks_in_group

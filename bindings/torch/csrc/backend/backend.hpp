@@ -30,6 +30,13 @@ struct QuantisedRegion {
     static thread_local const Quantised *current;
 };
 
+/* While one is current, collectives that this thread asks torch.distributed for go by this algorithm, where it has
+ * their kind. */
+struct AlgorithmRegion {
+    std::string name;
+    static thread_local const AlgorithmRegion *current;
+};
+
 class Backend : public c10d::Backend
 {
   public:

@@ -17,9 +17,20 @@ namespace tutti_torch
 using c10d::OpType;
 
 thread_local const Quantised *QuantisedRegion::current = nullptr;
+thread_local const AlgorithmRegion *AlgorithmRegion::current = nullptr;
 
 namespace
 {
+
+/* The region's, where it has the kind, which is the call's name but for the form of its tensors. */
+std::string algorithm_for(OpName name)
+{
+    std::string kind = text_of(name);
+    const size_t end = kind.rfind("_single");
+    if (end != std::string::npos) kind.resize(end);
+    const std::string &algorithm = AlgorithmRegion::current->name;
+    return tutti_algorithm_offers(algorithm.c_str(), kind.c_str()) ? algorithm : std::string();
+}
 
 /* A request with what the options say. A timeout that the caller did not set is the group's. */
 template <OpName name, typename Options, typename... Values> Request asked(const Options &options, Values &&...values)
@@ -27,6 +38,7 @@ template <OpName name, typename Options, typename... Values> Request asked(const
     Request made = request<name>(is_async(options), std::forward<Values>(values)...);
     if (options.timeout != c10d::kUnsetTimeout) made.timeout = saturated(options.timeout);
     if (C10_UNLIKELY(QuantisedRegion::current)) made.quantised = *QuantisedRegion::current;
+    if (C10_UNLIKELY(AlgorithmRegion::current)) made.algorithm = algorithm_for(name);
     return made;
 }
 

@@ -33,6 +33,12 @@ static void define_options(py::handle backend)
         .def_property(/* which rank of this process; -1: the process is one rank */
                       "seat", [](const Backend::Options &self) { return self.place.seat; },
                       [](Backend::Options &self, int seat) { self.place.seat = seat; })
+        .def_property(/* files of algorithms, as the option algorithms of the library has them */
+                      "algorithms", [](const Backend::Options &self) { return self.place.value; },
+                      [](Backend::Options &self, const std::string &files) {
+                          self.place.option = files.empty() ? "" : "algorithms";
+                          self.place.value = files;
+                      })
         .def("__copy__", clone)
         .def(
             "__deepcopy__", [clone](const Backend::Options &self, const py::dict &) { return clone(self); },
@@ -101,6 +107,49 @@ class QuantisedCalls
     bool within_ = false;
     std::thread::id thread_;
 };
+
+/* `with Algorithm("./mine.py"):` the collectives that this thread calls within go by it. A file is loaded when the
+ * object is made. */
+class AlgorithmCalls
+{
+  public:
+    explicit AlgorithmCalls(const std::string &name)
+    {
+        const char *found = name.c_str();
+        const bool is_file = name.find_first_of("/.") != std::string::npos;
+        if (is_file) tutti_torch::check(tutti_algorithm_load(name.c_str(), &found));
+        region_.name = found;
+    }
+    void enter()
+    {
+        TORCH_CHECK(!within_, "tutti: Algorithm: it is entered already");
+        thread_ = std::this_thread::get_id();
+        before_ = std::exchange(tutti_torch::AlgorithmRegion::current, &region_);
+        within_ = true;
+    }
+    void leave(const py::args &)
+    {
+        TORCH_CHECK(thread_ == std::this_thread::get_id(), "tutti: Algorithm: it was entered by another thread");
+        tutti_torch::AlgorithmRegion::current = before_;
+        within_ = false;
+    }
+    const std::string &name() const { return region_.name; }
+
+  private:
+    tutti_torch::AlgorithmRegion region_;
+    const tutti_torch::AlgorithmRegion *before_ = nullptr;
+    bool within_ = false;
+    std::thread::id thread_;
+};
+
+static void define_algorithm(py::module_ &module)
+{
+    py::class_<AlgorithmCalls>(module, "Algorithm")
+        .def(py::init<const std::string &>(), py::arg("name"), Release())
+        .def("__enter__", &AlgorithmCalls::enter)
+        .def("__exit__", &AlgorithmCalls::leave)
+        .def_property_readonly("name", &AlgorithmCalls::name);
+}
 
 static void define_quantised(py::module_ &module)
 {
@@ -192,6 +241,7 @@ PYBIND11_MODULE(_C, module)
     define_backend(module);
     define_stores(module);
     define_quantised(module);
+    define_algorithm(module);
     module.def("tutti_version", &tutti_version_text);
     tutti_torch::define_crc(module);
     module.def("option", &option, py::arg("name"));
