@@ -42,7 +42,7 @@ def version() -> str:
 def sources() -> list:
     """Every file that can change the package."""
     files = [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"]
-    for folder in ("cmake", "include", "src", "tools/tutti", "examples/algorithms", "bindings/python", "bindings/torch"):
+    for folder in ("cmake", "include", "src", "tools/tutti", "examples/algorithms", "bindings"):
         files += (ROOT / folder).rglob("*")
     kept = (".c", ".h", ".inc", ".cuh", ".cpp", ".hpp", *PYTHON, ".txt", ".toml", ".cmake", ".map", ".in")
     return sorted(file for file in files if file.suffix in kept and file.is_file() and file != PACKAGE / "_build.py"

@@ -19,7 +19,7 @@ BEGIN {
         for (have[path]; sub(/^[^\/]*\//, "", path);) have[path]
     close(all)
     # Made by the build; by users; by others.
-    split("images.c xpu_images.c tuttiConfig.cmake summary.md mine.c train.py onerank.cu a.hpp a.cpp tutti_torch/_build.py", foreign, " ")
+    split("images.c xpu_images.c tuttiConfig.cmake summary.md mine.c mine.py pat.py train.py onerank.cu a.hpp a.cpp tutti_torch/_build.py", foreign, " ")
     for (i in foreign) have[foreign[i]]
 }
 # What of the line is comment: of C between its marks, without what is quoted.

@@ -32,6 +32,16 @@ expect 0 '.' "$tutti" sched sim ./mine.c --size 8 --bytes 1M
 expect 0 'mine_too +blocks go round a ring' env TUTTI_ALGORITHMS=./mine.c,./mine_too.py "$tutti" sched list
 expect 0 'algorithms +mine_too \(mine_too.py\), mine \(mine.c\)' env TUTTI_ALGORITHMS=mine.c:mine_too.py "$tutti" info
 
+# ---- the examples, and those of the page ----
+fenced() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$source/docs/write_a_collective.md" | sed '1d;$d'; }
+fenced c >page.c
+fenced python >page.py
+for file in page.c page.py "$example"/*.c "$example"/*.py; do
+    expect 0 '^1 of 1 proved' "$tutti" sched check "$(realpath "$file")" --sizes 1-5
+done
+sed 's/(me + p - o)/(me + p + o)/' page.c >page_wrong.c
+expect 1 'pat all_gather, size 5, .*: rank 0, round 2, step 6 reads chunk 2 of DATA, which holds nothing' "$tutti" sched check ./page_wrong.c
+
 # ---- run: by path, by option, by the option algorithm, over TCP ----
 expect 0 'wrong values: 0$' bench --algorithm ./mine.c
 expect 0 'wrong values: 0$' bench --algorithm ./mine_too.py
