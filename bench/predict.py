@@ -34,6 +34,7 @@ sys.path.insert(0, str(ROOT / "tests" / "hosts"))
 import hosts  # noqa: E402
 
 WHERE = ["host", "hosts"]
+CALLS = 8  # that are simulated
 GOAL_MEDIAN, GOAL_90 = 0.10, 0.25
 COLOURS = {"model": "#1f77b4", "sim": "#d62728"}
 
@@ -91,12 +92,14 @@ def simulate(chosen: argparse.Namespace, constants: dict, op: str, n: int, bytes
     """Microseconds; None: the method is no schedule."""
     crowd = max(1.0, n / os.cpu_count())
     o, gap = constants["o"] * crowd, constants["G"] * crowd
-    # The bench counts bytes as nccl-tests do: of all_gather and the like, of all ranks' blocks together.
+    # The bench counts bytes as nccl-tests do: of all_gather and the like, of all ranks' blocks together. Its calls follow
+    # one another, so that a root may be ahead.
     words = ["sched", "sim", name, "--kind", op, "--world", str(n), "--bytes", str(bytes_), "--net", "loggops", "--json"]
+    words += ["--calls", str(CALLS)]
     words += ["--latency", f"{constants['L']:.0f}ns", "--overhead", f"{o:.0f}ns", "--gap", "0ns"]
     words += ["--byte-overhead", f"{gap:.6f}", "--bandwidth", f"{1 / gap:.6f}", "--eager", "1T"]
     done = subprocess.run([str(chosen.tutti / "bin" / "tutti"), *words], capture_output=True, text=True)
-    return json.loads(done.stdout)["time_us"] if done.returncode == 0 else None
+    return json.loads(done.stdout)["time_us"] / CALLS if done.returncode == 0 else None
 
 
 def rows_of(chosen: argparse.Namespace, where: str, n: int, constants: dict) -> list[dict]:

@@ -20,6 +20,8 @@ struct making {
     bool *waited_for;
     uint32_t capacity;
     uint32_t *joins; /* by slice under way: the operation that is the end of a slice */
+    uint32_t over;   /* the operation that is the end of the call before; TUTTI_SIM_NONE: there is none */
+    uint32_t ends;   /* that of the call at hand, if another follows */
 };
 
 /* The i-th of `parts` even parts of n. */
@@ -127,7 +129,11 @@ static enum tutti_status add_slice(struct making *m, uint32_t slice)
         TUTTI_TRY(add_waits(m, i));
         if (joins && slice >= active && m->program->ops[m->begin[i]].before == 0)
             TUTTI_TRY(tutti_sim_program_after(m->program, m->joins[slice % active], m->begin[i], false));
+        if (m->over != TUTTI_SIM_NONE && m->program->ops[m->begin[i]].before == 0)
+            TUTTI_TRY(tutti_sim_program_after(m->program, m->over, m->begin[i], false));
     }
+    for (uint32_t i = 0; i < n && m->ends != TUTTI_SIM_NONE; i++)
+        if (!m->waited_for[i]) TUTTI_TRY(tutti_sim_program_after(m->program, m->end[i], m->ends, false));
     if (!joins) return TUTTI_OK;
     const struct tutti_step nothing = {.round = m->schedule->n_rounds};
     TUTTI_TRY(add(m, TUTTI_SIM_CALC, &nothing, 0, slice, &m->joins[slice % active]));
@@ -165,7 +171,16 @@ static enum tutti_status add_rank(struct making *m, uint32_t rank)
     if (m->n_slices > m->program->n_slices) m->program->n_slices = m->n_slices;
     m->program->n_rounds = schedule->n_rounds;
     TUTTI_TRY(make_room(m, schedule->n_steps ? schedule->n_steps : 1));
-    for (uint32_t slice = 0; slice < m->n_slices; slice++) TUTTI_TRY(add_slice(m, slice));
+    m->over = TUTTI_SIM_NONE;
+    for (uint32_t call = 0; call == 0 || call < m->work->calls; call++) {
+        const struct tutti_step nothing = {.round = schedule->n_rounds};
+        m->ends = TUTTI_SIM_NONE;
+        if (call + 1 < m->work->calls) TUTTI_TRY(add(m, TUTTI_SIM_CALC, &nothing, 0, 0, &m->ends));
+        if (call > 0 && m->ends != TUTTI_SIM_NONE) /* also of a rank that has no steps */
+            TUTTI_TRY(tutti_sim_program_after(m->program, m->over, m->ends, false));
+        for (uint32_t slice = 0; slice < m->n_slices; slice++) TUTTI_TRY(add_slice(m, slice));
+        m->over = m->ends;
+    }
     return TUTTI_OK;
 }
 

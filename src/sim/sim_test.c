@@ -11,6 +11,7 @@
 #include <string.h>
 
 static struct tutti_sim_loggops rule;
+static uint32_t calls = 1; /* of what ns_of simulates */
 
 static void parse(const char *text, struct tutti_sim_program *program)
 {
@@ -67,7 +68,8 @@ static uint64_t ns_of(const char *algorithm, enum tutti_kind kind, uint32_t n, u
                       bool ports)
 {
     struct tutti_shape shape = {.size = n};
-    const struct tutti_sim_work work = {.block_bytes = block, .element_bytes = 1, .slice_bytes = slice, .active = 4};
+    const struct tutti_sim_work work = {
+        .block_bytes = block, .element_bytes = 1, .slice_bytes = slice, .active = 4, .calls = calls};
     const struct tutti_sim_ports alpha_beta = {.alpha_ps = 2000000, .beta_fs = 40000};
     struct tutti_sim_program program;
     struct tutti_sim_network *network;
@@ -144,6 +146,23 @@ static void test_slices_overlap(void **state)
     assert_int_equal(whole, 7 * (2000 + port));
     assert_true(sliced < whole / 3);
     assert_true(sliced > port + 7 * 2000);
+}
+
+/* Calls follow one another on each rank: those of which no rank is ahead take so many times as long; a root is ahead.
+ */
+static void test_calls(void **state)
+{
+    (void)state;
+    const uint64_t bytes = 1000000, port = bytes * 40 / 1000, hops = 7 * (2000 + port);
+    for (uint64_t slice = 0; slice <= bytes / 8; slice += bytes / 8) {
+        calls = 1;
+        const uint64_t one = ns_of("ring", TUTTI_ALL_REDUCE, 8, bytes, slice / 8, true);
+        calls = 5;
+        assert_int_equal(ns_of("ring", TUTTI_ALL_REDUCE, 8, bytes, slice / 8, true), 5 * one);
+    }
+    assert_int_equal(ns_of("ring", TUTTI_BROADCAST, 8, bytes, 0, true), hops + 4 * port);
+    assert_int_equal(ns_of("tree:2", TUTTI_BROADCAST, 1, bytes, 0, true), 0);
+    calls = 1;
 }
 
 static void test_refused(void **state)
@@ -268,15 +287,11 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_loggopsim),
-        cmocka_unit_test(test_posted_late),
-        cmocka_unit_test(test_closed_forms),
-        cmocka_unit_test(test_slices_overlap),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_programs_without_end),
-        cmocka_unit_test(test_written),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_as_loggopsim), cmocka_unit_test(test_posted_late),
+        cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_slices_overlap),
+        cmocka_unit_test(test_calls),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_truncated),    cmocka_unit_test(test_programs_without_end),
+        cmocka_unit_test(test_written),      cmocka_unit_test(test_out_of_memory),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

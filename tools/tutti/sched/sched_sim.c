@@ -17,7 +17,7 @@ enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES 
 struct options {
     const char *kind, *world, *levels, *export, *svg;
     struct tutti_arg_list compare;
-    uint32_t size, root, radix, active;
+    uint32_t size, root, radix, active, calls;
     uint64_t bytes, slice;
     bool json;
 };
@@ -32,6 +32,7 @@ static const struct tutti_arg args[] = {
     {"radix", 0, TUTTI_ARG_U32, &options.radix, "K", "radix of trees, dissemination, Bruck; parts of hierarchical"},
     {"bytes", 'b', TUTTI_ARG_SIZE, &options.bytes, "B", "of the whole buffer, on all ranks together (default 1M)"},
     {"slice", 0, TUTTI_ARG_SIZE, &options.slice, "B", "a chunk goes in slices of at most this (default: in one)"},
+    {"calls", 0, TUTTI_ARG_U32, &options.calls, "N", "so many, one after another on each rank (default 1)"},
     {"active", 0, TUTTI_ARG_U32, &options.active, "N", "slices of a rank under way at once (default 64)"},
     SCHED_NETWORK_ARGS,
     {"compare", 'c', TUTTI_ARG_LIST, &options.compare, "ALG",
@@ -166,6 +167,7 @@ static int schedule_open(struct sim_report *report, struct tutti_sim_program *ou
     struct tutti_sim_work work = {.element_bytes = ELEMENT_BYTES,
                                   .slice_bytes = options.slice,
                                   .active = options.active,
+                                  .calls = options.calls,
                                   .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
     if (!sched_subject_open(&spec, report->name, &subject)) return subject.code;
     while (!options.kind && report->kind < TUTTI_N_KINDS && !subject.algorithm->kinds[report->kind]) report->kind++;
@@ -283,7 +285,7 @@ int sched_sim(int argc, char **argv)
     const char *names[MAX_COMPARED];
     size_t n_names = 0;
     int n;
-    options = (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = 64, .bytes = 1 << 20};
+    options = (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = 64, .calls = 1, .bytes = 1 << 20};
     sched_network = SCHED_NETWORK_DEFAULT;
     enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
