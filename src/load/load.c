@@ -18,6 +18,7 @@ static const struct form {
     {".c", true, tutti_open_c},
     {".so", false, tutti_open_object},
     {".py", false, tutti_open_python},
+    {".xml", false, tutti_open_msccl},
 };
 
 /* One file's. Found again by its contents. */

@@ -27,6 +27,9 @@ enum tutti_status tutti_load_find(const struct tutti_config *config, const char 
  * (NULL: none, or several). The list becomes names and hashes, which all ranks must have alike. */
 enum tutti_status tutti_load_list(struct tutti_config *config, const struct tutti_algorithm *only[TUTTI_N_KINDS]);
 
+/* The one number of ranks that the algorithm of a file is for; 0: it is not for one alone. */
+uint32_t tutti_load_ranks(const struct tutti_algorithm *algorithm);
+
 /* Loads the files that the option algorithm names ("all_reduce=./mine.c"). */
 enum tutti_status tutti_load_overrides(const struct tutti_config *config);
 
@@ -53,6 +56,7 @@ struct tutti_load_source {
 enum tutti_status tutti_open_c(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 enum tutti_status tutti_open_object(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 enum tutti_status tutti_open_python(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
+enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 /* Keeps the source's text as a file for the prover, who is given what was read here, not what the file may be by then.
  */
 enum tutti_status tutti_subject_keep(const struct tutti_load_source *source, const char *suffix, char *subject);

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plan of ours from MSCCL's in its order. In place DATA is both input and output. Out of place DATA is the output,
+ * and the input, too, where no chunk of it is read after its place in the output was written; else the input is copied
+ * to SCRATCH at the start. all_to_all has IN. SCRATCH holds the plan's own, such a copy, messages that were stored
+ * early and, for steps that pass on a sum without keeping it (rrs), two places for each thread block in turn. */
+
+#include "load/msccl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct place {
+    uint8_t buffer; /* enum tutti_buffer */
+    uint32_t chunk;
+};
+struct making {
+    const struct tutti_msccl *plan;
+    const struct tutti_msccl_order *order;
+    struct tutti_plan *out;
+    uint8_t *input_at;         /* by GPU: the buffer of ours that its input is in */
+    uint32_t *spills, *rounds; /* by GPU: where stored messages begin; the round at hand */
+    uint32_t *passed;          /* by block: where sums that are passed on go */
+    uint8_t *turn;             /* by block: which of the two is next */
+    uint32_t n_scratch;
+};
+
+/* ---- places ---- */
+
+static struct place place_of(const struct making *m, uint32_t gpu, uint8_t buffer, uint32_t chunk)
+{
+    const struct tutti_msccl *plan = m->plan;
+    if (buffer == TUTTI_MSCCL_SCRATCH) return (struct place){TUTTI_SCRATCH, chunk};
+    if (buffer == TUTTI_MSCCL_INPUT && m->input_at[gpu] == TUTTI_IN) return (struct place){TUTTI_IN, chunk};
+    if (buffer == TUTTI_MSCCL_INPUT && m->input_at[gpu] == TUTTI_SCRATCH)
+        return (struct place){TUTTI_SCRATCH, plan->gpus[gpu].n_scratch + chunk};
+    return (struct place){TUTTI_DATA, tutti_msccl_base(plan, gpu, (enum tutti_msccl_buffer)buffer) + chunk};
+}
+
+static bool same(struct place a, struct place b)
+{
+    return a.buffer == b.buffer && a.chunk == b.chunk;
+}
+
+/* Whether input chunk c of the GPU is also chunk c + base of DATA, of which the output is a part. */
+static uint32_t data_of(const struct tutti_msccl *plan, uint32_t gpu, uint8_t buffer, uint32_t chunk)
+{
+    return tutti_msccl_base(plan, gpu, (enum tutti_msccl_buffer)buffer) + chunk;
+}
+
+/* Goes through a step of a plan out of place as if input and output were one memory: false where that is another
+ * result. `gone` says which chunks of DATA were written. */
+static bool is_harmless(const struct tutti_msccl *plan, uint32_t gpu, const struct tutti_msccl_step *step, bool *gone)
+{
+    const bool reads = (step->does & TUTTI_MSCCL_READS) && step->src_buffer == TUTTI_MSCCL_INPUT;
+    const bool writes = (step->does & TUTTI_MSCCL_WRITES) && step->dst_buffer == TUTTI_MSCCL_OUTPUT;
+    const uint32_t from = data_of(plan, gpu, TUTTI_MSCCL_INPUT, step->src);
+    const uint32_t to = data_of(plan, gpu, TUTTI_MSCCL_OUTPUT, step->dst);
+    if ((step->does & TUTTI_MSCCL_WRITES) && step->dst_buffer == TUTTI_MSCCL_INPUT) return false;
+    for (uint32_t c = 0; reads && c < step->n; c++)
+        if (gone[from + c]) return false;
+    if (!writes) return true;
+    if (reads && from == to && !(step->does & TUTTI_MSCCL_RECEIVES) && !(step->does & TUTTI_MSCCL_ADDS_DST))
+        return true; /* a copy to itself, which is left out */
+    for (uint32_t c = 0; c < step->n; c++) gone[to + c] = true;
+    return true;
+}
+
+static enum tutti_status inputs_find(struct making *m)
+{
+    const struct tutti_msccl *plan = m->plan;
+    const bool apart = tutti_kind_info(plan->kind)->separate_in;
+    bool *gone = apart || plan->in_place ? NULL : tutti_alloc_array(plan->n_chunks, plan->n_gpus);
+    if (!apart && !plan->in_place && !gone) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan");
+    for (uint32_t g = 0; g < plan->n_gpus; g++) m->input_at[g] = apart && !plan->in_place ? TUTTI_IN : TUTTI_DATA;
+    for (uint32_t i = 0; i < m->order->n && !plan->in_place; i++) {
+        const struct tutti_msccl_event *event = &m->order->events[i];
+        const uint32_t gpu = plan->blocks[event->block].gpu;
+        const struct tutti_msccl_step *step = &plan->steps[event->step];
+        if (event->act == TUTTI_MSCCL_STORE) continue;
+        const bool writes = (step->does & TUTTI_MSCCL_WRITES) && step->dst_buffer == TUTTI_MSCCL_INPUT;
+        if (apart ? writes : !is_harmless(plan, gpu, step, gone + (size_t)gpu * plan->n_chunks))
+            m->input_at[gpu] = TUTTI_SCRATCH;
+    }
+    tutti_free(gone);
+    return TUTTI_OK;
+}
+
+/* SCRATCH: the plan's own, the input's copy, stored messages, sums that are passed on. */
+static void scratch_share(struct making *m)
+{
+    const struct tutti_msccl *plan = m->plan;
+    for (uint32_t g = 0; g < plan->n_gpus; g++) {
+        const struct tutti_msccl_gpu *gpu = &plan->gpus[g];
+        uint32_t n = gpu->n_scratch + (m->input_at[g] == TUTTI_SCRATCH ? plan->n_in : 0);
+        m->spills[g] = n;
+        n += m->order->spilled[g];
+        for (uint32_t b = gpu->first; b < gpu->first + gpu->n; b++) {
+            uint32_t most = 0;
+            for (uint32_t i = plan->blocks[b].first; i < plan->blocks[b].first + plan->blocks[b].n; i++) {
+                const uint8_t does = plan->steps[i].does;
+                const bool passes = (does & TUTTI_MSCCL_SENDS) && (does & TUTTI_MSCCL_RECEIVES);
+                if (passes && !(does & TUTTI_MSCCL_WRITES) && plan->steps[i].n > most) most = plan->steps[i].n;
+            }
+            m->passed[2 * b] = n;
+            m->passed[2 * b + 1] = n + most;
+            n += 2 * most;
+        }
+        if (n > m->n_scratch) m->n_scratch = n;
+    }
+}
+
+/* ---- steps ---- */
+
+static enum tutti_status add(struct making *m, uint32_t gpu, enum tutti_step_op op, uint32_t peer, struct place dst,
+                             struct place src, uint32_t n, enum tutti_side side)
+{
+    return tutti_plan_add(m->out, &(struct tutti_plan_step){.op = (uint8_t)op,
+                                                            .slot = gpu,
+                                                            .round = m->rounds[gpu],
+                                                            .peer = peer,
+                                                            .dst_buffer = dst.buffer,
+                                                            .dst = dst.chunk,
+                                                            .src_buffer = src.buffer,
+                                                            .src = src.chunk,
+                                                            .n = n,
+                                                            .side = (uint8_t)side});
+}
+
+/* What comes in goes to dst, or is combined with src, and then goes on if that is asked for. */
+static enum tutti_status add_receive(struct making *m, const struct tutti_msccl_event *event, struct place src,
+                                     struct place dst)
+{
+    const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
+    const struct tutti_msccl_step *step = &m->plan->steps[event->step];
+    const uint32_t gpu = block->gpu, n = step->n;
+    const bool reads = step->does & TUTTI_MSCCL_READS, writes = step->does & TUTTI_MSCCL_WRITES;
+    const bool taken = event->act == TUTTI_MSCCL_TAKE;
+    const struct place spill = {TUTTI_SCRATCH, m->spills[gpu] + event->spill};
+    if (!writes) { /* rrs: the sum has no place of its own */
+        dst = taken ? spill : (struct place){TUTTI_SCRATCH, m->passed[2 * event->block + m->turn[event->block]]};
+        m->turn[event->block] ^= 1;
+        if (!taken) TUTTI_TRY(add(m, gpu, TUTTI_STEP_RECV, block->recv, dst, dst, n, TUTTI_RIGHT));
+        TUTTI_TRY(add(m, gpu, TUTTI_STEP_REDUCE, 0, dst, src, n, TUTTI_LEFT));
+    } else {
+        if (reads && !same(src, dst)) TUTTI_TRY(add(m, gpu, TUTTI_STEP_COPY, 0, dst, src, n, TUTTI_RIGHT));
+        const enum tutti_step_op op =
+            taken ? (reads ? TUTTI_STEP_REDUCE : TUTTI_STEP_COPY) : (reads ? TUTTI_STEP_RECV_REDUCE : TUTTI_STEP_RECV);
+        TUTTI_TRY(add(m, gpu, op, block->recv, dst, taken ? spill : dst, n, TUTTI_RIGHT));
+    }
+    if (!(step->does & TUTTI_MSCCL_SENDS)) return TUTTI_OK;
+    return add(m, gpu, TUTTI_STEP_SEND, block->send, dst, dst, n, TUTTI_RIGHT);
+}
+
+static enum tutti_status add_event(struct making *m, const struct tutti_msccl_event *event)
+{
+    const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
+    const struct tutti_msccl_step *step = &m->plan->steps[event->step];
+    const uint32_t gpu = block->gpu;
+    const struct place src = place_of(m, gpu, step->src_buffer, step->src);
+    const struct place dst = place_of(m, gpu, step->dst_buffer, step->dst);
+    const struct place spill = {TUTTI_SCRATCH, m->spills[gpu] + event->spill};
+    if (event->depth > m->rounds[gpu]) m->rounds[gpu] = event->depth;
+    if (event->act == TUTTI_MSCCL_STORE)
+        return add(m, gpu, TUTTI_STEP_RECV, block->recv, spill, spill, step->n, TUTTI_RIGHT);
+    const bool both = (step->does & TUTTI_MSCCL_READS) && (step->does & TUTTI_MSCCL_WRITES);
+    if (both && src.buffer == dst.buffer && !same(src, dst) && src.chunk < dst.chunk + step->n &&
+        dst.chunk < src.chunk + step->n)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: source and destination overlap, as input and output are one",
+                          m->plan->file, step->line);
+    if (step->does & TUTTI_MSCCL_RECEIVES) return add_receive(m, event, src, dst);
+    if (step->does & TUTTI_MSCCL_SENDS)
+        return add(m, gpu, TUTTI_STEP_SEND, block->send, src, src, step->n, TUTTI_RIGHT);
+    if (step->does & TUTTI_MSCCL_ADDS_DST) return add(m, gpu, TUTTI_STEP_REDUCE, 0, dst, src, step->n, TUTTI_RIGHT);
+    return same(src, dst) ? TUTTI_OK : add(m, gpu, TUTTI_STEP_COPY, 0, dst, src, step->n, TUTTI_RIGHT);
+}
+
+/* Inputs that are read elsewhere than where the user passes them. */
+static enum tutti_status add_copies(struct making *m)
+{
+    const struct tutti_msccl *plan = m->plan;
+    const struct tutti_kind_info *info = tutti_kind_info(plan->kind);
+    for (uint32_t g = 0; g < plan->n_gpus; g++) {
+        const struct place users = info->separate_in
+                                       ? (struct place){TUTTI_IN, 0}
+                                       : (struct place){TUTTI_DATA, tutti_msccl_base(plan, g, TUTTI_MSCCL_INPUT)};
+        const struct place own = place_of(m, g, TUTTI_MSCCL_INPUT, 0);
+        if (same(users, own) || !tutti_side_is_at(info->send, g, 0)) continue;
+        TUTTI_TRY(add(m, g, TUTTI_STEP_COPY, 0, own, users, plan->n_in, TUTTI_RIGHT));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_msccl_plan(const struct tutti_msccl *plan, const struct tutti_msccl_order *order,
+                                   struct tutti_plan *out)
+{
+    struct making m = {.plan = plan, .order = order, .out = out};
+    enum tutti_status status = TUTTI_OK;
+    *out = (struct tutti_plan){0};
+    m.input_at = tutti_alloc(plan->n_gpus);
+    m.spills = tutti_alloc_array(plan->n_gpus, 2 * sizeof *m.spills);
+    m.passed = tutti_alloc_array((size_t)plan->n_blocks + 1, 2 * sizeof *m.passed);
+    m.turn = tutti_alloc((size_t)plan->n_blocks + 1);
+    if (!m.input_at || !m.spills || !m.passed || !m.turn)
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
+    if (status >= 0) m.rounds = m.spills + plan->n_gpus;
+    if (status >= 0) status = inputs_find(&m);
+    if (status >= 0) scratch_share(&m);
+    if (status >= 0) status = tutti_plan_init(out, plan->kind, plan->n_gpus, plan->n_chunks, m.n_scratch);
+    if (status >= 0) status = add_copies(&m);
+    for (uint32_t i = 0; i < order->n && status >= 0; i++) status = add_event(&m, &order->events[i]);
+    if (status >= 0) status = tutti_plan_seal(out);
+    if (status < 0) tutti_plan_fini(out);
+    tutti_free(m.input_at);
+    tutti_free(m.spills);
+    tutti_free(m.passed);
+    tutti_free(m.turn);
+    return status;
+}
+
+enum tutti_status tutti_msccl_load(const char *file, char *text, size_t bytes, struct tutti_plan *out, char *name)
+{
+    struct tutti_msccl plan;
+    struct tutti_msccl_order order;
+    TUTTI_TRY(tutti_msccl_read(file, text, bytes, &plan));
+    enum tutti_status status = tutti_msccl_order(&plan, &order);
+    if (status >= 0) {
+        status = tutti_msccl_race(&plan, &order);
+        if (status >= 0) status = tutti_msccl_plan(&plan, &order, out);
+        tutti_msccl_order_fini(&order);
+    }
+    if (status >= 0) snprintf(name, sizeof plan.name, "%s", plan.name);
+    tutti_msccl_fini(&plan);
+    return status;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Races, by vector clocks: for each GPU in turn, all steps of the plan are gone through in an order in which they can
+ * run; a clock says how many steps of each thread block of that GPU are over for certain before a step begins: by the
+ * block's own sequence, by waits, and by messages, also those that went over other GPUs. Room in a connection orders
+ * nothing: it depends on the protocol. */
+
+#include "load/msccl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_WORK (UINT64_C(1) << 32)   /* clocks' entries gone through */
+#define MOST_CLOCKS (UINT64_C(1) << 26) /* kept at once */
+
+/* Who read a chunk since it was written last. */
+struct reader {
+    uint32_t block, step;
+    uint32_t older;
+};
+struct cell {
+    uint32_t block, step; /* the last write; NONE */
+    uint32_t readers;     /* the last of them; NONE */
+    bool defined;
+};
+struct race {
+    const struct tutti_msccl *plan;
+    const struct tutti_msccl_order *order;
+    uint32_t gpu, width; /* the one at hand, and its blocks */
+    uint32_t *clocks;    /* width each: blocks', then two messages a connection, then signals' */
+    uint32_t *signals;   /* by step: its number among those that signal */
+    uint32_t *sent, *received;
+    uint32_t n_signals;
+    struct cell *cells; /* of the GPU: input and output, or in place the one memory; then scratch */
+    struct reader *readers;
+    uint32_t n_readers, reader_capacity;
+};
+
+/* ---- chunks ---- */
+
+static uint32_t cell_of(const struct race *race, uint8_t buffer, uint32_t chunk)
+{
+    const struct tutti_msccl *plan = race->plan;
+    if (buffer == TUTTI_MSCCL_SCRATCH) return 2 * plan->n_chunks + chunk;
+    if (plan->in_place) return tutti_msccl_base(plan, race->gpu, (enum tutti_msccl_buffer)buffer) + chunk;
+    return buffer == TUTTI_MSCCL_INPUT ? chunk : plan->n_chunks + chunk;
+}
+
+/* What the GPU holds before. */
+static void cells_fill(struct race *race)
+{
+    const struct tutti_msccl *plan = race->plan;
+    const struct tutti_kind_info *info = tutti_kind_info(plan->kind);
+    const struct tutti_shape shape = {.slot = race->gpu, .size = plan->n_gpus};
+    const uint32_t per_block = plan->n_chunks / tutti_kind_blocks(plan->kind, plan->n_gpus);
+    const bool has_input = tutti_side_is_at(info->send, race->gpu, 0);
+    const uint32_t n = 2 * plan->n_chunks + plan->gpus[race->gpu].n_scratch;
+    for (uint32_t c = 0; c < n; c++)
+        race->cells[c] = (struct cell){.block = TUTTI_MSCCL_NONE, .readers = TUTTI_MSCCL_NONE};
+    for (uint32_t c = 0; c < plan->n_chunks; c++)
+        race->cells[c].defined =
+            has_input && (!plan->in_place || info->separate_in ||
+                          tutti_kind_before(plan->kind, &shape, c / per_block) != TUTTI_HOLDS_NOTHING);
+    race->n_readers = 0;
+}
+
+/* ---- accesses ---- */
+
+static bool is_before(const uint32_t *clock, const struct race *race, uint32_t own, uint32_t block, uint32_t step)
+{
+    const struct tutti_msccl_block *b = &race->plan->blocks[block];
+    return block == own || clock[b->id] > step - b->first;
+}
+
+static enum tutti_status refuse(const struct race *race, uint32_t block, uint32_t step, const char *does,
+                                uint8_t buffer, uint32_t chunk, uint32_t other, uint32_t other_step,
+                                const char *other_does)
+{
+    char here[TUTTI_MSCCL_WHERE], there[TUTTI_MSCCL_WHERE];
+    return tutti_fail(TUTTI_ERR_ARGUMENT,
+                      "%s:%u: race: %s %s %c%u, %s %s it, and neither waits nor messages order them", race->plan->file,
+                      race->plan->steps[step].line, tutti_msccl_where(race->plan, block, step, here), does,
+                      "ios"[buffer], chunk, tutti_msccl_where(race->plan, other, other_step, there), other_does);
+}
+
+static enum tutti_status reader_add(struct race *race, struct cell *cell, uint32_t block, uint32_t step)
+{
+    if (cell->readers != TUTTI_MSCCL_NONE && race->readers[cell->readers].block == block) {
+        race->readers[cell->readers].step = step;
+        return TUTTI_OK;
+    }
+    if (race->n_readers == race->reader_capacity) {
+        const uint32_t capacity = 2 * race->reader_capacity + 256;
+        struct reader *grown = tutti_alloc_array(capacity, sizeof *grown);
+        if (!grown) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to look for races");
+        if (race->n_readers > 0) memcpy(grown, race->readers, race->n_readers * sizeof *grown);
+        tutti_free(race->readers);
+        race->readers = grown;
+        race->reader_capacity = capacity;
+    }
+    race->readers[race->n_readers] = (struct reader){block, step, cell->readers};
+    cell->readers = race->n_readers++;
+    return TUTTI_OK;
+}
+
+static enum tutti_status read_chunks(struct race *race, const uint32_t *clock, uint32_t block, uint32_t step,
+                                     uint8_t buffer, uint32_t first)
+{
+    for (uint32_t c = first; c < first + race->plan->steps[step].n; c++) {
+        struct cell *cell = &race->cells[cell_of(race, buffer, c)];
+        char here[TUTTI_MSCCL_WHERE];
+        if (cell->block != TUTTI_MSCCL_NONE && !is_before(clock, race, block, cell->block, cell->step))
+            return refuse(race, block, step, "reads", buffer, c, cell->block, cell->step, "writes");
+        if (!cell->defined)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s reads %c%u, which holds nothing: it was never written",
+                              race->plan->file, race->plan->steps[step].line,
+                              tutti_msccl_where(race->plan, block, step, here), "ios"[buffer], c);
+        TUTTI_TRY(reader_add(race, cell, block, step));
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status write_chunks(struct race *race, const uint32_t *clock, uint32_t block, uint32_t step)
+{
+    const struct tutti_msccl_step *s = &race->plan->steps[step];
+    for (uint32_t c = s->dst; c < s->dst + s->n; c++) {
+        struct cell *cell = &race->cells[cell_of(race, s->dst_buffer, c)];
+        if (cell->block != TUTTI_MSCCL_NONE && !is_before(clock, race, block, cell->block, cell->step))
+            return refuse(race, block, step, "writes", s->dst_buffer, c, cell->block, cell->step, "writes");
+        for (uint32_t r = cell->readers; r != TUTTI_MSCCL_NONE; r = race->readers[r].older) {
+            const struct reader *reader = &race->readers[r];
+            if (!is_before(clock, race, block, reader->block, reader->step))
+                return refuse(race, block, step, "writes", s->dst_buffer, c, reader->block, reader->step, "reads");
+        }
+        *cell = (struct cell){.block = block, .step = step, .readers = TUTTI_MSCCL_NONE, .defined = true};
+    }
+    return TUTTI_OK;
+}
+
+static enum tutti_status access_all(struct race *race, const uint32_t *clock, uint32_t block, uint32_t step)
+{
+    const struct tutti_msccl_step *s = &race->plan->steps[step];
+    if (s->does & TUTTI_MSCCL_READS) TUTTI_TRY(read_chunks(race, clock, block, step, s->src_buffer, s->src));
+    if (s->does & TUTTI_MSCCL_ADDS_DST) TUTTI_TRY(read_chunks(race, clock, block, step, s->dst_buffer, s->dst));
+    return s->does & TUTTI_MSCCL_WRITES ? write_chunks(race, clock, block, step) : TUTTI_OK;
+}
+
+/* ---- clocks ---- */
+
+static uint32_t *clock_of_block(const struct race *race, uint32_t block)
+{
+    return race->clocks + (size_t)block * race->width;
+}
+
+static uint32_t *clock_of_message(const struct race *race, uint32_t connection, uint32_t number)
+{
+    return clock_of_block(race, race->plan->n_blocks) + (2 * (size_t)connection + (number & 1)) * race->width;
+}
+
+static uint32_t *clock_of_signal(const struct race *race, uint32_t step)
+{
+    return clock_of_message(race, race->plan->n_connections, 0) + (size_t)race->signals[step] * race->width;
+}
+
+static void merge(uint32_t *clock, const uint32_t *other, uint32_t width)
+{
+    for (uint32_t i = 0; i < width; i++)
+        if (other[i] > clock[i]) clock[i] = other[i];
+}
+
+/* The first step from the one that is waited for on that signals. */
+static void merge_signal(const struct race *race, uint32_t *clock, uint32_t block, const struct tutti_msccl_step *step)
+{
+    if (step->wait_block == TUTTI_MSCCL_NONE) return;
+    const struct tutti_msccl *plan = race->plan;
+    uint32_t k = plan->blocks[plan->gpus[plan->blocks[block].gpu].first + step->wait_block].first + step->wait;
+    while (!plan->steps[k].signals) k++;
+    merge(clock, clock_of_signal(race, k), race->width);
+}
+
+static enum tutti_status step_through(struct race *race, const struct tutti_msccl_event *event)
+{
+    const struct tutti_msccl_block *block = &race->plan->blocks[event->block];
+    const struct tutti_msccl_step *step = &race->plan->steps[event->step];
+    uint32_t *clock = clock_of_block(race, event->block);
+    for (uint32_t k = event->step; k > block->first && !race->plan->steps[k - 1].does; k--)
+        merge_signal(race, clock, event->block, &race->plan->steps[k - 1]);
+    merge_signal(race, clock, event->block, step);
+    if (step->does & TUTTI_MSCCL_RECEIVES)
+        merge(clock, clock_of_message(race, block->in, race->received[block->in]++), race->width);
+    if (block->gpu == race->gpu) {
+        TUTTI_TRY(access_all(race, clock, event->block, event->step));
+        clock[block->id] = event->step - block->first + 1;
+    }
+    if (step->does & TUTTI_MSCCL_SENDS)
+        memcpy(clock_of_message(race, block->out, race->sent[block->out]++), clock, race->width * sizeof *clock);
+    if (step->signals) memcpy(clock_of_signal(race, event->step), clock, race->width * sizeof *clock);
+    return TUTTI_OK;
+}
+
+/* ---- the whole ---- */
+
+/* Out of place a chunk of the result that is never written would be found, in place, as the input that it is. */
+static enum tutti_status check_written(const struct race *race)
+{
+    const struct tutti_msccl *plan = race->plan;
+    const uint32_t slot = race->gpu;
+    if (plan->in_place || !tutti_side_is_at(tutti_kind_info(plan->kind)->recv, slot, 0)) return TUTTI_OK;
+    for (uint32_t c = 0; c < plan->n_out; c++)
+        if (!race->cells[cell_of(race, TUTTI_MSCCL_OUTPUT, c)].defined)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: gpu %u never writes o%u of its result", plan->file,
+                              plan->gpus[slot].line, slot, c);
+    return TUTTI_OK;
+}
+
+static enum tutti_status check_gpu(struct race *race, uint32_t gpu)
+{
+    const struct tutti_msccl *plan = race->plan;
+    race->gpu = gpu;
+    race->width = plan->gpus[gpu].n;
+    cells_fill(race);
+    const size_t n_clocks = plan->n_blocks + 2 * (size_t)plan->n_connections + race->n_signals;
+    memset(race->clocks, 0, n_clocks * race->width * sizeof *race->clocks);
+    memset(race->sent, 0, 2 * ((size_t)plan->n_connections + 1) * sizeof *race->sent);
+    for (uint32_t i = 0; i < race->order->n; i++) {
+        const struct tutti_msccl_event *event = &race->order->events[i];
+        if (event->act != TUTTI_MSCCL_STORE) TUTTI_TRY(step_through(race, event));
+    }
+    return check_written(race);
+}
+
+static enum tutti_status race_init(struct race *race)
+{
+    const struct tutti_msccl *plan = race->plan;
+    uint32_t widest = 1, most_scratch = 0;
+    race->signals = tutti_alloc_array(plan->n_steps + 1, sizeof *race->signals);
+    race->sent = tutti_alloc_array(2 * ((size_t)plan->n_connections + 1), sizeof *race->sent);
+    if (!race->signals || !race->sent) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to look for races");
+    race->received = race->sent + plan->n_connections + 1;
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        if (plan->steps[i].signals) race->signals[i] = race->n_signals++;
+    for (uint32_t g = 0; g < plan->n_gpus; g++) {
+        if (plan->gpus[g].n > widest) widest = plan->gpus[g].n;
+        if (plan->gpus[g].n_scratch > most_scratch) most_scratch = plan->gpus[g].n_scratch;
+    }
+    const uint64_t n_clocks = plan->n_blocks + 2 * (uint64_t)plan->n_connections + race->n_signals;
+    const uint64_t work = (plan->n_steps + n_clocks) * plan->n_blocks +
+                          plan->n_gpus * (2 * (uint64_t)plan->n_chunks + most_scratch + plan->n_steps);
+    if (n_clocks * widest > MOST_CLOCKS || work > MOST_WORK)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "%s: %u steps in %u thread blocks of %u gpus are too many to be proved free of races",
+                          plan->file, plan->n_steps, plan->n_blocks, plan->n_gpus);
+    race->clocks = tutti_alloc_array(n_clocks * widest + 1, sizeof *race->clocks);
+    race->cells = tutti_alloc_array(2 * (size_t)plan->n_chunks + most_scratch, sizeof *race->cells);
+    return race->clocks && race->cells ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory to look for races");
+}
+
+enum tutti_status tutti_msccl_race(const struct tutti_msccl *plan, const struct tutti_msccl_order *order)
+{
+    struct race race = {.plan = plan, .order = order};
+    enum tutti_status status = race_init(&race);
+    for (uint32_t g = 0; g < plan->n_gpus && status >= 0; g++) status = check_gpu(&race, g);
+    tutti_free(race.signals);
+    tutti_free(race.sent);
+    tutti_free(race.clocks);
+    tutti_free(race.cells);
+    tutti_free(race.readers);
+    return status;
+}

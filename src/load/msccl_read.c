@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The text of a plan: elements and attributes by a table, everything bounded, the first mistake told with its line.
+ * Then what holds for the whole: each GPU, block and step is there once, and each connection has its two ends. */
+
+#include "load/msccl.h"
+#include "load/xml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_GPUS = 1 << 16,
+    MOST_BLOCKS = 1 << 18,
+    MOST_STEPS = 1 << 20,
+    MOST_CHUNKS = 1 << 20, /* of a buffer */
+    MOST_CHUNKS_IN_ALL = 1 << 26,
+    MOST_CHANNEL = 1 << 16
+};
+
+struct reader {
+    struct tutti_xml xml;
+    struct tutti_msccl *plan;
+    uint32_t gpu, block; /* the ones that are open; NONE */
+};
+
+#define REFUSE(line, ...) refuse(reader->plan->file, line, __VA_ARGS__)
+static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...) TUTTI_PRINTF(3, 4);
+static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...)
+{
+    char text[360];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", file, line, text);
+}
+
+const char *tutti_msccl_where(const struct tutti_msccl *plan, uint32_t block, uint32_t step, char *out)
+{
+    const struct tutti_msccl_block *b = &plan->blocks[block];
+    snprintf(out, TUTTI_MSCCL_WHERE, "gpu %u tb %u step %u (line %u)", b->gpu, b->id, step - b->first,
+             plan->steps[step].line);
+    return out;
+}
+
+void tutti_msccl_fini(struct tutti_msccl *plan)
+{
+    tutti_free(plan->gpus);
+    tutti_free(plan->blocks);
+    tutti_free(plan->steps);
+    tutti_free(plan->connections);
+    *plan = (struct tutti_msccl){0};
+}
+
+/* ---- attributes ---- */
+
+static enum tutti_status word(const struct reader *reader, const char *name, const char **out)
+{
+    *out = tutti_xml_attribute(&reader->xml, name);
+    return *out ? TUTTI_OK : REFUSE(reader->xml.element_line, "<%s> lacks the attribute %s", reader->xml.element, name);
+}
+
+/* A number from `least` (-1 or more) to `most`; -1 becomes NONE. */
+static enum tutti_status number(const struct reader *reader, const char *name, int64_t least, int64_t most,
+                                uint32_t *out)
+{
+    const char *text;
+    char *end;
+    TUTTI_TRY(word(reader, name, &text));
+    const size_t n = strlen(text);
+    const long long value = n > 0 && n < 12 ? strtoll(text, &end, 10) : 0;
+    if (n == 0 || (n < 12 && (*end || (text[0] != '-' && (text[0] < '0' || text[0] > '9')))))
+        return REFUSE(reader->xml.element_line, "%s=\"%.40s\" of <%s> is no number", name, text, reader->xml.element);
+    if (n >= 12 || value < least || value > most)
+        return REFUSE(reader->xml.element_line, "%s=\"%.40s\" of <%s> is out of range: %lld to %lld", name, text,
+                      reader->xml.element, (long long)least, (long long)most);
+    *out = value < 0 ? TUTTI_MSCCL_NONE : (uint32_t)value;
+    return TUTTI_OK;
+}
+
+/* 0 or 1; `missing` where it is not given. */
+static enum tutti_status flag(const struct reader *reader, const char *name, bool missing, bool *out)
+{
+    uint32_t value = missing;
+    if (tutti_xml_attribute(&reader->xml, name)) TUTTI_TRY(number(reader, name, 0, 1, &value));
+    *out = value != 0;
+    return TUTTI_OK;
+}
+
+/* ---- elements ---- */
+
+static enum tutti_status read_kind(const struct reader *reader, enum tutti_kind *out)
+{
+    static const struct {
+        const char *word;
+        enum tutti_kind kind;
+    } kinds[] = {{"allreduce", TUTTI_ALL_REDUCE},
+                 {"allgather", TUTTI_ALL_GATHER},
+                 {"reduce", TUTTI_REDUCE},
+                 {"broadcast", TUTTI_BROADCAST},
+                 {"alltoall", TUTTI_ALL_TO_ALL},
+                 {"reduce_scatter", TUTTI_REDUCE_SCATTER},
+                 {"reducescatter", TUTTI_REDUCE_SCATTER},
+                 {"gather", TUTTI_GATHER},
+                 {"scatter", TUTTI_SCATTER}};
+    const char *coll;
+    TUTTI_TRY(word(reader, "coll", &coll));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(kinds); i++) {
+        *out = kinds[i].kind;
+        if (strcmp(kinds[i].word, coll) == 0) return TUTTI_OK;
+    }
+    return REFUSE(reader->xml.element_line,
+                  "coll=\"%.40s\" does not say what the result is to be: proved are allreduce, allgather, reduce, "
+                  "broadcast, alltoall, reduce_scatter, gather and scatter",
+                  coll);
+}
+
+/* The name of the algorithm, in characters that options and lists have no other use for. */
+static void name_copy(const char *from, char *out, size_t capacity)
+{
+    size_t n = 0;
+    for (; *from && n + 1 < capacity && n < 60; from++) {
+        const bool plain = (*from >= 'a' && *from <= 'z') || (*from >= 'A' && *from <= 'Z') ||
+                           (*from >= '0' && *from <= '9') || *from == '-' || *from == '_' || *from == '.';
+        out[n++] = plain ? *from : '_';
+    }
+    snprintf(out + n, capacity - n, "%s", n == 0 ? "msccl" : "");
+}
+
+static enum tutti_status open_algo(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    const uint32_t line = reader->xml.element_line;
+    const char *name, *protocol;
+    bool outside;
+    if (plan->gpus) return REFUSE(line, "a second <algo>");
+    TUTTI_TRY(word(reader, "name", &name));
+    TUTTI_TRY(word(reader, "proto", &protocol));
+    TUTTI_TRY(read_kind(reader, &plan->kind));
+    TUTTI_TRY(number(reader, "ngpus", 1, MOST_GPUS, &plan->n_gpus));
+    TUTTI_TRY(number(reader, "nchunksperloop", 1, MOST_CHUNKS, &plan->n_chunks));
+    TUTTI_TRY(flag(reader, "inplace", false, &plan->in_place));
+    TUTTI_TRY(flag(reader, "outofplace", !plan->in_place, &outside));
+    if (!plan->in_place && !outside) return REFUSE(line, "inplace and outofplace are both 0: it is never to be run");
+    if (strcmp(protocol, "Simple") != 0 && strcmp(protocol, "LL") != 0 && strcmp(protocol, "LL128") != 0)
+        return REFUSE(line, "proto=\"%.40s\" is none of Simple, LL and LL128", protocol);
+    name_copy(name, plan->name, sizeof plan->name);
+    const struct tutti_kind_info *info = tutti_kind_info(plan->kind);
+    const uint32_t per_block = plan->n_chunks / tutti_kind_blocks(plan->kind, plan->n_gpus);
+    if (per_block * tutti_kind_blocks(plan->kind, plan->n_gpus) != plan->n_chunks)
+        return REFUSE(line, "nchunksperloop=\"%u\" does not give each of %u gpus as many chunks", plan->n_chunks,
+                      plan->n_gpus);
+    plan->n_in = info->send.blocks == TUTTI_ONE_BLOCK ? per_block : plan->n_chunks;
+    plan->n_out = info->recv.blocks == TUTTI_ONE_BLOCK ? per_block : plan->n_chunks;
+    plan->gpus = tutti_alloc_array(plan->n_gpus, sizeof *plan->gpus);
+    return plan->gpus ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
+}
+
+/* Counts of input and output come from use, so that one in place may have 0 for either. */
+static enum tutti_status open_gpu(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    const uint32_t line = reader->xml.element_line;
+    uint32_t id, n_in, n_out;
+    TUTTI_TRY(number(reader, "id", 0, plan->n_gpus - 1, &id));
+    struct tutti_msccl_gpu *gpu = &plan->gpus[id];
+    if (gpu->line) return REFUSE(line, "gpu %u is given twice, first in line %u", id, gpu->line);
+    *gpu = (struct tutti_msccl_gpu){.line = line, .first = plan->n_blocks};
+    TUTTI_TRY(number(reader, "i_chunks", 0, MOST_CHUNKS, &n_in));
+    TUTTI_TRY(number(reader, "o_chunks", 0, MOST_CHUNKS, &n_out));
+    TUTTI_TRY(number(reader, "s_chunks", 0, MOST_CHUNKS, &gpu->n_scratch));
+    if (n_in > 0 && n_in != plan->n_in)
+        return REFUSE(line, "gpu %u has i_chunks=\"%u\", where nchunksperloop makes them %u", id, n_in, plan->n_in);
+    if (n_out > 0 && n_out != plan->n_out)
+        return REFUSE(line, "gpu %u has o_chunks=\"%u\", where nchunksperloop makes them %u", id, n_out, plan->n_out);
+    reader->gpu = id;
+    return TUTTI_OK;
+}
+
+static enum tutti_status grow(void **array, uint32_t n, uint32_t *capacity, size_t bytes)
+{
+    if (n < *capacity) return TUTTI_OK;
+    const uint32_t more = *capacity ? 2 * *capacity : 64;
+    void *grown = tutti_alloc_array(more, bytes);
+    if (!grown) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan");
+    if (n > 0) memcpy(grown, *array, n * bytes);
+    tutti_free(*array);
+    *array = grown;
+    *capacity = more;
+    return TUTTI_OK;
+}
+
+static enum tutti_status read_peer(const struct reader *reader, const char *name, uint32_t *out)
+{
+    const uint32_t n = reader->plan->n_gpus;
+    TUTTI_TRY(number(reader, name, -1, INT32_MAX, out));
+    if (*out != TUTTI_MSCCL_NONE && *out >= n)
+        return REFUSE(reader->xml.element_line, "peer %s=\"%u\" of gpu %u is out of range: there are gpus 0 to %u",
+                      name, *out, reader->gpu, n - 1);
+    return *out == reader->gpu ? REFUSE(reader->xml.element_line, "gpu %u has itself as peer %s", reader->gpu, name)
+                               : TUTTI_OK;
+}
+
+static enum tutti_status open_block(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    struct tutti_msccl_block block = {.line = reader->xml.element_line,
+                                      .gpu = reader->gpu,
+                                      .first = plan->n_steps,
+                                      .out = TUTTI_MSCCL_NONE,
+                                      .in = TUTTI_MSCCL_NONE};
+    if (plan->n_blocks == MOST_BLOCKS) return REFUSE(block.line, "more than %d thread blocks", (int)MOST_BLOCKS);
+    TUTTI_TRY(number(reader, "id", 0, MOST_BLOCKS, &block.id));
+    TUTTI_TRY(read_peer(reader, "send", &block.send));
+    TUTTI_TRY(read_peer(reader, "recv", &block.recv));
+    TUTTI_TRY(number(reader, "chan", 0, MOST_CHANNEL, &block.channel));
+    TUTTI_TRY(grow((void **)&plan->blocks, plan->n_blocks, &plan->block_capacity, sizeof *plan->blocks));
+    reader->block = plan->n_blocks++;
+    plan->blocks[reader->block] = block;
+    return TUTTI_OK;
+}
+
+/* Blocks of a GPU are numbered without a gap, and may stand in any order. */
+static enum tutti_status close_gpu(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    struct tutti_msccl_gpu *gpu = &plan->gpus[reader->gpu];
+    struct tutti_msccl_block *blocks = plan->blocks + gpu->first;
+    gpu->n = plan->n_blocks - gpu->first;
+    for (uint32_t i = 0; i < gpu->n; i++) {
+        while (blocks[i].id != i) {
+            const uint32_t id = blocks[i].id;
+            if (id >= gpu->n)
+                return REFUSE(blocks[i].line,
+                              "gpu %u has a tb %u, but only %u of them: ids are 0, 1, ... without a gap", reader->gpu,
+                              id, gpu->n);
+            const struct tutti_msccl_block moved = blocks[id];
+            if (moved.id == id)
+                return REFUSE(blocks[i].line, "gpu %u has two tbs of id %u, the other in line %u", reader->gpu, id,
+                              moved.line);
+            blocks[id] = blocks[i];
+            blocks[i] = moved;
+        }
+    }
+    reader->gpu = TUTTI_MSCCL_NONE;
+    return TUTTI_OK;
+}
+
+static const struct type {
+    const char *word;
+    uint8_t does;
+} types[] = {
+    {"s", TUTTI_MSCCL_SENDS | TUTTI_MSCCL_READS},
+    {"r", TUTTI_MSCCL_RECEIVES | TUTTI_MSCCL_WRITES},
+    {"rcs", TUTTI_MSCCL_RECEIVES | TUTTI_MSCCL_WRITES | TUTTI_MSCCL_SENDS},
+    {"rrc", TUTTI_MSCCL_RECEIVES | TUTTI_MSCCL_READS | TUTTI_MSCCL_WRITES},
+    {"rrs", TUTTI_MSCCL_RECEIVES | TUTTI_MSCCL_READS | TUTTI_MSCCL_SENDS},
+    {"rrcs", TUTTI_MSCCL_RECEIVES | TUTTI_MSCCL_READS | TUTTI_MSCCL_WRITES | TUTTI_MSCCL_SENDS},
+    {"cpy", TUTTI_MSCCL_READS | TUTTI_MSCCL_WRITES},
+    {"re", TUTTI_MSCCL_READS | TUTTI_MSCCL_WRITES | TUTTI_MSCCL_ADDS_DST},
+    {"nop", 0},
+};
+
+static enum tutti_status read_type(const struct reader *reader, uint8_t *does)
+{
+    const char *type;
+    TUTTI_TRY(word(reader, "type", &type));
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(types); i++) {
+        *does = types[i].does;
+        if (strcmp(types[i].word, type) == 0) return TUTTI_OK;
+    }
+    return REFUSE(reader->xml.element_line,
+                  "type=\"%.40s\" is no type of a step (s, r, rcs, rrc, rrs, rrcs, cpy, re, nop)", type);
+}
+
+/* A buffer and the chunks from an offset on, which must all be in it. */
+static enum tutti_status read_chunks(const struct reader *reader, bool is_src, uint32_t n, uint8_t *buffer,
+                                     uint32_t *chunk)
+{
+    static const char letters[] = "ios";
+    const struct tutti_msccl *plan = reader->plan;
+    const uint32_t room[] = {plan->n_in, plan->n_out, plan->gpus[reader->gpu].n_scratch};
+    const char *text;
+    TUTTI_TRY(word(reader, is_src ? "srcbuf" : "dstbuf", &text));
+    const char *at = text[0] && !text[1] ? strchr(letters, text[0]) : NULL;
+    if (!at) return REFUSE(reader->xml.element_line, "buffer \"%.40s\" is none of i, o and s", text);
+    *buffer = (uint8_t)(at - letters);
+    TUTTI_TRY(number(reader, is_src ? "srcoff" : "dstoff", 0, MOST_CHUNKS, chunk));
+    if (*chunk + n > room[*buffer])
+        return REFUSE(reader->xml.element_line, "%s %s%u with cnt %u is out of range: gpu %u has %u chunks of %s",
+                      is_src ? "source" : "destination", text, *chunk, n, reader->gpu, room[*buffer], text);
+    return TUTTI_OK;
+}
+
+static bool overlap(const struct tutti_msccl_step *step)
+{
+    return step->src_buffer == step->dst_buffer && step->src != step->dst && step->src < step->dst + step->n &&
+           step->dst < step->src + step->n;
+}
+
+static enum tutti_status open_step(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    const struct tutti_msccl_block *block = &plan->blocks[reader->block];
+    struct tutti_msccl_step step = {.line = reader->xml.element_line};
+    uint32_t s;
+    if (plan->n_steps == MOST_STEPS) return REFUSE(step.line, "more than %d steps", (int)MOST_STEPS);
+    TUTTI_TRY(number(reader, "s", 0, MOST_STEPS, &s));
+    if (s != plan->n_steps - block->first)
+        return REFUSE(step.line, "step %u of gpu %u tb %u, where step %u is expected: each stands once, in order", s,
+                      block->gpu, block->id, plan->n_steps - block->first);
+    TUTTI_TRY(read_type(reader, &step.does));
+    TUTTI_TRY(number(reader, "cnt", 0, MOST_CHUNKS, &step.n));
+    TUTTI_TRY(number(reader, "depid", -1, MOST_BLOCKS, &step.wait_block));
+    TUTTI_TRY(number(reader, "deps", -1, MOST_STEPS, &step.wait));
+    TUTTI_TRY(flag(reader, "hasdep", false, &step.signals));
+    if (step.n == 0 && step.does) return REFUSE(step.line, "cnt=\"0\" of a step that is no nop");
+    if (step.does & TUTTI_MSCCL_READS) TUTTI_TRY(read_chunks(reader, true, step.n, &step.src_buffer, &step.src));
+    if (step.does & TUTTI_MSCCL_WRITES) TUTTI_TRY(read_chunks(reader, false, step.n, &step.dst_buffer, &step.dst));
+    if ((step.does & TUTTI_MSCCL_READS) && (step.does & TUTTI_MSCCL_WRITES) && overlap(&step))
+        return REFUSE(step.line, "source and destination overlap");
+    if ((step.does & TUTTI_MSCCL_ADDS_DST) && step.src_buffer == step.dst_buffer && step.src == step.dst)
+        return REFUSE(step.line, "re of chunks with themselves");
+    if ((step.does & TUTTI_MSCCL_SENDS) && block->send == TUTTI_MSCCL_NONE)
+        return REFUSE(step.line, "gpu %u tb %u sends, but it has send=\"-1\"", block->gpu, block->id);
+    if ((step.does & TUTTI_MSCCL_RECEIVES) && block->recv == TUTTI_MSCCL_NONE)
+        return REFUSE(step.line, "gpu %u tb %u receives, but it has recv=\"-1\"", block->gpu, block->id);
+    if (!step.does) step.signals = false; /* the runtime carries out no nop */
+    TUTTI_TRY(grow((void **)&plan->steps, plan->n_steps, &plan->step_capacity, sizeof *plan->steps));
+    plan->steps[plan->n_steps++] = step;
+    plan->blocks[reader->block].n++;
+    return TUTTI_OK;
+}
+
+static enum tutti_status read_elements(struct reader *reader)
+{
+    static const struct {
+        const char *name;
+        enum tutti_status (*open)(struct reader *reader);
+    } levels[] = {{"algo", open_algo}, {"gpu", open_gpu}, {"tb", open_block}, {"step", open_step}};
+    for (;;) {
+        enum tutti_xml_event event;
+        TUTTI_TRY(tutti_xml_next(&reader->xml, &event));
+        if (event == TUTTI_XML_END) return TUTTI_OK;
+        const uint32_t depth = reader->xml.depth;
+        if (event == TUTTI_XML_CLOSE) {
+            if (depth == 1) TUTTI_TRY(close_gpu(reader));
+            continue;
+        }
+        if (depth > TUTTI_ARRAY_LEN(levels) || strcmp(reader->xml.element, levels[depth - 1].name) != 0)
+            return REFUSE(reader->xml.element_line, "<%s> where <%s> is expected", reader->xml.element,
+                          depth > TUTTI_ARRAY_LEN(levels) ? "nothing" : levels[depth - 1].name);
+        TUTTI_TRY(levels[depth - 1].open(reader));
+    }
+}
+
+/* ---- the whole ---- */
+
+/* A nop adds a wait to the next step that is none, which must wait itself. Others wait for a step that some signal
+ * releases: its own, or that of a later one. */
+static enum tutti_status check_waits(const struct reader *reader, const struct tutti_msccl_block *block)
+{
+    const struct tutti_msccl *plan = reader->plan;
+    const struct tutti_msccl_gpu *gpu = &plan->gpus[block->gpu];
+    bool waits = false;
+    for (uint32_t i = 0; i < block->n; i++) {
+        const struct tutti_msccl_step *step = &plan->steps[block->first + i];
+        if (!step->does && (step->wait_block == TUTTI_MSCCL_NONE || i + 1 == block->n))
+            return REFUSE(step->line, "gpu %u tb %u: a nop that %s", block->gpu, block->id,
+                          i + 1 == block->n ? "no step follows" : "waits for nothing");
+        if (step->does && waits && step->wait_block == TUTTI_MSCCL_NONE)
+            return REFUSE(step->line,
+                          "gpu %u tb %u step %u follows a nop, and waits for nothing itself (depid=\"-1\"): the "
+                          "runtime refuses that",
+                          block->gpu, block->id, i);
+        waits = !step->does;
+        if (step->wait_block == TUTTI_MSCCL_NONE) continue;
+        if (step->wait_block >= gpu->n)
+            return REFUSE(step->line, "depid=\"%u\": gpu %u has %u tbs", step->wait_block, block->gpu, gpu->n);
+        const struct tutti_msccl_block *other = &plan->blocks[gpu->first + step->wait_block];
+        if (step->wait >= other->n)
+            return REFUSE(step->line, "deps=\"%d\": gpu %u tb %u has %u steps", (int)step->wait, block->gpu, other->id,
+                          other->n);
+        uint32_t k = step->wait;
+        while (k < other->n && !plan->steps[other->first + k].signals) k++;
+        if (k == other->n)
+            return REFUSE(step->line,
+                          "gpu %u tb %u step %u waits for ever: no step of tb %u from step %u on has hasdep=\"1\"",
+                          block->gpu, block->id, i, other->id, step->wait);
+    }
+    return TUTTI_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct tutti_msccl_connection *x = a, *y = b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->to != y->to) return x->to < y->to ? -1 : 1;
+    if (x->channel != y->channel) return x->channel < y->channel ? -1 : 1;
+    if (x->sender != y->sender) return x->sender < y->sender ? -1 : 1; /* NONE, of receivers, is last */
+    return x->receiver < y->receiver ? -1 : x->receiver > y->receiver;
+}
+
+/* The ends of connections that steps use, sorted: the sender's before the receiver's. */
+static enum tutti_status ends_find(struct tutti_msccl *plan)
+{
+    plan->connections = tutti_alloc_array(2 * (size_t)plan->n_blocks + 1, sizeof *plan->connections);
+    if (!plan->connections) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the connections of a plan");
+    for (uint32_t b = 0; b < plan->n_blocks; b++) {
+        const struct tutti_msccl_block *block = &plan->blocks[b];
+        uint8_t does = 0;
+        for (uint32_t i = 0; i < block->n; i++) does |= plan->steps[block->first + i].does;
+        if (does & TUTTI_MSCCL_SENDS)
+            plan->connections[plan->n_connections++] =
+                (struct tutti_msccl_connection){block->gpu, block->send, block->channel, b, TUTTI_MSCCL_NONE, 0};
+        if (does & TUTTI_MSCCL_RECEIVES)
+            plan->connections[plan->n_connections++] =
+                (struct tutti_msccl_connection){block->recv, block->gpu, block->channel, TUTTI_MSCCL_NONE, b, 0};
+    }
+    qsort(plan->connections, plan->n_connections, sizeof *plan->connections, compare);
+    return TUTTI_OK;
+}
+
+static enum tutti_status end_alone(const struct reader *reader, const struct tutti_msccl_connection *end)
+{
+    const struct tutti_msccl *plan = reader->plan;
+    const bool sends = end->receiver == TUTTI_MSCCL_NONE;
+    const struct tutti_msccl_block *block = &plan->blocks[sends ? end->sender : end->receiver];
+    if (sends)
+        return REFUSE(block->line, "gpu %u tb %u sends to gpu %u on channel %u, where no tb receives from it",
+                      block->gpu, block->id, end->to, end->channel);
+    return REFUSE(block->line, "gpu %u tb %u receives from gpu %u on channel %u, where no tb sends to it", block->gpu,
+                  block->id, end->from, end->channel);
+}
+
+static enum tutti_status end_twice(const struct reader *reader, uint32_t first, uint32_t second, const char *what,
+                                   const struct tutti_msccl_connection *end)
+{
+    const struct tutti_msccl_block *a = &reader->plan->blocks[first], *b = &reader->plan->blocks[second];
+    return REFUSE(b->line, "tb %u and tb %u of gpu %u both %s on the connection from gpu %u to gpu %u of channel %u",
+                  a->id, b->id, b->gpu, what, end->from, end->to, end->channel);
+}
+
+/* Two ends make a connection. */
+static enum tutti_status connections_make(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    struct tutti_msccl_connection *ends = plan->connections;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->n_connections; n++) {
+        struct tutti_msccl_connection made = ends[i];
+        uint32_t k = i + 1;
+        for (; k < plan->n_connections && ends[k].from == made.from && ends[k].to == made.to &&
+               ends[k].channel == made.channel;
+             k++) {
+            if (ends[k].sender != TUTTI_MSCCL_NONE)
+                return end_twice(reader, made.sender, ends[k].sender, "send", &made);
+            if (made.receiver != TUTTI_MSCCL_NONE)
+                return end_twice(reader, made.receiver, ends[k].receiver, "receive", &made);
+            made.receiver = ends[k].receiver;
+        }
+        if (k == i + 1) return end_alone(reader, &made);
+        i = k;
+        const bool same = n > 0 && ends[n - 1].from == made.from && ends[n - 1].to == made.to;
+        made.pair = n == 0 ? 0 : ends[n - 1].pair + !same;
+        ends[n] = made;
+        plan->blocks[made.sender].out = n;
+        plan->blocks[made.receiver].in = n;
+        plan->n_pairs = made.pair + 1;
+    }
+    plan->n_connections = n;
+    return TUTTI_OK;
+}
+
+/* The next step of the block that does this, from its step *at on; false: there is none. */
+static bool next_of(const struct tutti_msccl *plan, const struct tutti_msccl_block *block, uint8_t does, uint32_t *at)
+{
+    while (*at < block->n && !(plan->steps[block->first + *at].does & does)) (*at)++;
+    return *at < block->n;
+}
+
+/* The k-th send meets the k-th receive, with as many chunks. */
+static enum tutti_status check_messages(const struct reader *reader, const struct tutti_msccl_connection *c)
+{
+    const struct tutti_msccl *plan = reader->plan;
+    const struct tutti_msccl_block *from = &plan->blocks[c->sender], *to = &plan->blocks[c->receiver];
+    char sends[TUTTI_MSCCL_WHERE], receives[TUTTI_MSCCL_WHERE];
+    for (uint32_t s = 0, r = 0, k = 0;; s++, r++, k++) {
+        const bool sent = next_of(plan, from, TUTTI_MSCCL_SENDS, &s);
+        const bool received = next_of(plan, to, TUTTI_MSCCL_RECEIVES, &r);
+        if (!sent && !received) return TUTTI_OK;
+        const struct tutti_msccl_step *send = &plan->steps[from->first + s], *recv = &plan->steps[to->first + r];
+        if (sent && !received)
+            return REFUSE(send->line,
+                          "%s sends message %u to gpu %u on channel %u, which nobody receives: tb %u there "
+                          "receives %u",
+                          tutti_msccl_where(plan, c->sender, from->first + s, sends), k, c->to, c->channel, to->id, k);
+        if (received && !sent)
+            return REFUSE(recv->line,
+                          "%s waits for message %u of gpu %u on channel %u, which is never sent: tb %u "
+                          "there sends %u",
+                          tutti_msccl_where(plan, c->receiver, to->first + r, receives), k, c->from, c->channel,
+                          from->id, k);
+        if (send->n != recv->n)
+            return REFUSE(recv->line, "%s receives %u chunks, but %s, which sends them, sends %u",
+                          tutti_msccl_where(plan, c->receiver, to->first + r, receives), recv->n,
+                          tutti_msccl_where(plan, c->sender, from->first + s, sends), send->n);
+    }
+}
+
+/* What runtimes of the format would not take. */
+static void note_limits(const struct tutti_msccl *plan)
+{
+    uint32_t steps = 0, blocks = 0, channels = 0, count = 0;
+    for (uint32_t b = 0; b < plan->n_blocks; b++) {
+        if (plan->blocks[b].n > steps) steps = plan->blocks[b].n;
+        if (plan->blocks[b].id >= blocks) blocks = plan->blocks[b].id + 1;
+        if (plan->blocks[b].channel >= channels) channels = plan->blocks[b].channel + 1;
+    }
+    for (uint32_t i = 0; i < plan->n_steps; i++)
+        if (plan->steps[i].n > count) count = plan->steps[i].n;
+    const struct {
+        const char *what;
+        uint32_t has, most;
+    } limits[] = {{"steps of a thread block", steps, TUTTI_MSCCL_MOST_STEPS},
+                  {"thread blocks of a gpu", blocks, TUTTI_MSCCL_MOST_BLOCKS},
+                  {"channels", channels, TUTTI_MSCCL_MOST_CHANNELS},
+                  {"chunks of a step (cnt)", count, TUTTI_MSCCL_MOST_COUNT}};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(limits); i++)
+        if (limits[i].has > limits[i].most)
+            tutti_log(TUTTI_LOG_WARN, "%s: %u %s; MSCCL's own runtime takes at most %u", plan->file, limits[i].has,
+                      limits[i].what, limits[i].most);
+}
+
+static enum tutti_status check_whole(struct reader *reader)
+{
+    struct tutti_msccl *plan = reader->plan;
+    for (uint32_t g = 0; g < plan->n_gpus; g++)
+        if (!plan->gpus[g].line)
+            return REFUSE(reader->xml.line, "gpu %u is missing: there are to be %u", g, plan->n_gpus);
+    uint64_t chunks = 0;
+    for (uint32_t i = 0; i < plan->n_steps; i++) chunks += plan->steps[i].n;
+    if (chunks > MOST_CHUNKS_IN_ALL)
+        return REFUSE(plan->steps[0].line, "the steps move %llu chunks in all: more than %d are not read",
+                      (unsigned long long)chunks, (int)MOST_CHUNKS_IN_ALL);
+    for (uint32_t b = 0; b < plan->n_blocks; b++) TUTTI_TRY(check_waits(reader, &plan->blocks[b]));
+    TUTTI_TRY(ends_find(plan));
+    TUTTI_TRY(connections_make(reader));
+    for (uint32_t c = 0; c < plan->n_connections; c++) TUTTI_TRY(check_messages(reader, &plan->connections[c]));
+    note_limits(plan);
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_msccl_read(const char *file, char *text, size_t bytes, struct tutti_msccl *out)
+{
+    struct reader reader = {.plan = out, .gpu = TUTTI_MSCCL_NONE, .block = TUTTI_MSCCL_NONE};
+    *out = (struct tutti_msccl){.file = file};
+    tutti_xml_init(&reader.xml, file, text, bytes);
+    enum tutti_status status = read_elements(&reader);
+    if (status >= 0) status = check_whole(&reader);
+    if (status < 0) tutti_msccl_fini(out);
+    return status;
+}
+
+uint32_t tutti_msccl_base(const struct tutti_msccl *plan, uint32_t gpu, enum tutti_msccl_buffer buffer)
+{
+    const uint32_t n = buffer == TUTTI_MSCCL_INPUT ? plan->n_in : plan->n_out;
+    return n < plan->n_chunks ? gpu * n : 0;
+}
