@@ -15,10 +15,8 @@ static const struct form {
     bool includes; /* what the file includes belongs to its contents */
     enum tutti_status (*open)(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 } forms[] = {
-    {".c", true, tutti_open_c},
-    {".so", false, tutti_open_object},
-    {".py", false, tutti_open_python},
-    {".xml", false, tutti_open_msccl},
+    {".c", true, tutti_open_c},        {".so", false, tutti_open_object},    {".py", false, tutti_open_python},
+    {".xml", false, tutti_open_msccl}, {".json", false, tutti_open_mscclpp},
 };
 
 /* One file's. Found again by its contents. */

@@ -53,3 +53,12 @@ enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struc
     out->kinds[loaded->plan.kind] = &loaded->ops;
     return TUTTI_OK;
 }
+
+enum tutti_status tutti_open_mscclpp(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject)
+{
+    (void)out, (void)subject;
+    return tutti_fail(TUTTI_ERR_ARGUMENT,
+                      "%s: plans of MSCCL++ (JSON) are not read: they order one-sided accesses by counters of signals "
+                      "(docs/formats.md says what reading them would take)",
+                      source->path);
+}

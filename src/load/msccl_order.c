@@ -3,10 +3,10 @@
  * and a queue, and blocks wait without a choice, so whether all end does not depend on the order in which they go: one
  * run decides it.
  *
- * The order that the run takes becomes the program of each rank, of which 64 steps are under way at once. So a send is
- * taken in the moment in which its receiver stands at the receive, and only where nothing else can go on, one message
- * is put into a queue. Ours has one sequence of messages for each two ranks, MSCCL one a channel: a message that was
- * sent before the one that is wanted is stored in SCRATCH first, and taken from there when its own step comes. */
+ * The order that the run takes becomes the program of each rank. So blocks take turns, as they would on a GPU; and
+ * since 64 steps of a rank are under way at once, a rank that has many messages under way holds back those that nobody
+ * waits for. Ours has one sequence of messages for each two ranks, MSCCL one a channel: a message that was sent before
+ * the one that is wanted is stored in SCRATCH first, and taken from there when its own step comes. */
 
 #include "load/msccl.h"
 
@@ -19,25 +19,37 @@ struct state {
     uint32_t flag, flag_depth; /* one more than the last step that has signalled */
     uint32_t waiters;          /* the first block that waits for a signal, and the next one after this; NONE */
     uint32_t next_waiter;
-    bool waits, queued, alone;
+    uint32_t next_held; /* the next block of the GPU that is held back; NONE */
+    bool waits, queued, first, alone, urgent, held;
 };
 /* One of the (at most two) messages that are under way on a connection. */
 struct message {
     uint32_t depth;
     uint32_t spill; /* where it was stored; NONE */
     uint32_t next;  /* the one that was sent after it between the two GPUs, number 2 * connection + place; NONE */
+    uint32_t place; /* how many steps its GPU had done */
+    uint32_t older, younger; /* of those of its GPU that are under way; NONE */
+};
+struct gpu {
+    uint32_t n_steps;                 /* of ours, about */
+    uint32_t n_out, oldest, youngest; /* its messages that are under way */
+    uint32_t first_held, last_held;   /* blocks that are held back; NONE */
 };
 struct queue {
     uint32_t *blocks, first, n, capacity;
 };
 struct run {
     const struct tutti_msccl *plan;
+    const struct limits *limits;
     struct tutti_msccl_order *order;
     struct state *states;
     uint32_t *sent, *received; /* by connection */
     struct message *messages;  /* two a connection */
     uint32_t *head, *tail;     /* by pair: messages that were not received yet */
-    struct queue ready, alone; /* blocks that may go on; that could send, but nobody receives yet */
+    struct gpu *gpus;
+    uint32_t n_late; /* steps that are more than the window behind a message that is under way */
+    struct queue first, ready, urgent,
+        alone; /* blocks that may go on; that are held back, with and without a message */
 };
 
 static void push(struct queue *queue, uint32_t block, bool *in)
@@ -99,7 +111,21 @@ static bool stands_at_send(const struct run *run, uint32_t block)
     return !ended(run, block) && (step_of(run, block)->does & both) == TUTTI_MSCCL_SENDS;
 }
 
-enum why { GOES_ON, NO_SIGNAL, NO_MESSAGE, NO_ROOM, NO_RECEIVER };
+/* What a GPU holds back until its oldest message is received, or nothing else can go on: sends where so many are under
+ * way, and all but receives where it is so many steps later. The first row that keeps all steps within the window of a
+ * message that is under way is taken: then the order can be followed even if each message waits for its receive. */
+static const struct limits {
+    uint32_t most_out, most_later;
+} limits[] = {{16, 40}, {16, 32}, {8, 32}, {4, 24}, {1, 16}, {0, 0}};
+
+/* A message waits for the block. */
+static bool is_urgent(const struct run *run, uint32_t block)
+{
+    const uint32_t in = run->plan->blocks[block].in;
+    return in != TUTTI_MSCCL_NONE && under_way(run, in) > 0;
+}
+
+enum why { GOES_ON, NO_SIGNAL, NO_MESSAGE, NO_ROOM, HELD_BACK };
 
 /* What the block waits for, and which block would end that. */
 static enum why look(const struct run *run, uint32_t block, bool even_alone, uint32_t *other)
@@ -111,11 +137,15 @@ static enum why look(const struct run *run, uint32_t block, bool even_alone, uin
     if (*other != TUTTI_MSCCL_NONE) return NO_SIGNAL;
     if (receives) *other = run->plan->connections[b->in].sender;
     if (receives && under_way(run, b->in) == 0) return NO_MESSAGE;
-    if (!(step->does & TUTTI_MSCCL_SENDS)) return GOES_ON;
-    *other = run->plan->connections[b->out].receiver;
-    if (under_way(run, b->out) == TUTTI_MSCCL_SLOTS) return NO_ROOM;
-    if (receives || even_alone || (under_way(run, b->out) == 0 && stands_at_receive(run, *other))) return GOES_ON;
-    return NO_RECEIVER;
+    const bool sends = step->does & TUTTI_MSCCL_SENDS;
+    if (sends) *other = run->plan->connections[b->out].receiver;
+    if (sends && under_way(run, b->out) == TUTTI_MSCCL_SLOTS) return NO_ROOM;
+    const struct gpu *gpu = &run->gpus[b->gpu];
+    if (receives || !step->does || even_alone || gpu->n_out == 0) return GOES_ON;
+    const uint32_t urgent = is_urgent(run, block) ? 2 : 1;
+    if (gpu->n_steps - run->messages[gpu->oldest].place >= urgent * run->limits->most_later) return HELD_BACK;
+    if (!sends || gpu->n_out < urgent * run->limits->most_out) return GOES_ON;
+    return under_way(run, b->out) == 0 && stands_at_receive(run, *other) ? GOES_ON : HELD_BACK;
 }
 
 /* ---- what it does ---- */
@@ -147,6 +177,49 @@ static uint32_t receiving_step(const struct run *run, uint32_t connection, bool 
     }
 }
 
+/* The first block of the GPU that is held back looks again. */
+static void release(struct run *run, struct gpu *gpu)
+{
+    const uint32_t block = gpu->first_held;
+    if (block == TUTTI_MSCCL_NONE) return;
+    gpu->first_held = run->states[block].next_held;
+    run->states[block].held = false;
+    wake(run, block);
+}
+
+/* The message is no longer under way. */
+static void received(struct run *run, uint32_t number)
+{
+    struct gpu *gpu = &run->gpus[run->plan->connections[number / 2].from];
+    const struct message *message = &run->messages[number];
+    if (message->older == TUTTI_MSCCL_NONE)
+        gpu->oldest = message->younger;
+    else
+        run->messages[message->older].younger = message->younger;
+    if (message->younger == TUTTI_MSCCL_NONE)
+        gpu->youngest = message->older;
+    else
+        run->messages[message->younger].older = message->older;
+    gpu->n_out--;
+    release(run, gpu);
+}
+
+static void hold_back(struct run *run, uint32_t block)
+{
+    struct state *state = &run->states[block];
+    struct gpu *gpu = &run->gpus[run->plan->blocks[block].gpu];
+    push(&run->alone, block, &state->alone);
+    if (is_urgent(run, block)) push(&run->urgent, block, &state->urgent);
+    if (state->held) return;
+    state->held = true;
+    state->next_held = TUTTI_MSCCL_NONE;
+    if (gpu->first_held == TUTTI_MSCCL_NONE)
+        gpu->first_held = block;
+    else
+        run->states[gpu->last_held].next_held = block;
+    gpu->last_held = block;
+}
+
 /* Stores the message that is the first between its two GPUs. */
 static enum tutti_status store(struct run *run, uint32_t number, uint32_t depth)
 {
@@ -155,6 +228,7 @@ static enum tutti_status store(struct run *run, uint32_t number, uint32_t depth)
     const bool second = (run->received[connection] & 1) != (number & 1);
     const uint32_t step = receiving_step(run, connection, second);
     message->spill = run->order->spilled[gpu];
+    received(run, number);
     run->order->spilled[gpu] += run->plan->steps[step].n;
     return add(run, &(struct tutti_msccl_event){.block = run->plan->connections[connection].receiver,
                                                 .step = step,
@@ -180,6 +254,7 @@ static enum tutti_status take(struct run *run, uint32_t connection, struct tutti
         TUTTI_TRY(store(run, run->head[pair], event->depth)); /* of another connection */
     }
     run->head[pair] = message->next;
+    received(run, number);
     return TUTTI_OK;
 }
 
@@ -187,12 +262,29 @@ static void put(struct run *run, uint32_t connection, uint32_t depth)
 {
     const uint32_t pair = run->plan->connections[connection].pair;
     const uint32_t number = 2 * connection + (run->sent[connection]++ & 1);
-    run->messages[number] = (struct message){depth, TUTTI_MSCCL_NONE, TUTTI_MSCCL_NONE};
+    struct gpu *gpu = &run->gpus[run->plan->connections[connection].from];
+    run->messages[number] = (struct message){.depth = depth,
+                                             .spill = TUTTI_MSCCL_NONE,
+                                             .next = TUTTI_MSCCL_NONE,
+                                             .place = gpu->n_steps,
+                                             .older = gpu->youngest,
+                                             .younger = TUTTI_MSCCL_NONE};
+    if (gpu->n_out++ == 0)
+        gpu->oldest = number;
+    else
+        run->messages[gpu->youngest].younger = number;
+    gpu->youngest = number;
     if (run->head[pair] == TUTTI_MSCCL_NONE)
         run->head[pair] = number;
     else
         run->messages[run->tail[pair]].next = number;
     run->tail[pair] = number;
+    const uint32_t receiver = run->plan->connections[connection].receiver;
+    struct state *state = &run->states[receiver];
+    if (stands_at_receive(run, receiver) && !(step_of(run, receiver)->does & TUTTI_MSCCL_SENDS))
+        push(&run->first, receiver, &state->first);
+    else
+        wake(run, receiver);
 }
 
 static void signal(struct run *run, uint32_t block)
@@ -207,6 +299,14 @@ static void signal(struct run *run, uint32_t block)
     state->waiters = TUTTI_MSCCL_NONE;
 }
 
+/* Counts steps of ours, at least as many as there will be. */
+static void steps_add(struct run *run, uint32_t gpu, uint32_t n)
+{
+    struct gpu *g = &run->gpus[gpu];
+    g->n_steps += n;
+    if (g->n_out > 0 && g->n_steps - run->messages[g->oldest].place > TUTTI_WINDOW) run->n_late++;
+}
+
 /* Carries out the block's step. */
 static enum tutti_status go(struct run *run, uint32_t block)
 {
@@ -218,7 +318,12 @@ static enum tutti_status go(struct run *run, uint32_t block)
         const struct state *other = &run->states[run->plan->gpus[b->gpu].first + step->wait_block];
         if (other->flag_depth >= event.depth) event.depth = other->flag_depth + 1;
     }
-    if (step->does & TUTTI_MSCCL_RECEIVES) TUTTI_TRY(take(run, b->in, &event));
+    const bool receives = step->does & TUTTI_MSCCL_RECEIVES;
+    steps_add(run, b->gpu, !receives ? step->does != 0 : step->does & TUTTI_MSCCL_SENDS ? 3 : 1);
+    if (receives)
+        TUTTI_TRY(take(run, b->in, &event));
+    else
+        release(run, &run->gpus[b->gpu]);
     if (step->does & TUTTI_MSCCL_SENDS) put(run, b->out, event.depth);
     if (step->does) TUTTI_TRY(add(run, &event));
     state->depth = event.depth;
@@ -228,25 +333,21 @@ static enum tutti_status go(struct run *run, uint32_t block)
     return TUTTI_OK;
 }
 
-/* Lets the block do a step, then whoever receives what it sends, and so on. */
+/* Lets the block do a step, if it can; else whoever ends its waiting wakes it. */
 static enum tutti_status advance(struct run *run, uint32_t block, bool even_alone)
 {
-    for (uint32_t other; !ended(run, block); block = other) {
-        struct state *state = &run->states[block];
-        const enum why why = look(run, block, even_alone, &other);
-        if (why == NO_SIGNAL && !state->waits) {
-            state->waits = true;
-            state->next_waiter = run->states[other].waiters;
-            run->states[other].waiters = block;
-        }
-        if (why == NO_MESSAGE && stands_at_send(run, other)) wake(run, other);
-        if (why == NO_RECEIVER) push(&run->alone, block, &state->alone);
-        if (why != GOES_ON) return TUTTI_OK;
-        const bool sends = step_of(run, block)->does & TUTTI_MSCCL_SENDS;
-        TUTTI_TRY(go(run, block));
-        if (!sends) return TUTTI_OK;
-        even_alone = false;
+    uint32_t other;
+    if (ended(run, block)) return TUTTI_OK;
+    struct state *state = &run->states[block];
+    const enum why why = look(run, block, even_alone, &other);
+    if (why == GOES_ON) return go(run, block);
+    if (why == NO_SIGNAL && !state->waits) {
+        state->waits = true;
+        state->next_waiter = run->states[other].waiters;
+        run->states[other].waiters = block;
     }
+    if (why == NO_MESSAGE && stands_at_send(run, other)) wake(run, other);
+    if (why == HELD_BACK) hold_back(run, block);
     return TUTTI_OK;
 }
 
@@ -285,17 +386,22 @@ static enum tutti_status run_init(struct run *run)
     const uint32_t n = plan->n_blocks + 1, c = plan->n_connections + 1, p = plan->n_pairs + 1;
     run->states = tutti_alloc_array(n, sizeof *run->states);
     run->ready.blocks = tutti_alloc_array(n, sizeof *run->ready.blocks);
+    run->urgent.blocks = tutti_alloc_array(n, sizeof *run->urgent.blocks);
+    run->first.blocks = tutti_alloc_array(n, sizeof *run->first.blocks);
     run->alone.blocks = tutti_alloc_array(n, sizeof *run->alone.blocks);
     run->sent = tutti_alloc_array(2 * (size_t)c, sizeof *run->sent);
     run->messages = tutti_alloc_array(2 * (size_t)c, sizeof *run->messages);
     run->head = tutti_alloc_array(2 * (size_t)p, sizeof *run->head);
+    run->gpus = tutti_alloc_array(plan->n_gpus, sizeof *run->gpus);
     run->order->spilled = tutti_alloc_array(plan->n_gpus, sizeof *run->order->spilled);
-    if (!run->states || !run->ready.blocks || !run->alone.blocks || !run->sent || !run->messages || !run->head ||
-        !run->order->spilled)
+    if (!run->states || !run->ready.blocks || !run->urgent.blocks || !run->first.blocks || !run->alone.blocks ||
+        !run->sent || !run->messages || !run->head || !run->gpus || !run->order->spilled)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory to run a plan of %u thread blocks", plan->n_blocks);
-    run->ready.capacity = run->alone.capacity = n;
+    run->first.capacity = run->ready.capacity = run->urgent.capacity = run->alone.capacity = n;
     run->received = run->sent + c;
     run->tail = run->head + p;
+    for (uint32_t g = 0; g < plan->n_gpus; g++)
+        run->gpus[g].first_held = run->gpus[g].oldest = run->gpus[g].youngest = TUTTI_MSCCL_NONE;
     for (uint32_t i = 0; i < 2 * p; i++) run->head[i] = TUTTI_MSCCL_NONE;
     for (uint32_t b = 0; b < plan->n_blocks; b++) {
         run->states[b].waiters = run->states[b].next_waiter = TUTTI_MSCCL_NONE;
@@ -308,22 +414,29 @@ static void run_fini(struct run *run)
 {
     tutti_free(run->states);
     tutti_free(run->ready.blocks);
+    tutti_free(run->urgent.blocks);
+    tutti_free(run->first.blocks);
     tutti_free(run->alone.blocks);
     tutti_free(run->sent);
     tutti_free(run->messages);
     tutti_free(run->head);
+    tutti_free(run->gpus);
 }
 
 static enum tutti_status run_all(struct run *run)
 {
-    while (run->ready.n > 0 || run->alone.n > 0) {
-        const bool even_alone = run->ready.n == 0;
-        const uint32_t block = pop(even_alone ? &run->alone : &run->ready);
-        if (even_alone)
-            run->states[block].alone = false;
-        else
-            run->states[block].queued = false;
-        TUTTI_TRY(advance(run, block, even_alone));
+    while (run->first.n > 0 || run->ready.n > 0 || run->alone.n > 0) {
+        struct queue *queue = run->first.n > 0    ? &run->first
+                              : run->ready.n > 0  ? &run->ready
+                              : run->urgent.n > 0 ? &run->urgent
+                                                  : &run->alone;
+        const uint32_t block = pop(queue);
+        struct state *state = &run->states[block];
+        *(queue == &run->first    ? &state->first
+          : queue == &run->ready  ? &state->queued
+          : queue == &run->urgent ? &state->urgent
+                                  : &state->alone) = false;
+        TUTTI_TRY(advance(run, block, queue == &run->alone || queue == &run->urgent));
     }
     for (uint32_t b = 0; b < run->plan->n_blocks; b++)
         if (!ended(run, b)) return deadlock(run);
@@ -339,11 +452,15 @@ void tutti_msccl_order_fini(struct tutti_msccl_order *order)
 
 enum tutti_status tutti_msccl_order(const struct tutti_msccl *plan, struct tutti_msccl_order *out)
 {
-    struct run run = {.plan = plan, .order = out};
-    *out = (struct tutti_msccl_order){0};
-    enum tutti_status status = run_init(&run);
-    if (status >= 0) status = run_all(&run);
-    run_fini(&run);
-    if (status < 0) tutti_msccl_order_fini(out);
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(limits) && status >= 0; i++) {
+        struct run run = {.plan = plan, .order = out, .limits = &limits[i]};
+        *out = (struct tutti_msccl_order){0};
+        status = run_init(&run);
+        if (status >= 0) status = run_all(&run);
+        run_fini(&run);
+        if (status >= 0 && run.n_late == 0) return TUTTI_OK;
+        if (status < 0 || i + 1 < TUTTI_ARRAY_LEN(limits)) tutti_msccl_order_fini(out);
+    }
     return status;
 }

@@ -162,7 +162,7 @@ static enum tutti_status open_gpu(struct reader *reader)
 {
     struct tutti_msccl *plan = reader->plan;
     const uint32_t line = reader->xml.element_line;
-    uint32_t id, n_in, n_out;
+    uint32_t id = 0, n_in, n_out;
     TUTTI_TRY(number(reader, "id", 0, plan->n_gpus - 1, &id));
     struct tutti_msccl_gpu *gpu = &plan->gpus[id];
     if (gpu->line) return REFUSE(line, "gpu %u is given twice, first in line %u", id, gpu->line);
@@ -214,7 +214,9 @@ static enum tutti_status open_block(struct reader *reader)
     TUTTI_TRY(number(reader, "id", 0, MOST_BLOCKS, &block.id));
     TUTTI_TRY(read_peer(reader, "send", &block.send));
     TUTTI_TRY(read_peer(reader, "recv", &block.recv));
-    TUTTI_TRY(number(reader, "chan", 0, MOST_CHANNEL, &block.channel));
+    TUTTI_TRY(number(reader, "chan", -1, MOST_CHANNEL, &block.channel));
+    if (block.channel == TUTTI_MSCCL_NONE && (block.send != TUTTI_MSCCL_NONE || block.recv != TUTTI_MSCCL_NONE))
+        return REFUSE(block.line, "gpu %u tb %u has a peer, but chan=\"-1\"", block.gpu, block.id);
     TUTTI_TRY(grow((void **)&plan->blocks, plan->n_blocks, &plan->block_capacity, sizeof *plan->blocks));
     reader->block = plan->n_blocks++;
     plan->blocks[reader->block] = block;
@@ -516,7 +518,8 @@ static void note_limits(const struct tutti_msccl *plan)
     for (uint32_t b = 0; b < plan->n_blocks; b++) {
         if (plan->blocks[b].n > steps) steps = plan->blocks[b].n;
         if (plan->blocks[b].id >= blocks) blocks = plan->blocks[b].id + 1;
-        if (plan->blocks[b].channel >= channels) channels = plan->blocks[b].channel + 1;
+        if (plan->blocks[b].channel != TUTTI_MSCCL_NONE && plan->blocks[b].channel >= channels)
+            channels = plan->blocks[b].channel + 1;
     }
     for (uint32_t i = 0; i < plan->n_steps; i++)
         if (plan->steps[i].n > count) count = plan->steps[i].n;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load/xml.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define REFUSE(xml, ...) refuse(xml, __VA_ARGS__)
@@ -135,7 +136,7 @@ static enum tutti_status read_value(struct tutti_xml *xml, const char **value)
 static enum tutti_status read_attribute(struct tutti_xml *xml)
 {
     char *name, *end;
-    const char *value;
+    const char *value = NULL;
     TUTTI_TRY(read_name(xml, "an attribute", &name, &end));
     skip_space(xml);
     if (xml->at == xml->end || *xml->at != '=') return REFUSE(xml, "an attribute without a value");

@@ -13,6 +13,7 @@
 struct sched_subject {
     const struct tutti_algorithm *algorithm;
     uint32_t radix; /* in "tree:4"; else 0 */
+    uint32_t ranks; /* the one number of ranks that it is for; 0: many */
     bool is_file;   /* it may be a stranger's, and acts in a process of its own */
     int code;       /* the exit status where there is none */
 };

@@ -247,6 +247,7 @@ int sched_check(int argc, char **argv)
     if (n == 1) {
         if (!sched_subject_open(&spec, argv[argc - 1], &subject)) return subject.code;
         if (!sched_radix_choose(&spec, &subject, options.radix, &options.radix)) return TUTTI_EXIT_USAGE;
+        if (subject.ranks && !options.sizes && !options.levels) first = last = subject.ranks;
         status = check_algorithm(&subject, only, first, last, &totals);
     }
     for (size_t i = 0; n == 0 && i < tutti_n_algorithms && status >= 0; i++) {

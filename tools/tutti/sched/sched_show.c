@@ -20,7 +20,7 @@ struct options {
 static struct options options;
 static const struct tutti_arg args[] = {
     {"kind", 'k', TUTTI_ARG_TEXT, &options.kind, "KIND", "such as all_reduce (default: the first that ALG offers)"},
-    {"size", 'n', TUTTI_ARG_U32, &options.size, "N", "number of ranks (default 8)"},
+    {"size", 'n', TUTTI_ARG_U32, &options.size, "N", "number of ranks (default 8, or the plan's)"},
     {"rank", 'r', TUTTI_ARG_U32, &options.rank, "R", "the steps of this rank, with what each waits for"},
     {"root", 0, TUTTI_ARG_U32, &options.root, "R", "root of rooted kinds (default 0)"},
     {"levels", 'l', TUTTI_ARG_TEXT, &options.levels, "L", "groups of ranks, such as 8,8,7,8 or 2,2;2"},
@@ -60,7 +60,8 @@ static bool shape_choose(const struct sched_subject *subject, enum tutti_kind ki
         tutti_args_fail(&spec, "--levels %s: give sizes of groups such as 8,8,7,8.", options.levels);
         return false;
     }
-    if (shape->size == UINT32_MAX) shape->size = options.levels ? sched_levels_size(options.levels) : 8;
+    if (shape->size == UINT32_MAX)
+        shape->size = options.levels ? sched_levels_size(options.levels) : subject->ranks ? subject->ranks : 8;
     if (shape->size == 0 || shape->size > MAX_SIZE) {
         tutti_args_fail(&spec, "%u ranks can not be shown: give --size between 1 and %d.", shape->size, (int)MAX_SIZE);
         return false;

@@ -21,7 +21,10 @@
 static bool file_open(const struct tutti_args *spec, const char *name, struct sched_subject *out)
 {
     *out = (struct sched_subject){.is_file = true, .code = TUTTI_EXIT_WRONG};
-    if (tutti_load_find(NULL, name, &out->radix, &out->algorithm) >= 0) return true;
+    if (tutti_load_find(NULL, name, &out->radix, &out->algorithm) >= 0) {
+        out->ranks = tutti_load_ranks(out->algorithm);
+        return true;
+    }
     fprintf(stderr, "%s: %s\n", spec->command, tutti_last_error()->text);
     return false;
 }
