@@ -89,6 +89,20 @@ static void other_kinds(void **state)
     assert_int_equal(ranks_run(&config, not_for_it), 0);
 }
 
+/* Algorithms from files carry out all_reduce and all_gather, copied to the host and back. */
+static void every_call_by_files(void **state)
+{
+    struct batch batch;
+    struct contract_case *cases = contract_pairs(test_seed() + 63, &batch.n);
+    const struct tutti_option files = {"algorithms", RING_C "," PAT_C};
+    struct ranks_config config = {.n = 3, .deadline_s = 120, .arg = &batch, .options = &files, .n_options = 1};
+    (void)state;
+    assert_non_null(cases);
+    batch.cases = cases;
+    assert_int_equal(ranks_run(&config, run_batch), 0);
+    free(cases);
+}
+
 /* Processes first: drivers do not survive a fork. */
 static void every_call_named(void **state)
 {
@@ -104,7 +118,8 @@ static void every_call_named(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(other_kinds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call), cmocka_unit_test(other_kinds),
+                                       cmocka_unit_test(every_call_by_files)};
     static char threads;
     struct CMUnitTest named[] = {cmocka_unit_test(every_call_named),
                                  cmocka_unit_test_prestate(every_call_named, &threads)};
