@@ -113,6 +113,7 @@ python 'raise tutti.Unsupported("it is Sunday")' >sunday.py
 python 'x = [0] * (1 << 40)' >memory.py
 expect 1 'algorithm odd is refused: odd broadcast, size 3, .*crashes: signal 6' "$tutti" bench broadcast -n 3 --algorithm ./abort.c
 expect 1 'algorithm odd is refused: odd broadcast, size 3, .*ends the process with status 0' "$tutti" bench broadcast -n 3 --algorithm ./leave.c
+expect 1 'sched sim: the file crashes: signal 6' "$tutti" sched sim ./abort.c --world 3
 expect 1 'abort.py is ended by signal 6' bench --algorithm ./abort.py
 expect 1 'leave.py writes nothing' bench --algorithm ./leave.py
 expect 1 'peer.py:4: ValueError: the peer is 3, which is none of 3 ranks \(rank 0\)' bench --algorithm ./peer.py

@@ -9,6 +9,35 @@
 #include <stdio.h>
 #include <string.h>
 
+struct words {
+    int argc;
+    char **argv;
+};
+
+static int sim_act(void *argument)
+{
+    const struct words *words = argument;
+    return sched_sim(words->argc, words->argv);
+}
+
+/* A file's code may crash: then the simulation does so in a process of its own, which has all the time it wants. */
+static int sim(int argc, char **argv)
+{
+    enum { LONG = 60000 };
+    struct words words = {argc, argv};
+    const struct sched_apart task = {.act = sim_act, .argument = &words, .size = LONG};
+    char how[96];
+    int code = TUTTI_EXIT_OK;
+    bool any = false;
+    for (int i = 1; i < argc; i++) any = any || (argv[i][0] != '-' && tutti_load_is_path(argv[i]));
+    if (!any) return sched_sim(argc, argv);
+    if (sched_apart(&task, &code, how, sizeof how) < 0)
+        snprintf(how, sizeof how, "can not be run: %.70s", tutti_last_error()->text);
+    if (!how[0]) return code;
+    fprintf(stderr, "tutti sched sim: the file %s\n", how);
+    return TUTTI_EXIT_WRONG;
+}
+
 int tutti_cmd_sched(int argc, char **argv)
 {
     static const struct tutti_command verbs[] = {
@@ -16,7 +45,7 @@ int tutti_cmd_sched(int argc, char **argv)
         {"show", "ALG --size N   ", "draw a schedule in the terminal, or as SVG", sched_show},
         {"check", "[ALG|FILE]     ", "prove algorithms for every rank at once", sched_check},
         {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
-        {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sched_sim},
+        {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sim},
         {"startup", "               ", "how long ranks take until all of them can send", sched_startup},
     };
     static const struct tutti_commands commands = {
