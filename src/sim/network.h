@@ -30,6 +30,7 @@ struct tutti_sim_link {
 
 struct tutti_sim_network_ops {
     const char *name, *help;
+    bool alike; /* what a rank is charged follows from what it does itself and what reaches it, on all ranks alike */
     /* The earliest time from now on at which the operation can begin. */
     uint64_t (*ready)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, uint64_t now_ps);
     /* Begins it, at a time at which it is ready. */
@@ -50,7 +51,8 @@ struct tutti_sim_network_ops {
     bool (*link)(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
                  size_t capacity);
     /* All that waits at one gate becomes ready at the same time, if nothing else begins; numbers are less than the
-     * network's n_gates. TUTTI_SIM_NONE: at none that can be told apart. NULL: there are no gates. */
+     * network's n_gates. Receives do not wait, but may look at what holds a gate. TUTTI_SIM_NONE: at none that can be
+     * told apart. NULL: there are no gates. */
     uint32_t (*gate)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives);
     /* Fetches what the operation (arrives: the message of this send) will touch in memory. NULL: nothing. */
     void (*fetch)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives);
@@ -67,8 +69,8 @@ struct tutti_sim_network {
     const struct tutti_sim_network_ops *ops;
     const struct tutti_sim_program *program;
     struct tutti_sim_limits limits;
-    enum tutti_status status; /* below 0: a function failed, its sentence is recorded, and the run ends */
-    uint32_t n_gates;
+    enum tutti_status status;         /* below 0: a function failed, its sentence is recorded, and the run ends */
+    uint32_t n_gates, gates_together; /* as many that follow one another need the same CPU or port */
 };
 
 /* ---- loggops (rules.c) ---- */

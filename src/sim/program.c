@@ -25,6 +25,7 @@ void tutti_sim_program_fini(struct tutti_sim_program *program)
     tutti_free(program->first);
     tutti_free(program->ops);
     tutti_free(program->edges);
+    tutti_free(program->peers);
     tutti_free(program->raw);
     *program = (struct tutti_sim_program){0};
 }
@@ -105,15 +106,19 @@ static enum tutti_status sort_edges(struct tutti_sim_program *program)
     return TUTTI_OK;
 }
 
-/* Sender, receiver and tag of a message: equal for those that meet. */
+/* Sender, receiver and tag of a message: equal for those that meet. Where ranks stand for others, the sender is turned
+ * to its class. */
 struct meeting {
     uint32_t from, to, tag;
 };
 
-static struct meeting meeting_of(const struct tutti_sim_op *op)
+static struct meeting meeting_of(const struct tutti_sim_turn *turn, const struct tutti_sim_op *op)
 {
-    bool sends = op->type == TUTTI_SIM_SEND;
-    return (struct meeting){sends ? op->rank : op->peer, sends ? op->peer : op->rank, op->tag};
+    if (op->type == TUTTI_SIM_SEND) return (struct meeting){op->rank, op->peer, op->tag};
+    if (turn->world == 0) return (struct meeting){op->peer, op->rank, op->tag};
+    uint32_t group = op->peer / turn->classes, groups = turn->world / turn->classes;
+    uint32_t back = turn->flips ? group : (groups - group) % groups;
+    return (struct meeting){op->peer % turn->classes, back * turn->classes + op->rank, op->tag};
 }
 
 /* A table of meetings by hash; each slot has the number of an operation of it, whose list is the meeting's. */
@@ -126,7 +131,7 @@ static enum tutti_status give_lists(struct tutti_sim_program *program)
     for (uint32_t i = 0; i < program->n_ops; i++) {
         struct tutti_sim_op *op = &program->ops[i];
         if (op->type == TUTTI_SIM_CALC) continue;
-        struct meeting m = meeting_of(op);
+        struct meeting m = meeting_of(&program->turn, op);
         uint64_t pair = m.from | (uint64_t)m.to << 32;
         uint64_t at = tutti_mix64(pair ^ tutti_mix64(m.tag + UINT64_C(1))) & (capacity - 1);
         for (;; at = (at + 1) & (capacity - 1)) {
@@ -135,7 +140,7 @@ static enum tutti_status give_lists(struct tutti_sim_program *program)
                 op->list = program->n_lists++;
                 break;
             }
-            struct meeting other = meeting_of(&program->ops[table[at] - 1]);
+            struct meeting other = meeting_of(&program->turn, &program->ops[table[at] - 1]);
             if (other.from == m.from && other.to == m.to && other.tag == m.tag) {
                 op->list = program->ops[table[at] - 1].list;
                 break;
@@ -146,10 +151,24 @@ static enum tutti_status give_lists(struct tutti_sim_program *program)
     return TUTTI_OK;
 }
 
+/* From now on the peer of an operation is a class. */
+static enum tutti_status keep_peers(struct tutti_sim_program *program)
+{
+    program->peers = tutti_alloc_array(program->n_ops ? program->n_ops : 1, sizeof(*program->peers));
+    if (!program->peers) return no_memory(program);
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        program->peers[i] = program->ops[i].peer;
+        program->ops[i].peer %= program->turn.classes;
+    }
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_sim_program_seal(struct tutti_sim_program *program)
 {
     TUTTI_TRY(sort_edges(program));
-    if (!program->wild) return give_lists(program);
+    if (!program->wild) TUTTI_TRY(give_lists(program));
+    if (program->turn.world > 0) TUTTI_TRY(keep_peers(program));
+    if (!program->wild) return TUTTI_OK;
     program->n_lists = program->n_ranks;
     for (uint32_t i = 0; i < program->n_ops; i++) {
         struct tutti_sim_op *op = &program->ops[i];

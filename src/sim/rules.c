@@ -93,10 +93,15 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
 }
 
 /* A gate of a rank is its CPU, or that with a side of its NIC; of several CPUs or NICs none are told apart. */
-static uint32_t rules_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
+static uint32_t loggops_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
 {
-    if (network->n_gates == 0 || (op->type == TUTTI_SIM_RECV && !arrives)) return TUTTI_SIM_NONE;
+    if (network->n_gates == 0) return TUTTI_SIM_NONE;
     return arrives ? 3 * op->peer + 2 : 3 * op->rank + (op->type == TUTTI_SIM_SEND);
+}
+
+static uint32_t ports_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
+{
+    return op->type == TUTTI_SIM_RECV ? TUTTI_SIM_NONE : loggops_gate(network, op, arrives);
 }
 
 static void rules_fetch(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
@@ -174,13 +179,14 @@ static uint64_t loggops_end(const struct tutti_sim_network *network, uint32_t ra
 
 static const struct tutti_sim_network_ops loggops_ops = {
     .name = "loggops",
+    .alike = true,
     .help = "LogGOPSim's rule: o, O a CPU, g, G a NIC, latency L, rendezvous above S",
     .ready = loggops_ready,
     .begin = loggops_begin,
     .ready_in = loggops_ready_in,
     .take_in = loggops_take_in,
     .meet = loggops_meet,
-    .gate = rules_gate,
+    .gate = loggops_gate,
     .fetch = rules_fetch,
     .holder = loggops_holder,
     .end = loggops_end,
@@ -193,6 +199,7 @@ enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, c
     struct rules *net = rules_open(&loggops_ops, program, program->n_cpus, program->n_nics);
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.loggops = *rule;
+    net->network.gates_together = 3; /* messages need the CPU, too */
     /* A message of s bytes takes at least sG of the CPU or of the NIC where o or g is as long as G; the one less of the
      * last is in the latency. */
     uint64_t least = 2 * rule->o + rule->L;
@@ -287,13 +294,14 @@ static bool ports_link(const struct tutti_sim_network *network, uint32_t i, stru
 
 static const struct tutti_sim_network_ops ports_ops = {
     .name = "ports",
+    .alike = true,
     .help = "alpha + beta bytes, one port out and one port in a rank",
     .ready = ports_ready,
     .begin = ports_begin,
     .ready_in = ports_ready_in,
     .take_in = ports_take_in,
     .meet = ports_meet,
-    .gate = rules_gate,
+    .gate = ports_gate,
     .fetch = rules_fetch,
     .holder = ports_holder,
     .link = ports_link,
@@ -307,6 +315,7 @@ enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const
     struct rules *net = rules_open(&ports_ops, program, 1, 1);
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.ports = *rule;
+    net->network.gates_together = 1;
     net->network.limits =
         (struct tutti_sim_limits){.latency_ps = rule->alpha_ps, .n_parts = 1, .parts = {{1, (double)rule->beta_fs}}};
     *out = &net->network;

@@ -8,6 +8,7 @@
  * events ahead, in three steps. And what waits for a CPU or a port does so at a gate, of which only the first is in the
  * queue: the others would be asked again and again. */
 
+#include "sim/order.h"
 #include "sim/queue.h"
 #include "sim/trace.h"
 
@@ -51,6 +52,7 @@ struct run {
     size_t n_freed, freed_capacity;
     uint32_t n_done;
     struct tutti_sim_moment *moments; /* NULL: not kept */
+    struct tutti_sim_births *births;  /* NULL: each rank stands for itself */
     enum tutti_status status;
     struct tutti_sim_result *result;
 };
@@ -63,6 +65,12 @@ static void push_event(struct run *run, struct tutti_sim_event event)
 static void push(struct run *run, uint64_t time, uint32_t op, enum kind kind)
 {
     push_event(run, (struct tutti_sim_event){time, run->order++, op << KIND_BITS | (uint32_t)kind});
+}
+
+/* Where the birth of an event is told. */
+static size_t birth_of(uint32_t op, enum kind kind)
+{
+    return 2 * (size_t)op + (kind == ARRIVE || kind == TAKEN);
 }
 
 /* ---- gates ---- */
@@ -85,9 +93,13 @@ static void park(struct run *run, struct gate *gate, uint32_t op, uint32_t order
 /* The event has to wait until `ready`: in the queue, unless one of lower order waits there for the same. */
 static void wait(struct run *run, struct tutti_sim_event event, uint64_t ready)
 {
-    uint32_t op = event.what >> KIND_BITS, arrives = event.what % (1u << KIND_BITS) == ARRIVE;
-    uint32_t number = run->gates ? run->ops->gate(run->network, &run->program->ops[op], arrives) : TUTTI_SIM_NONE;
+    uint32_t op = event.what >> KIND_BITS;
+    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    uint32_t number = TUTTI_SIM_NONE;
+    if (run->gates) number = run->ops->gate(run->network, &run->program->ops[op], kind == ARRIVE);
     if (number != TUTTI_SIM_NONE) {
+        if (run->births)
+            tutti_sim_birth_held_up(run->births, birth_of(op, kind), number / run->network->gates_together);
         struct gate *gate = &run->gates[number];
         if (gate->front < event.order) {
             park(run, gate, op, event.order);
@@ -105,13 +117,16 @@ static void pass(struct run *run, struct tutti_sim_event event)
     enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
     const struct tutti_sim_op *op = &run->program->ops[event.what >> KIND_BITS];
     uint32_t number = run->ops->gate(run->network, op, kind == ARRIVE);
-    if (number == TUTTI_SIM_NONE || run->gates[number].front != event.order) return;
+    if (number == TUTTI_SIM_NONE || (kind == BEGIN && op->type == TUTTI_SIM_RECV)) return;
+    if (run->births) tutti_sim_birth_pass(run->births, number / run->network->gates_together);
+    if (run->gates[number].front != event.order) return;
     struct gate *gate = &run->gates[number];
     uint32_t next = gate->first;
     gate->front = TUTTI_SIM_NONE;
     if (next == TUTTI_SIM_NONE) return;
     gate->first = run->states[next].next;
     gate->front = run->states[next].order;
+    if (run->births) tutti_sim_birth_meet(run->births, run->births->now, run->births->events[birth_of(next, kind)]);
     op = &run->program->ops[next];
     event.time =
         kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now) : run->ops->ready(run->network, op, run->now);
@@ -130,6 +145,7 @@ static void release(struct run *run, uint32_t op, uint32_t on_start)
         uint32_t to = program->edges[e];
         if ((to & TUTTI_SIM_ON_START) != on_start) continue;
         to &= ~TUTTI_SIM_ON_START;
+        if (run->births) tutti_sim_birth_freed(run->births, birth_of(to, BEGIN));
         if (--run->states[to].left > 0) continue;
         if (run->moments) tutti_sim_moment_freed(&run->moments[to], op, run->now);
         if (run->n_freed == run->freed_capacity) {
@@ -180,6 +196,13 @@ static void sort_freed(struct run *run)
     }
 }
 
+/* A receive begins when the CPU is free, as that is seen now: whatever takes the CPU now, too, meets what frees it. */
+static void look_at_cpu(struct run *run, const struct tutti_sim_op *recv)
+{
+    uint32_t number = run->ops->gate(run->network, recv, false);
+    if (number != TUTTI_SIM_NONE) tutti_sim_birth_pass(run->births, number / run->network->gates_together);
+}
+
 static void push_freed(struct run *run)
 {
     sort_freed(run);
@@ -187,6 +210,7 @@ static void push_freed(struct run *run)
         uint32_t op = run->freed[i];
         uint64_t ready = run->ops->ready(run->network, &run->program->ops[op], run->now);
         struct tutti_sim_event event = {ready, run->order++, op << KIND_BITS | BEGIN};
+        if (run->births && run->program->ops[op].type == TUTTI_SIM_RECV) look_at_cpu(run, &run->program->ops[op]);
         if (ready > run->now && run->program->ops[op].type != TUTTI_SIM_RECV)
             wait(run, event, ready);
         else
@@ -238,6 +262,15 @@ static const char *where(const struct run *run, uint32_t op, char out[32])
     return out;
 }
 
+/* A receive and its message that come at one time: what they free is made by either. */
+static void tell_births(struct run *run, uint32_t recv, uint32_t send, bool late)
+{
+    struct tutti_sim_births *births = run->births;
+    const struct tutti_sim_birth *other = &births->events[late ? birth_of(recv, BEGIN) : birth_of(send, TAKEN)];
+    births->n_unclear += other->born == births->time && other->before == births->now.born;
+    births->n_unclear += run->states[send].left == HELD;
+}
+
 /* The message of `send` is in the hands of `recv`. */
 static void match(struct run *run, uint32_t recv, uint32_t send)
 {
@@ -255,21 +288,29 @@ static void match(struct run *run, uint32_t recv, uint32_t send)
     finish(run, recv);
 }
 
+/* late: the message was the last to come, not its receive. */
+static void meet(struct run *run, uint32_t recv, uint32_t send, bool late)
+{
+    if (run->moments) tutti_sim_moments_meet(run->moments, recv, send, late);
+    if (run->births) tell_births(run, recv, send, late);
+    match(run, recv, send);
+}
+
 static void begin(struct run *run, uint32_t op)
 {
     const struct tutti_sim_op *o = &run->program->ops[op];
     struct list *list = &run->lists[o->type == TUTTI_SIM_CALC ? 0 : o->list];
     run->states[op].left = BEGUN;
     if (run->moments) tutti_sim_moment_begins(&run->moments[op], run->network, op, run->now);
+    if (run->births) run->births->events[birth_of(op, FINISH)] = tutti_sim_birth_made(run->births);
     release(run, op, TUTTI_SIM_ON_START);
     run->result->n_events++;
     if (o->type == TUTTI_SIM_RECV) {
         uint32_t send = take(run, &list->unexpected, &list->last_unexpected, o);
         if (send == TUTTI_SIM_NONE)
             append(run, &list->posted, &list->last_posted, op);
-        else if (run->moments)
-            tutti_sim_moments_meet(run->moments, op, send, false);
-        if (send != TUTTI_SIM_NONE) match(run, op, send);
+        else
+            meet(run, op, send, false);
         return;
     }
     struct tutti_sim_begun begun = run->ops->begin(run->network, o, run->now);
@@ -279,6 +320,10 @@ static void begin(struct run *run, uint32_t op)
         run->result->n_bytes += o->size;
         if (begun.arrives_ps == TUTTI_NEVER) return; /* over says when */
         push(run, begun.arrives_ps, op, ARRIVE);
+        if (run->births) {
+            run->births->events[birth_of(op, ARRIVE)] = tutti_sim_birth_made(run->births);
+            run->births->events[birth_of(op, ARRIVE)].maker |= TUTTI_SIM_MADE_ELSEWHERE;
+        }
         if (begun.done_ps == TUTTI_NEVER) run->states[op].left = HELD;
     }
     finish_at(run, op, begun.done_ps);
@@ -290,15 +335,13 @@ static void taken(struct run *run, uint32_t op, uint64_t busy)
     const struct tutti_sim_op *send = &run->program->ops[op];
     struct list *list = &run->lists[send->list];
     uint32_t recv = take(run, &list->posted, &list->last_posted, send);
-    if (recv == TUTTI_SIM_NONE) {
-        append(run, &list->unexpected, &list->last_unexpected, op);
+    if (recv != TUTTI_SIM_NONE) {
+        if (run->moments) run->moments[recv].end_ps = busy;
+        meet(run, recv, op, true);
         return;
     }
-    if (run->moments) {
-        tutti_sim_moments_meet(run->moments, recv, op, true);
-        run->moments[recv].end_ps = busy;
-    }
-    match(run, recv, op);
+    append(run, &list->unexpected, &list->last_unexpected, op);
+    if (run->births) run->births->events[birth_of(op, TAKEN)] = tutti_sim_birth_made(run->births);
 }
 
 static void arrive(struct run *run, uint32_t op)
@@ -307,6 +350,7 @@ static void arrive(struct run *run, uint32_t op)
     if (run->moments) tutti_sim_moment_arrives(&run->moments[op], run->network, op, run->now);
     uint64_t time = run->ops->take_in(run->network, send, run->now);
     run->result->n_events++;
+    if (run->births) run->births->events[birth_of(op, TAKEN)] = tutti_sim_birth_made(run->births);
     if (time > run->now)
         push(run, time, op, TAKEN);
     else
@@ -375,6 +419,22 @@ static enum tutti_status open_run(struct run *run, bool traced)
     return run->status;
 }
 
+/* Where ranks stand for others: what begins at the start is made by one maker. */
+static enum tutti_status open_births(struct run *run, struct tutti_sim_births *births)
+{
+    size_t n = 2 * ((size_t)run->program->n_ops + 1), n_ports = run->network->n_gates;
+    births->n_makers = 1;
+    births->events = tutti_alloc_array(n, sizeof(*births->events));
+    births->passed = tutti_alloc_array(n_ports, sizeof(*births->passed));
+    if (!births->events || !births->passed) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a run");
+    for (size_t i = 0; i < n; i++) births->events[i].born = TUTTI_NEVER;
+    for (size_t i = 0; i < n_ports; i++) births->passed[i].time = TUTTI_NEVER;
+    for (uint32_t i = 0; i < run->program->n_ops; i++)
+        if (run->program->ops[i].before == 0) births->events[birth_of(i, BEGIN)] = (struct tutti_sim_birth){0, 0, 1};
+    run->births = births;
+    return TUTTI_OK;
+}
+
 /* Fetches what events of this instant will touch: first the operation, then what it points to, then what that frees. */
 static void look_ahead(const struct run *run)
 {
@@ -412,6 +472,7 @@ static void turn(struct run *run)
     uint32_t number = event.what >> KIND_BITS;
     const struct tutti_sim_op *op = &run->program->ops[number];
     run->now = event.time;
+    if (run->births) tutti_sim_birth_enter(run->births, birth_of(number, kind), event.time);
     if (kind == TAKEN) {
         taken(run, number, run->now);
     } else if (kind == FINISH) {
@@ -484,11 +545,16 @@ enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program,
 {
     struct run run = {.program = program, .network = network, .ops = network->ops, .result = out};
     *out = (struct tutti_sim_result){0};
+    struct tutti_sim_births births = {0};
+    if (program->turn.world > 0 && !network->ops->alike)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "on network %s no rank stands for others", network->ops->name);
     enum tutti_status status = open_run(&run, watch && watch->traced);
+    if (status >= 0 && program->turn.world > 0) status = open_births(&run, &births);
     if (status < 0) goto free_run;
     turn_all(&run, watch);
     status = run.status < 0 ? run.status : network->status;
     if (status >= 0) status = refuse_rest(&run);
+    out->n_unclear = births.n_unclear;
     for (uint32_t r = 0; status >= 0 && r < program->n_ranks; r++) {
         out->rank_end_ps[r] = run.ops->end(network, r);
         if (out->rank_end_ps[r] > out->end_ps) out->end_ps = out->rank_end_ps[r];
@@ -499,6 +565,8 @@ free_run:
     tutti_free(run.states);
     tutti_free(run.lists);
     tutti_free(run.gates);
+    tutti_free(births.events);
+    tutti_free(births.passed);
     if (status < 0) tutti_sim_result_fini(out);
     return status;
 }

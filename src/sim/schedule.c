@@ -4,25 +4,9 @@
  * independently, and only so many slices are under way at once. A step becomes one operation; where folding costs time,
  * a receive that folds becomes two. Ranks are sealed one after another, so that only the program stays in memory. */
 
-#include "sim/sim.h"
+#include "sim/making.h"
 
 #include <string.h>
-
-struct making {
-    const struct tutti_sim_work *work;
-    const struct tutti_schedule *schedule;
-    struct tutti_sim_program *program;
-    uint32_t blocks, n_slices;
-    uint64_t elements; /* a block's */
-    uint32_t *begin;   /* by step: the operation that waits for what the step waits for, */
-    uint32_t *end;     /* and the one whose end is the step's */
-    uint64_t *reached; /* bit j: step i - 1 - j is over before step i begins, as edges say */
-    bool *waited_for;
-    uint32_t capacity;
-    uint32_t *joins; /* by slice under way: the operation that is the end of a slice */
-    uint32_t over;   /* the operation that is the end of the call before; TUTTI_SIM_NONE: there is none */
-    uint32_t ends;   /* that of the call at hand, if another follows */
-};
 
 /* The i-th of `parts` even parts of n. */
 static uint64_t part_of(uint64_t n, uint64_t parts, uint64_t i)
@@ -160,10 +144,33 @@ static enum tutti_status make_room(struct making *m, uint32_t n_steps)
     return m->capacity ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u steps", n_steps);
 }
 
-static enum tutti_status add_rank(struct making *m, uint32_t rank)
+enum tutti_status tutti_sim_making_open(struct making *m, const struct tutti_sim_work *work,
+                                        struct tutti_sim_program *program)
 {
-    const struct tutti_schedule *schedule = m->schedule;
+    *m = (struct making){.work = work, .program = program, .elements = work->block_bytes / work->element_bytes};
+    m->joins = tutti_alloc_array(work->active ? work->active : 1, sizeof(*m->joins));
+    return m->joins ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a program");
+}
+
+void tutti_sim_making_close(struct making *m)
+{
+    tutti_free(m->begin);
+    tutti_free(m->end);
+    tutti_free(m->waited_for);
+    tutti_free(m->reached);
+    tutti_free(m->joins);
+}
+
+uint32_t tutti_sim_slices_of(const struct tutti_sim_work *work, const struct tutti_schedule *schedule)
+{
+    uint32_t per_block = schedule->n_chunks / tutti_kind_blocks(schedule->kind, schedule->shape.size);
+    return slices_of(work, work->block_bytes / work->element_bytes, per_block);
+}
+
+enum tutti_status tutti_sim_making_add(struct making *m, const struct tutti_schedule *schedule, uint32_t rank)
+{
     if (schedule->defect) return tutti_fail(TUTTI_ERR_ARGUMENT, "%s", schedule->defect);
+    m->schedule = schedule;
     tutti_sim_program_rank(m->program, rank);
     m->blocks = tutti_kind_blocks(schedule->kind, schedule->shape.size);
     m->n_slices = slices_of(m->work, m->elements, schedule->n_chunks / m->blocks);
@@ -189,25 +196,19 @@ enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm
                                          struct tutti_sim_program *out)
 {
     struct tutti_sim_program program;
-    struct making m = {.work = work, .program = &program, .elements = work->block_bytes / work->element_bytes};
+    struct making m;
     struct tutti_shape own = *shape;
     TUTTI_TRY(tutti_sim_program_init(&program, shape->size));
-    m.joins = tutti_alloc_array(work->active ? work->active : 1, sizeof(*m.joins));
-    enum tutti_status status = m.joins ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a program");
+    enum tutti_status status = tutti_sim_making_open(&m, work, &program);
     for (own.slot = 0; own.slot < shape->size && status >= 0; own.slot++) {
         struct tutti_schedule *schedule;
         status = tutti_schedule_seal(algorithm, kind, &own, true, &schedule);
         if (status < 0) break;
-        m.schedule = schedule;
-        status = add_rank(&m, own.slot);
+        status = tutti_sim_making_add(&m, schedule, own.slot);
         tutti_schedule_destroy(schedule);
         if (work->progress) work->progress(work->argument, own.slot + 1, shape->size);
     }
-    tutti_free(m.begin);
-    tutti_free(m.end);
-    tutti_free(m.waited_for);
-    tutti_free(m.reached);
-    tutti_free(m.joins);
+    tutti_sim_making_close(&m);
     if (status >= 0) status = tutti_sim_program_seal(&program);
     if (status < 0)
         tutti_sim_program_fini(&program);

@@ -43,6 +43,22 @@ struct tutti_sim_edge {
     uint32_t from, to;
 };
 
+/* A world whose ranks are alike in turns: rank r is the one with number r % classes of group r / classes, and does what
+ * rank r % classes does with all groups moved on by r / classes (rotation, modulo their number), or flipped by it (each
+ * bit of a group's number that it has set). Then `classes` ranks stand for all. */
+struct tutti_sim_turn {
+    uint32_t world; /* number of ranks; 0: each stands for itself */
+    uint32_t classes;
+    bool flips;
+};
+/* The rank that is to `rank` what `of` is to the rank of group 0. */
+static inline uint32_t tutti_sim_turned(const struct tutti_sim_turn *turn, uint32_t of, uint32_t rank)
+{
+    uint32_t groups = turn->world / turn->classes, a = of / turn->classes, b = rank / turn->classes;
+    uint32_t group = turn->flips ? a ^ b : (uint32_t)(((uint64_t)a + b) % groups);
+    return group * turn->classes + of % turn->classes;
+}
+
 /* Operations of rank r are ops[first[r] .. first[r + 1]). Fill it by the functions below, rank after rank. */
 struct tutti_sim_program {
     uint32_t n_ranks, n_cpus, n_nics;
@@ -54,6 +70,8 @@ struct tutti_sim_program {
     uint32_t *first;
     struct tutti_sim_op *ops;   /* one more than there are: its `after` is the end of the last list */
     uint32_t *edges;            /* by operation */
+    struct tutti_sim_turn turn; /* where ranks stand for others, n_ranks is the number of classes, */
+    uint32_t *peers;            /* and this has the peers of operations in the world; else NULL */
     struct tutti_sim_edge *raw; /* edges as they were added, until it is sealed */
     uint64_t op_capacity, edge_capacity;
     uint32_t rank; /* the rank that is being filled */
@@ -89,6 +107,24 @@ struct tutti_sim_work {
 enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                          const struct tutti_shape *shape, const struct tutti_sim_work *work,
                                          struct tutti_sim_program *out);
+
+/* Slices into which each chunk of the schedule is cut. */
+uint32_t tutti_sim_slices_of(const struct tutti_sim_work *work, const struct tutti_schedule *schedule);
+
+/* ---- the same from few ranks that stand for all (symmetry.c) ---- */
+struct tutti_sim_symmetry {
+    uint32_t n_compared;  /* ranks that were sealed, and found to do what the one does that stands for them */
+    bool rounded;         /* blocks were made larger, so that all their chunks are of one size, */
+    uint64_t block_bytes; /* namely this */
+};
+/* A program whose ranks stand for others (see struct tutti_sim_turn), for networks that charge all ranks alike. All
+ * ranks are compared if they have at most most_steps steps together, else as many as have, drawn by chance. rounded:
+ * whether blocks may be made larger. UNSUPPORTED with a sentence when ranks are not alike in any turn that is known;
+ * else as tutti_sim_program_make. */
+enum tutti_status tutti_sim_program_reduce(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                           const struct tutti_shape *shape, const struct tutti_sim_work *work,
+                                           uint64_t most_steps, bool rounded, struct tutti_sim_program *out,
+                                           struct tutti_sim_symmetry *symmetry);
 
 /* ---- GOAL text (goal.c) ---- */
 /* Reads a program; calc counts nanoseconds. ARGUMENT with a sentence of the form "NAME:LINE: ..." where the text is
@@ -136,7 +172,8 @@ struct tutti_sim_result {
     uint64_t end_ps;   /* when the last rank ends */
     uint64_t n_events; /* operations, and messages that arrived */
     uint64_t n_messages, n_bytes;
-    uint64_t *rank_end_ps;            /* by rank */
+    uint64_t n_unclear;    /* where ranks stand for others: how often the order of two events may not be that of all */
+    uint64_t *rank_end_ps; /* by rank */
     struct tutti_sim_moment *moments; /* by operation; NULL: were not kept */
 };
 void tutti_sim_result_fini(struct tutti_sim_result *result);
@@ -163,7 +200,8 @@ struct tutti_sim_critical {
     uint64_t bandwidth_ps; /* bytes on their way, and waits for a port or link */
     uint64_t computing_ps;
     uint32_t n_messages, n_ranks; /* messages that were waited for; ranks that it passes */
-    uint32_t *ops;                /* from the first to the last */
+    uint32_t *ops;                /* from the first to the last, */
+    uint32_t *ranks;              /* and whose they are in the world, where few ranks stand for all, too */
     uint32_t n;
 };
 /* Undo by tutti_sim_critical_fini. MEMORY. */

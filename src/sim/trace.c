@@ -115,14 +115,27 @@ static uint32_t last_of(const struct tutti_sim_program *program, const struct tu
     return last;
 }
 
-static enum tutti_status count_ranks(const struct tutti_sim_program *program, struct tutti_sim_critical *out)
+/* Tells which ranks the path passes. Where ranks stand for others it is followed from the last operation, of the first
+ * group, back over the messages, whose senders are other groups'. */
+static enum tutti_status name_ranks(const struct tutti_sim_program *program, const struct tutti_sim_moment *moments,
+                                    struct tutti_sim_critical *out)
 {
-    uint8_t *seen = tutti_alloc(program->n_ranks);
-    if (!seen) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u ranks", program->n_ranks);
-    for (uint32_t i = 0; i < out->n; i++) {
-        uint32_t rank = program->ops[out->ops[i]].rank;
+    uint32_t world = program->turn.world > 0 ? program->turn.world : program->n_ranks, at = 0;
+    uint8_t *seen = tutti_alloc(world);
+    out->ranks = tutti_alloc_array(out->n, sizeof(*out->ranks));
+    if (!seen || !out->ranks) {
+        tutti_free(seen);
+        return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u ranks", world);
+    }
+    for (uint32_t i = out->n; i-- > 0;) {
+        const struct tutti_sim_op *op = &program->ops[out->ops[i]];
+        uint32_t rank = program->turn.world > 0 ? tutti_sim_turned(&program->turn, op->rank, at) : op->rank;
+        out->ranks[i] = rank;
         out->n_ranks += !seen[rank];
         seen[rank] = 1;
+        bool over_message = op->type == TUTTI_SIM_RECV && i > 0 && out->ops[i - 1] == moments[out->ops[i]].mate;
+        if (over_message && program->turn.world > 0)
+            at = tutti_sim_turned(&program->turn, program->peers[out->ops[i]], at);
     }
     tutti_free(seen);
     return TUTTI_OK;
@@ -149,7 +162,7 @@ enum tutti_status tutti_sim_critical_find(const struct tutti_sim_program *progra
         out->ops[i] = out->ops[out->n - 1 - i];
         out->ops[out->n - 1 - i] = op;
     }
-    if (status >= 0) status = count_ranks(program, out);
+    if (status >= 0) status = name_ranks(program, result->moments, out);
     if (status < 0) tutti_sim_critical_fini(out);
     return status;
 }
@@ -157,6 +170,7 @@ enum tutti_status tutti_sim_critical_find(const struct tutti_sim_program *progra
 void tutti_sim_critical_fini(struct tutti_sim_critical *critical)
 {
     free(critical->ops);
+    tutti_free(critical->ranks);
     *critical = (struct tutti_sim_critical){0};
 }
 

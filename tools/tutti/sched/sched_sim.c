@@ -3,6 +3,7 @@
 
 #include "sched.h"
 #include "sim_network.h"
+#include "sim_program.h"
 #include "sim_report.h"
 
 #include "base/config.h"
@@ -19,7 +20,7 @@ struct options {
     struct tutti_arg_list compare;
     uint32_t size, root, radix, active, calls;
     uint64_t bytes, slice;
-    bool json;
+    bool full, json;
 };
 static struct options options;
 static const struct tutti_arg args[] = {
@@ -39,6 +40,7 @@ static const struct tutti_arg args[] = {
      "simulate this one, too, and show a table; again for more"},
     {"export", 0, TUTTI_ARG_TEXT, &options.export, "FILE", "write the program as GOAL text"},
     {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "draw ranks over time, and the critical path"},
+    {"full", 0, TUTTI_ARG_FLAG, &options.full, NULL, "simulate every rank, however many there are and however alike"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
 };
 static const struct tutti_args spec = {
@@ -160,28 +162,35 @@ static bool block_of(struct sim_report *report, uint64_t *block)
     return false;
 }
 
+/* The kind and the shape of a call; false, and a sentence, when the options make none. */
+static bool call_open(const struct sched_subject *subject, struct sim_report *report, struct tutti_shape *shape,
+                      struct tutti_sim_work *work)
+{
+    while (!options.kind && report->kind < TUTTI_N_KINDS && !subject->algorithm->kinds[report->kind]) report->kind++;
+    if (options.kind && !sched_kind_parse(&spec, options.kind, &report->kind)) return false;
+    if (report->kind == TUTTI_N_KINDS) {
+        tutti_args_fail(&spec, "%s offers no kind of collective.", report->name);
+        return false;
+    }
+    if (!shape_of(subject, shape)) return false;
+    report->n_ranks = shape->size;
+    *work = (struct tutti_sim_work){.element_bytes = ELEMENT_BYTES,
+                                    .slice_bytes = options.slice,
+                                    .active = options.active,
+                                    .calls = options.calls,
+                                    .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
+    return block_of(report, &work->block_bytes);
+}
+
 static int schedule_open(struct sim_report *report, struct tutti_sim_program *out)
 {
     struct sched_subject subject;
     struct tutti_shape shape;
-    struct tutti_sim_work work = {.element_bytes = ELEMENT_BYTES,
-                                  .slice_bytes = options.slice,
-                                  .active = options.active,
-                                  .calls = options.calls,
-                                  .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
+    struct tutti_sim_work work;
     if (!sched_subject_open(&spec, report->name, &subject)) return subject.code;
-    while (!options.kind && report->kind < TUTTI_N_KINDS && !subject.algorithm->kinds[report->kind]) report->kind++;
-    if (options.kind && !sched_kind_parse(&spec, options.kind, &report->kind)) return TUTTI_EXIT_USAGE;
-    if (report->kind == TUTTI_N_KINDS) {
-        tutti_args_fail(&spec, "%s offers no kind of collective.", report->name);
-        return TUTTI_EXIT_USAGE;
-    }
-    if (!shape_of(&subject, &shape)) return TUTTI_EXIT_USAGE;
-    report->n_ranks = shape.size;
-    if (!block_of(report, &work.block_bytes)) return TUTTI_EXIT_USAGE;
-    if (tutti_sim_program_make(subject.algorithm, report->kind, &shape, &work, out) >= 0) return TUTTI_EXIT_OK;
-    snprintf(report->refused, sizeof(report->refused), "%s", tutti_last_error()->text);
-    return TUTTI_EXIT_WRONG;
+    if (!call_open(&subject, report, &shape, &work)) return TUTTI_EXIT_USAGE;
+    const struct sim_call call = {subject.algorithm, report->kind, &shape, &work, options.full};
+    return sim_program_open(&call, report, out) ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
 }
 
 /* ---- one program ---- */
@@ -203,6 +212,9 @@ static int run(const struct tutti_sim_program *program, struct sim_report *repor
     uint64_t begin = tutti_now_ns();
     enum tutti_status status = tutti_sim_run_watched(program, network, &watch, &report->result);
     report->seconds[1] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
+    uint32_t copies = program->turn.world > 0 ? program->turn.world / program->turn.classes : 1;
+    report->result.n_messages *= copies;
+    report->result.n_bytes *= copies;
     if (status >= 0) sim_report_network(report, network);
     if (status >= 0) status = sim_report_moments(report, program, network);
     bool drawn = status < 0 || !options.svg || sim_draw(report, program, network, options.svg);
@@ -221,7 +233,7 @@ static int simulate(const char *name, struct sim_report *report)
     int code = report->goal ? goal_open(name, &program) : schedule_open(report, &program);
     if (code != TUTTI_EXIT_OK) return code;
     report->seconds[0] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
-    report->n_ranks = program.n_ranks;
+    report->n_ranks = program.turn.world > 0 ? program.turn.world : program.n_ranks;
     report->n_ops = program.n_ops;
     report->n_steps = program.n_steps;
     report->n_rounds = program.n_rounds;
@@ -229,6 +241,19 @@ static int simulate(const char *name, struct sim_report *report)
     if (options.export && !export(&program)) code = TUTTI_EXIT_WRONG;
     if (code == TUTTI_EXIT_OK) code = run(&program, report);
     tutti_sim_program_fini(&program);
+    return code;
+}
+
+/* Where few ranks stood for all but not quite, all of them are simulated if they can be. */
+static int simulate_exactly(const char *name, struct sim_report *report)
+{
+    int code = simulate(name, report);
+    bool again = report->refused[0] || report->result.n_unclear > 0 || report->symmetry.rounded;
+    if (code == TUTTI_EXIT_USAGE || options.full || report->classes == 0 || !report->all_fit || !again) return code;
+    sim_report_fini(report);
+    options.full = true;
+    code = simulate(name, report);
+    options.full = false;
     return code;
 }
 
@@ -252,7 +277,7 @@ static int simulate_all(const char *const *names, size_t n, struct sim_report *r
 {
     int worst = TUTTI_EXIT_OK;
     for (size_t i = 0; i < n; i++) {
-        int code = simulate(names[i], &reports[i]);
+        int code = simulate_exactly(names[i], &reports[i]);
         *n_done = i + 1;
         if (!options.kind && i == 0) options.kind = tutti_kind_name(reports[0].kind);
         if (code != TUTTI_EXIT_OK) worst = code;

@@ -67,3 +67,8 @@ bool sched_network_open(const struct tutti_args *spec, const struct tutti_sim_pr
                     sched_network.net);
     return false;
 }
+
+bool sched_network_alike(void)
+{
+    return strcmp(sched_network.net, "ports") == 0 || strcmp(sched_network.net, "loggops") == 0;
+}

@@ -43,4 +43,7 @@ extern struct sched_network sched_network;
 bool sched_network_open(const struct tutti_args *spec, const struct tutti_sim_program *program, const char *levels,
                         struct tutti_sim_network **out);
 
+/* Whether the network that the options describe charges all ranks alike, so that one may stand for others. */
+bool sched_network_alike(void);
+
 #endif

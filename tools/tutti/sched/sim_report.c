@@ -29,9 +29,12 @@ static void keep_hops(struct sim_report *report, const struct tutti_sim_program 
     const struct tutti_sim_critical *critical = &report->critical;
     uint32_t most = TUTTI_ARRAY_LEN(report->hops), n = critical->n < most ? critical->n : most;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t op = critical->ops[i < n / 2 ? i : critical->n - n + i];
+        uint32_t at = i < n / 2 ? i : critical->n - n + i, op = critical->ops[at];
         struct tutti_sim_span span = tutti_sim_span_of(program, network, &report->result, op);
-        report->hops[report->n_hops++] = (struct sim_hop){program->ops[op], span.begin_ps, span.end_ps};
+        struct sim_hop *hop = &report->hops[report->n_hops++];
+        *hop = (struct sim_hop){program->ops[op], span.begin_ps, span.end_ps};
+        hop->op.rank = critical->ranks[at];
+        if (program->peers) hop->op.peer = tutti_sim_turned(&program->turn, program->peers[op], hop->op.rank);
     }
 }
 
@@ -151,6 +154,35 @@ static void show_critical(const struct sim_report *report, FILE *out)
     }
 }
 
+static bool is_estimate(const struct sim_report *report)
+{
+    return report->classes > 0 && (report->symmetry.rounded || report->result.n_unclear > 0);
+}
+
+static void show_symmetry(const struct sim_report *report, FILE *out)
+{
+    const struct tutti_sim_symmetry *symmetry = &report->symmetry;
+    if (report->classes == 0) return;
+    fprintf(out,
+            "  symmetry        %u rank%s for all %u, whose steps are the same but for the peers: ", report->classes,
+            report->classes == 1 ? " stands" : "s stand", report->n_ranks);
+    if (symmetry->n_compared >= report->n_ranks)
+        fprintf(out, "exact, for all were compared\n");
+    else
+        fprintf(out, "%u of them, drawn by chance, were compared; exact if the others are as they are\n",
+                symmetry->n_compared);
+    if (symmetry->rounded)
+        fprintf(
+            out,
+            "                  an estimate: blocks are counted as %llu bytes, so that their chunks are equally large\n",
+            (unsigned long long)symmetry->block_bytes);
+    if (report->result.n_unclear > 0)
+        fprintf(out,
+                "                  an estimate: %llu pairs of events meet at one time, in an order that may differ by "
+                "rank\n",
+                (unsigned long long)report->result.n_unclear);
+}
+
 void sim_report_show(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_result *result = &report->result;
@@ -174,6 +206,7 @@ void sim_report_show(const struct sim_report *report, FILE *out)
     show_critical(report, out);
     for (uint32_t r = 0; report->goal && r < report->n_ranks && report->n_ranks <= 16; r++)
         fprintf(out, "  rank %-10u ends at %.3f us\n", r, us_of(result->rank_end_ps[r]));
+    show_symmetry(report, out);
     fprintf(out, "  simulated       %llu events in %.3f s, %.1f million a second; %u operations made in %.3f s\n",
             (unsigned long long)result->n_events, report->seconds[1],
             report->seconds[1] > 0 ? (double)result->n_events / report->seconds[1] / 1e6 : 0, report->n_ops,
@@ -269,6 +302,11 @@ static void json_one(const struct sim_report *report, FILE *out)
                 share_of(report->link.busy_ps, result->end_ps), report->link.bytes, report->link.bandwidth);
     }
     json_critical(report, out);
+    if (report->classes > 0)
+        fprintf(out, ",\"symmetry\":{\"classes\":%u,\"compared\":%u,\"rounded\":%s,\"unclear\":%llu}", report->classes,
+                report->symmetry.n_compared, report->symmetry.rounded ? "true" : "false",
+                (unsigned long long)result->n_unclear);
+    fprintf(out, ",\"estimate\":%s", is_estimate(report) ? "true" : "false");
     fprintf(out, ",\"events\":%llu,\"seconds\":%.3f,\"seconds_to_make\":%.3f}", (unsigned long long)result->n_events,
             report->seconds[1], report->seconds[0]);
 }

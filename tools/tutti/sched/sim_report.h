@@ -20,11 +20,14 @@ struct sim_report {
     char link_name[96];         /* empty: the network has no links */
     double idle;                /* share of the time in which a rank does nothing; below 0: not known */
     struct tutti_sim_critical critical;
-    struct sim_hop { /* a part of the critical path: its begin, and its end */
-        struct tutti_sim_op op;
+    struct sim_hop {            /* a part of the critical path: its begin, and its end */
+        struct tutti_sim_op op; /* rank and peer are those of the world */
         uint64_t begin_ps, end_ps;
     } hops[6];
     uint32_t n_hops;
+    uint32_t classes; /* so many ranks stood for all; 0: each for itself */
+    bool all_fit;     /* and all could be simulated, too */
+    struct tutti_sim_symmetry symmetry;
     double seconds[2]; /* to make the program, and to run it */
     char refused[512]; /* a sentence when there is no result; else empty */
 };
