@@ -77,13 +77,15 @@ static bool refusal_in(const char *output, char *out, size_t capacity)
     return out[0] != '\0';
 }
 
-/* The last line, for what went wrong elsewhere. */
-static void last_line(char *output, char *out, size_t capacity)
+/* What went wrong elsewhere: the command's own sentence, else the last line. */
+static void complaint_in(char *output, char *out, size_t capacity)
 {
+    static const char own[] = "tutti sched check: ";
     size_t n = strlen(output);
     while (n > 0 && output[n - 1] == '\n') output[--n] = '\0';
-    const char *line = strrchr(output, '\n');
-    snprintf(out, capacity, "%s", line ? line + 1 : output);
+    const char *line = strrchr(output, '\n'), *sentence = strstr(output, own);
+    line = sentence ? sentence + strlen(own) : line ? line + 1 : output;
+    snprintf(out, capacity, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
 /* What the prover says of the file: *refusal is "" when it is proved. UNSUPPORTED: there is no telling. */
@@ -112,8 +114,8 @@ static enum tutti_status prove(const struct tutti_config *config, const char *su
     refusal[0] = '\0';
     if (!strstr(ran.output, "\n1 of 1 proved") && !refusal_in(ran.output, refusal, capacity)) {
         char said[256];
-        last_line(ran.output, said, sizeof said);
-        status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "it can not be proved: %s %s: %s", prover,
+        complaint_in(ran.output, said, sizeof said);
+        status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "it can not be proved: %s sched check %s: %s", prover,
                             how[0] ? how : "says something unknown", said);
     }
     tutti_free(ran.output);

@@ -42,12 +42,12 @@ static int start(const char *const *words, int output, pid_t *pid)
     return error;
 }
 
-/* Makes room for more; false: memory is out, or the bound is reached. */
-static bool grow(struct tutti_spawned *out, size_t *capacity, size_t most_bytes)
+/* Makes room for more; false: memory is out. */
+static bool grow(struct tutti_spawned *out, size_t *capacity)
 {
     if (out->bytes + 1 < *capacity) return true;
-    size_t more = 2 * *capacity > most_bytes + 1 ? most_bytes + 1 : 2 * *capacity;
-    char *larger = more > *capacity ? tutti_alloc(more) : NULL;
+    const size_t more = 2 * *capacity;
+    char *larger = tutti_alloc(more);
     if (!larger) return false;
     memcpy(larger, out->output, out->bytes);
     tutti_free(out->output);
@@ -69,10 +69,8 @@ static void collect(int from, uint64_t deadline_ns, size_t capacity, size_t most
         const int ready = poll(&poll_one, 1, (int)((deadline_ns - now_ns) / TUTTI_NS_PER_MS) + 1);
         if (ready < 0 && errno != EINTR) return;
         if (ready <= 0) continue;
-        if (!grow(out, &capacity, most_bytes)) {
-            out->huge = true;
-            return;
-        }
+        out->huge = out->bytes > most_bytes || !grow(out, &capacity);
+        if (out->huge) return;
         const ssize_t n = read(from, out->output + out->bytes, capacity - 1 - out->bytes);
         if (n == 0 || (n < 0 && errno != EINTR)) return;
         if (n > 0) out->bytes += (size_t)n;
@@ -120,6 +118,7 @@ enum tutti_status tutti_spawn(const char *const *words, uint64_t timeout_ns, siz
     collect(ends[0], deadline_ns, FIRST_BYTES, most_bytes, &got);
     close(ends[0]);
     await(pid, deadline_ns, &got);
+    if (got.bytes > most_bytes) got.bytes = most_bytes;
     got.output[got.bytes] = '\0';
     *out = got;
     return TUTTI_OK;
