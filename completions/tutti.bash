@@ -13,7 +13,7 @@ _tutti() {
     if ((COMP_CWORD == 1)); then
         words="$("$tutti" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) .*/\1/p') --help --version"
     elif [[ $verb == sched ]] && ((COMP_CWORD == 2)); then
-        words="list show check new sim --help"
+        words="list show check new sim job --help"
     elif [[ $previous == --algorithm || ($verb == sched && $previous =~ ^(show|check|sim)$) ]]; then
         words=$("$tutti" sched list 2>/dev/null | awk '/^[a-z_]/ {print $1}')
     elif [[ $previous == --types ]]; then
@@ -30,7 +30,7 @@ _tutti() {
         fi
     elif [[ $verb == bench ]]; then
         words="$operations put get put_signal fetch_add"
-    elif [[ $verb == doctor ]]; then
+    elif [[ $verb == doctor || ($verb == sched && ${COMP_WORDS[2]:-} == job) ]]; then
         COMPREPLY=($(compgen -f -- "$current"))
         return
     fi

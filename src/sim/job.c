@@ -12,8 +12,8 @@
 struct step {
     const struct tutti_job *job;
     uint32_t ranks_per_node, ranks;
-    double scale;          /* of the work of a rank: below 1 where the job's work is shared by more ranks */
-    uint32_t microbatches; /* of a pipeline */
+    double scale; /* the part of its work that a rank has: below 1 where the job's work is shared by more ranks */
+    uint32_t microbatches; /* a pipeline's */
     /* By bucket (data, and pipelines: of stage s those from first[s] on), or by unit (HSDP). */
     uint32_t n, *first, *ends;
     double *ready, *seconds;             /* data: buckets; pipeline: ready counts from the last backward pass's begin */
@@ -333,13 +333,12 @@ static const struct {
 };
 
 /* A rank's computing, with nobody to wait for. */
-static double ideal_of(const struct step *step)
+static double ideal_of(const struct step *step, double scale, uint32_t microbatches)
 {
     const struct tutti_job *job = step->job;
     double pass = forward_of(job) + job->backward_s;
-    if (job->parallel == TUTTI_JOB_PIPELINE)
-        return job->input_s + pass * step->microbatches / job->stages + job->optimizer_s;
-    return (job->input_s + pass * job->accumulate) * step->scale + job->optimizer_s;
+    if (job->parallel == TUTTI_JOB_PIPELINE) return job->input_s + pass * microbatches / job->stages + job->optimizer_s;
+    return (job->input_s + pass * job->accumulate) * scale + job->optimizer_s;
 }
 
 static double called_of(const struct step *step)
@@ -409,9 +408,10 @@ enum tutti_status tutti_job_step(const struct tutti_job *job, uint32_t nodes, bo
     if (job->parallel == TUTTI_JOB_PIPELINE && step.microbatches < job->microbatches * share - 1e-9) return TUTTI_OK;
     enum tutti_status status = open_step(&step);
     if (status >= 0) status = ways[job->parallel].make(&step, times);
-    double quiet = 0;
+    double quiet = 0, full = 0; /* full: a rank's work where it is not shared */
     if (status >= 0) {
-        out->ideal_s = ideal_of(&step);
+        out->ideal_s = ideal_of(&step, step.scale, step.microbatches);
+        full = ideal_of(&step, 1, job->microbatches);
         out->called_s = called_of(&step);
         out->calls = calls_of(&step);
         quiet = ways[job->parallel].seconds(&step, 1);
@@ -422,7 +422,7 @@ enum tutti_status tutti_job_step(const struct tutti_job *job, uint32_t nodes, bo
         out->possible = true;
         out->exposed_s = quiet - out->ideal_s;
         out->waited_s = out->step_s - quiet;
-        out->efficiency = out->step_s > 0 ? (1 - job->drop) * out->ideal_s / out->step_s : 1;
+        out->efficiency = out->step_s > 0 ? (1 - job->drop) * share * full / out->step_s : 1;
     }
     close_step(&step);
     return status;

@@ -23,7 +23,7 @@ enum tutti_job_noise_kind { TUTTI_JOB_GAUSSIAN, TUTTI_JOB_EXPONENTIAL, TUTTI_JOB
 /* A tensor, or a layer: what is sent as one where it is not put into buckets. */
 struct tutti_job_tensor {
     char name[96];
-    uint64_t bytes;      /* of its gradient */
+    uint64_t bytes;      /* its gradient's */
     uint64_t activation; /* bytes that go on to the next stage, where a stage ends with it */
     double forward_s, backward_s;
     double ready_s;    /* from the begin of the backward pass until its gradient is there */
@@ -53,7 +53,7 @@ struct tutti_job {
     uint32_t nodes[TUTTI_JOB_MOST_POINTS], n_nodes;
     struct tutti_job_noise noises[TUTTI_JOB_MOST_NOISES];
     uint32_t n_noises;
-    double *samples; /* of a trace: how much longer each step took, as a share of their mean */
+    double *samples; /* a trace's: how much longer each step took, as a share of their mean */
     uint32_t n_samples, sample_capacity;
     double slow_share, slow_factor, drop; /* stragglers; share of ranks that nobody waits for */
     uint32_t steps;
@@ -101,7 +101,8 @@ struct tutti_job_point {
     double exposed_s;             /* by which these lengthen a step of equal ranks; with the bubble of a pipeline */
     double waited_s;              /* by which the slowest rank does */
     double step_s;                /* ideal_s + exposed_s + waited_s: the mean over steps */
-    double efficiency;            /* (1 - drop) * ideal_s / step_s */
+    double efficiency; /* (1 - drop) * ideal_s / step_s; strong: the ideal is what strong_from nodes take by its
+                          share of the nodes, optimizer and all */
 };
 /* A step at so many nodes. Weak: each rank has the work that the text describes; strong: all have the work of
  * strong_from nodes together. The job was checked. ARGUMENT, MEMORY, and what `times` returns. */

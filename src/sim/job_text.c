@@ -38,7 +38,7 @@ static const struct key {
     KEY(ranks_per_node, COUNT, "8", 1, 4096, "ranks a node"),
     KEY(nodes, NODES, "1,2,4,8,16,32,64", 0, 0, "numbers of nodes to look at"),
     KEY(net, TEXT, "ports", 0, 0, "the network, as --net of tutti sched sim has it"),
-    KEY(algorithm, TEXT, "auto", 0, 0, "an algorithm, two_level, or auto: the fastest of those that fit"),
+    KEY(algorithm, TEXT, "auto", 0, 0, "auto: the fastest; a name of the list; two_level, three_level:NODES"),
     TIMED("forward", forward_s, "0s", "forward pass of a rank, beyond what tensors say"),
     TIMED("backward", backward_s, "0s", "backward pass in all; default: until the last gradient"),
     TIMED("input", input_s, "0s", "before a step's first forward pass: loading, copies"),
@@ -453,7 +453,7 @@ static int compare_ready(const void *a, const void *b, void *argument)
     const struct tutti_job_tensor *tensors = argument;
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
     double x = tensors[i].ready_s, y = tensors[j].ready_s;
-    return x < y ? -1 : x > y ? 1 : i > j ? -1 : 1; /* of equal ones the later tensor is first */
+    return x < y ? -1 : x > y ? 1 : i > j ? -1 : 1; /* among equal ones the later tensor is first */
 }
 
 /* Gradients in the order in which they are there, and both ways to tell their times. */

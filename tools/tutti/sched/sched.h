@@ -56,6 +56,7 @@ int sched_list(int argc, char **argv);
 int sched_show(int argc, char **argv);
 int sched_check(int argc, char **argv);
 int sched_sim(int argc, char **argv);
+int sched_job(int argc, char **argv);
 int sched_new(int argc, char **argv);
 int sched_startup(int argc, char **argv);
 
