@@ -46,7 +46,6 @@ int tutti_cmd_sched(int argc, char **argv)
         {"check", "[ALG|FILE]     ", "prove algorithms for every rank at once", sched_check},
         {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sim},
-        {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sched_sim},
         {"job", "FILE           ", "the efficiency of a training job by number of nodes", sched_job},
         {"startup", "               ", "how long ranks take until all of them can send", sched_startup},
     };
