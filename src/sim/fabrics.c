@@ -235,19 +235,19 @@ static void cube(struct tutti_sim_topology *topology)
     while ((uint64_t)a * a * a < n) a++;
     uint32_t rest = (n + a - 1) / a;
     while ((uint64_t)b * b < rest) b++;
-    topology->n_dims = 3;
-    topology->dims[0] = a;
-    topology->dims[1] = b;
-    topology->dims[2] = (rest + b - 1) / b;
+    topology->is.dims.n = 3;
+    topology->is.dims.size[0] = a;
+    topology->is.dims.size[1] = b;
+    topology->is.dims.size[2] = (rest + b - 1) / b;
 }
 
 static enum tutti_status torus_plan(struct tutti_sim_topology *topology)
 {
     uint64_t n = 1, hops = 0;
-    if (topology->n_dims == 0) cube(topology);
-    for (uint32_t d = 0; d < topology->n_dims; d++) {
-        n *= topology->dims[d];
-        hops += topology->dims[d];
+    if (topology->is.dims.n == 0) cube(topology);
+    for (uint32_t d = 0; d < topology->is.dims.n; d++) {
+        n *= topology->is.dims.size[d];
+        hops += topology->is.dims.size[d];
         if (n > TUTTI_SIM_MOST_LINKS) return refuse_links(topology);
     }
     if (n < topology->n_nodes)
@@ -256,9 +256,9 @@ static enum tutti_status torus_plan(struct tutti_sim_topology *topology)
     if (hops > TUTTI_SIM_MOST_HOPS - 8)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "torus: dimensions of %llu nodes together: at most %d",
                           (unsigned long long)hops, TUTTI_SIM_MOST_HOPS - 8);
-    double links = 2.0 * topology->n_dims * topology->is.bandwidth;
+    double links = 2.0 * topology->is.dims.n * topology->is.bandwidth;
     topology->classes[TUTTI_SIM_NICS].bandwidth = (topology->is.inject > 0 ? topology->is.inject : links) * 1e9;
-    return tutti_sim_class_add(topology, "wire", 2 * n * topology->n_dims, topology->is.bandwidth)
+    return tutti_sim_class_add(topology, "wire", 2 * n * topology->is.dims.n, topology->is.bandwidth)
                ? TUTTI_OK
                : refuse_links(topology);
 }
@@ -280,13 +280,13 @@ static void order_of(uint32_t n, uint32_t index, uint32_t *order)
 static uint32_t torus_route(const struct tutti_sim_topology *topology, uint32_t from, uint32_t to, bool detour,
                             uint64_t choice, struct tutti_sim_path *path)
 {
-    uint32_t n = topology->n_dims, order[TUTTI_SIM_MOST_DIMS], stride[TUTTI_SIM_MOST_DIMS], ways = 1, orders = 1;
+    uint32_t n = topology->is.dims.n, order[TUTTI_SIM_MOST_DIMS], stride[TUTTI_SIM_MOST_DIMS], ways = 1, orders = 1;
     uint64_t turns = choose(&choice, 1u << n, &ways);
-    for (uint32_t d = 0, s = 1; d < n; s *= topology->dims[d++]) stride[d] = s;
+    for (uint32_t d = 0, s = 1; d < n; s *= topology->is.dims.size[d++]) stride[d] = s;
     for (uint32_t d = 2; d <= n; d++) orders *= d;
     order_of(n, detour ? choose(&choice, orders, &ways) : 0, order);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t d = order[i], size = topology->dims[d];
+        uint32_t d = order[i], size = topology->is.dims.size[d];
         uint32_t at = from / stride[d] % size, end = to / stride[d] % size;
         uint32_t ahead = (end + size - at) % size, turned = turns >> d & 1;
         bool back = detour || 2 * ahead == size ? turned : 2 * ahead > size;
@@ -302,7 +302,7 @@ static uint32_t torus_route(const struct tutti_sim_topology *topology, uint32_t 
 static void torus_name(const struct tutti_sim_topology *topology, uint32_t class, uint32_t i, char *out,
                        size_t capacity)
 {
-    uint32_t n = topology->n_dims;
+    uint32_t n = topology->is.dims.n;
     (void)class;
     snprintf(out, capacity, "%u.%u%c", i / 2 / n, i / 2 % n, i % 2 ? '-' : '+');
 }

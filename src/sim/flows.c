@@ -104,29 +104,66 @@ static uint64_t choice_of(const struct flows *net, const struct tutti_sim_op *se
     return seed == 0 ? send->peer : tutti_mix64(pair ^ tutti_mix64(seed + ((uint64_t)send->tag << 32)));
 }
 
-/* Adaptive: of two straight ways and two detours the one with the fewest flows on its fullest link; a detour uses twice
- * the links, so it has to be less than half as full. */
-static const struct tutti_sim_path *route(struct flows *net, const struct tutti_sim_op *send)
+static bool whole(const struct flows *net, const struct tutti_sim_path *path)
+{
+    for (uint32_t i = 0; i < path->n; i++)
+        if (net->topology.health[path->links[i]] == 0) return false;
+    return true;
+}
+
+/* A way around links that failed: the straight ways in turn, then the detours. NULL, and a sentence: there is none. */
+static const struct tutti_sim_path *go_around(struct flows *net, const struct tutti_sim_op *send, uint64_t choice)
 {
     const struct tutti_sim_topology *topology = &net->topology;
-    uint64_t choice = choice_of(net, send);
-    int routing = (int)topology->is.routing, best = 0;
-    bool there = tutti_sim_topology_route(topology, send->rank, send->peer, routing == TUTTI_SIM_VALIANT, choice,
-                                          &net->paths[0]) > 0;
-    if (!there) tutti_sim_topology_route(topology, send->rank, send->peer, false, choice, &net->paths[0]);
-    if (routing != TUTTI_SIM_ADAPTIVE || topology->node[send->rank] == topology->node[send->peer])
-        return &net->paths[0];
+    struct tutti_sim_path *path = &net->paths[0];
+    char name[64] = "";
+    for (uint32_t detour = 0; detour < 2; detour++) {
+        uint32_t ways = 1;
+        for (uint32_t way = 0; way < ways; way++) {
+            ways = tutti_sim_topology_route(topology, send->rank, send->peer, detour == 1, choice + way, path);
+            if (ways > 0 && whole(net, path)) return path;
+            for (uint32_t i = 0; ways > 0 && i < path->n && !name[0]; i++)
+                if (topology->health[path->links[i]] == 0)
+                    tutti_sim_topology_name(topology, path->links[i], name, sizeof(name));
+        }
+    }
+    net->network.status = tutti_fail(TUTTI_ERR_ARGUMENT,
+                                     "rank %u is cut off from rank %u: every way crosses a link that "
+                                     "failed, such as %s",
+                                     send->rank, send->peer, name);
+    return NULL;
+}
+
+/* Adaptive: of two straight ways and two detours the one with the fewest flows on its fullest link; a detour uses twice
+ * the links, so it has to be less than half as full. */
+static struct tutti_sim_path *adapt(struct flows *net, const struct tutti_sim_op *send, uint64_t choice)
+{
+    int best = 0;
     double load = fullest(net, &net->paths[0]);
     for (uint64_t other = 1; other < 4; other++) {
         bool detour = other > 1;
         struct tutti_sim_path *path = &net->paths[1 - best];
-        uint32_t ways = tutti_sim_topology_route(topology, send->rank, send->peer, detour, choice + other, path);
+        uint32_t ways = tutti_sim_topology_route(&net->topology, send->rank, send->peer, detour, choice + other, path);
         double its = ways > 0 ? fullest(net, path) * (detour ? 2 : 1) : load;
         if (its >= load) continue;
         load = its;
         best = 1 - best;
     }
     return &net->paths[best];
+}
+
+static const struct tutti_sim_path *route(struct flows *net, const struct tutti_sim_op *send)
+{
+    const struct tutti_sim_topology *topology = &net->topology;
+    uint64_t choice = choice_of(net, send);
+    int routing = (int)topology->is.routing;
+    struct tutti_sim_path *path = &net->paths[0];
+    if (routing != TUTTI_SIM_VALIANT ||
+        tutti_sim_topology_route(topology, send->rank, send->peer, true, choice, path) == 0)
+        tutti_sim_topology_route(topology, send->rank, send->peer, false, choice, path);
+    if (routing == TUTTI_SIM_ADAPTIVE && topology->node[send->rank] != topology->node[send->peer])
+        path = adapt(net, send, choice);
+    return topology->n_failed == 0 || whole(net, path) ? path : go_around(net, send, choice);
 }
 
 /* ---- flows ---- */
@@ -147,6 +184,7 @@ static void start(struct flows *net, const struct tutti_sim_op *send, uint64_t n
 {
     const struct tutti_sim_path *path = route(net, send);
     uint32_t flow;
+    if (!path) return;
     if (tutti_sim_share_start(&net->share, path->links, path->n, &flow) < 0 || !make_room(net, flow)) {
         net->network.status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u messages under way", net->share.n_flows);
         return;
@@ -247,7 +285,7 @@ static bool flows_link(const struct tutti_sim_network *network, uint32_t i, stru
     if (i >= net->topology.n_links) return false;
     if (name) tutti_sim_topology_name(&net->topology, i, name, capacity);
     double bytes = net->carried[i], rate = net->share.links[i].capacity;
-    *out = (struct tutti_sim_link){bytes, rate * 1e12, (uint64_t)(bytes / rate)};
+    *out = (struct tutti_sim_link){bytes, rate * 1e12, rate > 0 ? (uint64_t)(bytes / rate) : 0};
     return true;
 }
 

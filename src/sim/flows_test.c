@@ -182,8 +182,8 @@ static bool walk_link(const struct tutti_sim_topology *topology, uint32_t link, 
         return here && a != b;
     }
     if (sscanf(name, "wire:%u.%u%c", &a, &b, &sign) == 3) {
-        uint32_t stride = 1, size = topology->dims[b];
-        for (uint32_t i = 0; i < b; i++) stride *= topology->dims[i];
+        uint32_t stride = 1, size = topology->is.dims.size[b];
+        for (uint32_t i = 0; i < b; i++) stride *= topology->is.dims.size[i];
         bool here = p->at == a;
         uint32_t x = a / stride % size, next = (x + (sign == '+' ? 1 : size - 1)) % size;
         p->at = a - x * stride + next * stride;
@@ -535,12 +535,12 @@ static void test_texts(void **state)
         {"star", "'star' is no topology: there are fat_tree, dragonfly, torus, rails"},
         {"fat_tree:hosts", "fat_tree: 'hosts' is neither name=value nor a preset"},
         {"fat_tree:aurora", "fat_tree: 'aurora' is neither"},
-        {"dragonfly:nodes=2,aurora", "dragonfly: 'aurora' is neither"},
+        {"dragonfly:nodes=2,aurora", "dragonfly has no parameter 'aurora'"},
         {"fat_tree:groups=3", "fat_tree has no parameter 'groups'"},
         {"fat_tree:hosts=2.5", "fat_tree: hosts=2.5: it takes a whole number, from 1 to 1e+06"},
         {"fat_tree:hosts=", "fat_tree: hosts=: it takes a whole number"},
         {"fat_tree:taper=nan", "fat_tree: taper=nan: it takes a number, from 0.01"},
-        {"fat_tree:latency=5", "fat_tree: latency=5: it takes a time such as 200ns or 1.5us, from 0 to 1e+06us"},
+        {"fat_tree:latency=5", "fat_tree: latency=5: it takes a time such as 200ns or 1.5us, from 0 to 1s"},
         {"fat_tree:bandwidth=-1", "it takes a number of GB/s"},
         {"dragonfly:routing=best", "routing=best: it takes minimal, valiant or adaptive"},
         {"dragonfly:groups=1,switches=2,nodes=1,ranks=1", "16 nodes do not fit into 1 groups of 2"},

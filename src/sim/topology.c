@@ -5,6 +5,8 @@
 
 #include "sim/topology.h"
 
+#include "sim/noise.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -12,8 +14,6 @@
 #include <string.h>
 
 #define NONE NAN
-
-const char *const tutti_sim_routings[TUTTI_SIM_ROUTINGS] = {"minimal", "valiant", "adaptive"};
 
 const struct tutti_sim_parameter tutti_sim_parameters[] = {
 #define ROW(field, fat_tree, dragonfly, torus, rails, least_value, most_value, unit_name, text)                        \
@@ -39,26 +39,16 @@ const size_t tutti_sim_n_presets = TUTTI_ARRAY_LEN(tutti_sim_presets);
 
 /* ---- text ---- */
 
-struct word {
-    const char *at;
-    size_t n;
-};
-
-static bool word_is(struct word word, const char *text)
+static bool starts(const char *text, const char *name)
 {
-    return strlen(text) == word.n && memcmp(word.at, text, word.n) == 0;
-}
-
-static double *field(struct tutti_sim_parameters *is, size_t i)
-{
-    return (double *)(void *)((char *)is + tutti_sim_parameters[i].offset);
+    size_t n = strlen(name);
+    return strncmp(text, name, n) == 0 && (text[n] == '\0' || text[n] == ':' || text[n] == ',');
 }
 
 static const struct tutti_sim_fabric *fabric_of(const char *text)
 {
-    struct word name = {text, strcspn(text, ":")};
     for (size_t f = 0; f < TUTTI_SIM_FABRICS; f++)
-        if (word_is(name, tutti_sim_fabrics[f].name)) return &tutti_sim_fabrics[f];
+        if (starts(text, tutti_sim_fabrics[f].name)) return &tutti_sim_fabrics[f];
     return NULL;
 }
 
@@ -67,111 +57,27 @@ bool tutti_sim_topology_named(const char *text)
     return fabric_of(text) != NULL;
 }
 
-static bool dims_parse(const char *text, struct tutti_sim_topology *out)
+/* What follows the fabric's name: a preset, or not, then parameters. *set: bit i when row i of the table was among the
+ * latter, or the preset's. */
+static enum tutti_status set_all(struct tutti_sim_topology *out, const char *text, uint64_t *set)
 {
-    char *end = (char *)(uintptr_t)text;
-    out->n_dims = 0;
-    for (;; text = end + 1) {
-        unsigned long n = strtoul(text, &end, 10);
-        if (end == text || *text == '-' || *text == '+' || n > 1000000) return false;
-        if (n == 0) return out->n_dims == 0 && !*end;
-        if (out->n_dims == TUTTI_SIM_MOST_DIMS) return false;
-        out->dims[out->n_dims++] = (uint32_t)n;
-        if (!*end) return true;
-        if (*end != 'x') return false;
+    const char *name = out->fabric->name, *rest = text + strlen(name) + (text[strlen(name)] == ':');
+    const struct tutti_sim_table table = {name, tutti_sim_parameters, tutti_sim_n_parameters,
+                                          (size_t)(out->fabric - tutti_sim_fabrics)};
+    tutti_sim_parameters_default(&table, &out->is);
+    for (size_t i = 0; i < tutti_sim_n_presets; i++) {
+        const struct tutti_sim_preset *preset = &tutti_sim_presets[i];
+        if (strcmp(preset->fabric, name) != 0 || !starts(rest, preset->name)) continue;
+        TUTTI_TRY(tutti_sim_parameters_set(&table, preset->text, &out->is, set));
+        rest += strlen(preset->name);
+        if (*rest == ',') rest++;
+        break;
     }
-}
-
-/* A number with its unit; NAN: it is none. */
-static double value_parse(const char *text, enum tutti_sim_unit unit)
-{
-    static const struct {
-        const char *suffix;
-        double seconds;
-    } times[] = {{"ps", 1e-12}, {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-    char *end;
-    if (unit == TUTTI_SIM_ROUTING) {
-        for (size_t r = 0; r < TUTTI_SIM_ROUTINGS; r++)
-            if (strcmp(text, tutti_sim_routings[r]) == 0) return (double)r;
-        return NAN;
-    }
-    double value = strtod(text, &end);
-    if (end == text) return NAN;
-    if (unit == TUTTI_SIM_COUNT)
-        return *end == '\0' && value >= 0 && value < 1e15 && value == (double)(uint64_t)value ? value : NAN;
-    if (unit != TUTTI_SIM_TIME || (*end == '\0' && value == 0)) return *end == '\0' ? value : NAN;
-    for (size_t t = 0; t < TUTTI_ARRAY_LEN(times); t++)
-        if (strcmp(end, times[t].suffix) == 0) return value * times[t].seconds;
-    return NAN;
-}
-
-static enum tutti_status refuse_value(const struct tutti_sim_fabric *fabric, const struct tutti_sim_parameter *row,
-                                      const char *text)
-{
-    static const char *const wants[] = {"a whole number",
-                                        "a number of GB/s",
-                                        "a number",
-                                        "a time such as 200ns or 1.5us",
-                                        "minimal, valiant or adaptive",
-                                        "numbers of nodes such as 8x8x16, in at most 6 dimensions"};
-    char range[64] = "";
-    double scale = row->unit == TUTTI_SIM_TIME ? 1e6 : 1;
-    if (row->unit < TUTTI_SIM_ROUTING)
-        snprintf(range, sizeof(range), ", from %g to %g%s", row->least * scale, row->most * scale,
-                 row->unit == TUTTI_SIM_TIME ? "us" : "");
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: %s=%s: it takes %s%s", fabric->name, row->name, text, wants[row->unit],
-                      range);
-}
-
-/* One "name=value"; set: bit i: parameter i was. */
-static enum tutti_status set_one(struct tutti_sim_topology *out, struct word item, uint64_t *set)
-{
-    const struct tutti_sim_fabric *fabric = out->fabric;
-    struct word name = {item.at, 0};
-    char text[64];
-    while (name.n < item.n && item.at[name.n] != '=') name.n++;
-    size_t n = item.n > name.n ? item.n - name.n - 1 : 0;
-    snprintf(text, sizeof(text), "%.*s", (int)n, item.at + name.n + 1);
-    for (size_t i = 0; i < tutti_sim_n_parameters; i++) {
-        const struct tutti_sim_parameter *row = &tutti_sim_parameters[i];
-        if (isnan(row->fallback[fabric - tutti_sim_fabrics]) || !word_is(name, row->name)) continue;
-        if (n == 0 || n >= sizeof(text)) return refuse_value(fabric, row, n == 0 ? "" : "...");
-        *set |= UINT64_C(1) << i;
-        if (row->unit == TUTTI_SIM_DIMS) return dims_parse(text, out) ? TUTTI_OK : refuse_value(fabric, row, text);
-        double value = value_parse(text, row->unit);
-        if (!(value >= row->least && value <= row->most)) return refuse_value(fabric, row, text);
-        *field(&out->is, i) = value;
-        return TUTTI_OK;
-    }
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s has no parameter '%.*s' (--net help lists them)", fabric->name,
-                      (int)(name.n < 40 ? name.n : 40), name.at);
-}
-
-static const struct tutti_sim_preset *preset_of(const struct tutti_sim_fabric *fabric, struct word name)
-{
-    for (size_t i = 0; i < tutti_sim_n_presets; i++)
-        if (strcmp(tutti_sim_presets[i].fabric, fabric->name) == 0 && word_is(name, tutti_sim_presets[i].name))
-            return &tutti_sim_presets[i];
-    return NULL;
-}
-
-/* Items between commas; the first may be a preset's name. */
-static enum tutti_status set_all(struct tutti_sim_topology *out, const char *text, bool presets, uint64_t *set)
-{
-    for (const char *at = text; *at;) {
-        struct word item = {at, strcspn(at, ",")};
-        bool named = memchr(item.at, '=', item.n) == NULL;
-        const struct tutti_sim_preset *preset = named && presets ? preset_of(out->fabric, item) : NULL;
-        if (named && !preset)
-            return tutti_fail(TUTTI_ERR_ARGUMENT,
-                              "%s: '%.*s' is neither name=value nor a preset (--net help lists both)",
-                              out->fabric->name, (int)(item.n < 40 ? item.n : 40), item.at);
-        TUTTI_TRY(preset ? set_all(out, preset->text, false, set) : set_one(out, item, set));
-        presets = false;
-        at += item.n;
-        if (*at == ',') at++;
-    }
-    return TUTTI_OK;
+    size_t n = strcspn(rest, ",");
+    if (n > 0 && !memchr(rest, '=', n))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: '%.*s' is neither name=value nor a preset (--net help lists both)",
+                          name, (int)(n < 40 ? n : 40), rest);
+    return tutti_sim_parameters_set(&table, rest, &out->is, set);
 }
 
 /* ---- nodes and classes ---- */
@@ -253,12 +159,7 @@ enum tutti_status tutti_sim_topology_open(const char *text, const struct tutti_s
     if (!made.fabric)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "'%.40s' is no topology: there are fat_tree, dragonfly, torus, rails",
                           text);
-    for (size_t i = 0; i < tutti_sim_n_parameters; i++) {
-        double fallback = tutti_sim_parameters[i].fallback[made.fabric - tutti_sim_fabrics];
-        *field(&made.is, i) = isnan(fallback) ? 0 : fallback;
-    }
-    const char *rest = text + strcspn(text, ":");
-    TUTTI_TRY(set_all(&made, *rest ? rest + 1 : rest, true, &set));
+    TUTTI_TRY(set_all(&made, text, &set));
     enum tutti_status status = place_ranks(&made, shape, set & 1); /* the first parameter is `ranks` */
     made.n_nics = made.is.nics > 0 ? (uint32_t)made.is.nics : 1;
     if (status >= 0) {
@@ -281,7 +182,9 @@ void tutti_sim_topology_close(struct tutti_sim_topology *topology)
 {
     tutti_free(topology->node);
     tutti_free(topology->first);
+    tutti_free(topology->health);
     topology->node = topology->first = NULL;
+    topology->health = NULL;
 }
 
 /* ---- paths ---- */
@@ -355,7 +258,7 @@ static const struct tutti_sim_class *class_of(const struct tutti_sim_topology *t
 
 double tutti_sim_topology_bandwidth(const struct tutti_sim_topology *topology, uint32_t link)
 {
-    return class_of(topology, link)->bandwidth;
+    return class_of(topology, link)->bandwidth * (topology->health ? (double)topology->health[link] : 1);
 }
 
 void tutti_sim_topology_name(const struct tutti_sim_topology *topology, uint32_t link, char *out, size_t capacity)
@@ -374,4 +277,65 @@ void tutti_sim_topology_name(const struct tutti_sim_topology *topology, uint32_t
         tutti_append(out, capacity, "%u.%u.%s", i / 2 / nics, i / 2 % nics, side);
     else
         topology->fabric->name_link(topology, index, i, out + n, capacity - n);
+}
+
+/* ---- damage ---- */
+
+static void hurt(struct tutti_sim_topology *topology, uint32_t link, double factor)
+{
+    if (factor == 0 && topology->health[link] > 0) topology->n_failed++;
+    topology->health[link] *= (float)factor;
+}
+
+/* The link of a class that has this name; the class's end: there is none. */
+static uint32_t find(const struct tutti_sim_topology *topology, const struct tutti_sim_class *class, const char *name)
+{
+    char text[64];
+    uint32_t link = class->first, end = class->first + class->n;
+    for (; link < end; link++) {
+        tutti_sim_topology_name(topology, link, text, sizeof(text));
+        if (strcmp(text, name) == 0) break;
+    }
+    return link;
+}
+
+static enum tutti_status refuse_which(const struct tutti_sim_topology *topology, const char *which)
+{
+    char text[200] = "";
+    for (uint32_t c = 0; c < topology->n_classes; c++) {
+        char name[64];
+        if (topology->classes[c].n == 0) continue;
+        tutti_sim_topology_name(topology, topology->classes[c].first, name, sizeof(name));
+        tutti_append(text, sizeof(text), "%s%s", text[0] ? ", " : "", name);
+    }
+    return tutti_fail(
+        TUTTI_ERR_ARGUMENT,
+        "no link is called '%.40s': give a share (1%%), a class and a share (nic:1%%) or a name such as %s", which,
+        text);
+}
+
+enum tutti_status tutti_sim_topology_damage(struct tutti_sim_topology *topology, const char *which, double factor,
+                                            uint64_t seed)
+{
+    const struct tutti_sim_class all = {"all", 0, topology->n_links, 0}, *class = NULL;
+    const char *rest = strchr(which, ':');
+    char *end;
+    for (uint32_t c = 0; c < topology->n_classes && !class; c++)
+        if (starts(which, topology->classes[c].name)) class = &topology->classes[c];
+    rest = class ? (rest ? rest + 1 : "100%") : which;
+    double share = strtod(rest, &end) / 100;
+    bool shared = *rest >= '0' && *rest <= '9' && strcmp(end, "%") == 0 && share > 0 && share <= 1;
+    if (!class && shared) class = &all;
+    uint32_t link = class && !shared ? find(topology, class, which) : 0;
+    if (!class || class->n == 0 || (!shared && link == class->first + class->n)) return refuse_which(topology, which);
+    if (!topology->health) {
+        topology->health = tutti_alloc_array(topology->n_links, sizeof(*topology->health));
+        if (!topology->health) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u links", topology->n_links);
+        for (uint32_t i = 0; i < topology->n_links; i++) topology->health[i] = 1;
+    }
+    struct tutti_sim_sample sample = tutti_sim_sample_of(share, class->n, seed);
+    if (!shared) hurt(topology, link, factor);
+    for (uint32_t i = class->first; shared && i < class->first + class->n; i++)
+        if (tutti_sim_sample_takes(&sample)) hurt(topology, i, factor);
+    return TUTTI_OK;
 }

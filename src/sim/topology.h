@@ -5,6 +5,7 @@
 /* The links between the ranks of a world, and the path of a message over them: pure, by formulas. topology.c has the
  * parameters, the nodes and the text that describes both; fabrics.c what joins the nodes. */
 
+#include "sim/parameters.h"
 #include "sim/sim.h"
 
 #define TUTTI_SIM_MOST_LINKS (UINT32_C(1) << 26)
@@ -36,29 +37,17 @@
     X(overhead, 0, 0, 0, 0, 0, 1, TIME, "more for each message; in it the rank begins no other")                       \
     X(seed, 0, 0, 0, 0, 0, 1e9, COUNT, "0: equal links are taken in turn by receiver; else by hash of this")
 
-enum tutti_sim_unit {
-    TUTTI_SIM_COUNT,   /* a whole number */
-    TUTTI_SIM_RATE,    /* GB/s */
-    TUTTI_SIM_RATIO,   /* a number */
-    TUTTI_SIM_TIME,    /* 1us, 200ns; kept in seconds */
-    TUTTI_SIM_ROUTING, /* a word of enum tutti_sim_routing */
-    TUTTI_SIM_DIMS,    /* numbers between x; kept in dims and n_dims */
-};
-enum tutti_sim_routing { TUTTI_SIM_MINIMAL, TUTTI_SIM_VALIANT, TUTTI_SIM_ADAPTIVE, TUTTI_SIM_ROUTINGS };
-extern const char *const tutti_sim_routings[TUTTI_SIM_ROUTINGS];
-
-#define TUTTI_SIM_FABRICS 4
-struct tutti_sim_parameter {
-    const char *name, *help;
-    double fallback[TUTTI_SIM_FABRICS]; /* NAN: not a parameter of this fabric */
-    double least, most;
-    enum tutti_sim_unit unit;
-    size_t offset; /* in struct tutti_sim_parameters, of a double */
-};
+#define TUTTI_SIM_FABRICS TUTTI_SIM_COLUMNS
 extern const struct tutti_sim_parameter tutti_sim_parameters[];
 extern const size_t tutti_sim_n_parameters;
+#define TUTTI_SIM_TYPE_COUNT double
+#define TUTTI_SIM_TYPE_RATE double
+#define TUTTI_SIM_TYPE_RATIO double
+#define TUTTI_SIM_TYPE_TIME double
+#define TUTTI_SIM_TYPE_ROUTING double
+#define TUTTI_SIM_TYPE_DIMS struct tutti_sim_dims
 struct tutti_sim_parameters {
-#define TUTTI_SIM_FIELD(name, ...) double name;
+#define TUTTI_SIM_FIELD(name, a, b, c, d, least, most, unit, help) TUTTI_SIM_TYPE_##unit name;
     TUTTI_SIM_PARAMETERS(TUTTI_SIM_FIELD)
 #undef TUTTI_SIM_FIELD
 };
@@ -70,7 +59,6 @@ struct tutti_sim_preset {
 extern const struct tutti_sim_preset tutti_sim_presets[];
 extern const size_t tutti_sim_n_presets;
 
-#define TUTTI_SIM_MOST_DIMS 6
 #define TUTTI_SIM_MOST_HOPS 512
 
 /* A way from rank to rank, link by link. */
@@ -90,13 +78,14 @@ enum { TUTTI_SIM_RANKS, TUTTI_SIM_MEMORIES, TUTTI_SIM_NICS, TUTTI_SIM_FIRST_OWN,
 struct tutti_sim_topology {
     const struct tutti_sim_fabric *fabric;
     struct tutti_sim_parameters is;
-    uint32_t dims[TUTTI_SIM_MOST_DIMS], n_dims;
     uint32_t n_ranks, n_nodes, n_nics; /* NICs: a node's */
     uint32_t *node;                    /* by rank */
     uint32_t *first;                   /* by node: its first rank; one more is the end */
     uint32_t sizes[6];                 /* what the fabric counted */
     uint32_t n_links, n_classes;
     struct tutti_sim_class classes[TUTTI_SIM_CLASSES]; /* ranks and memories within nodes, NICs, then the fabric's */
+    float *health;                                     /* by link: part of its bandwidth; NULL: all are whole */
+    uint32_t n_failed;                                 /* links of health 0 */
     struct tutti_sim_limits limits;                    /* ranks, nodes, and what the fabric knows */
 };
 
@@ -134,6 +123,10 @@ uint32_t tutti_sim_topology_route(const struct tutti_sim_topology *topology, uin
 uint64_t tutti_sim_topology_latency_ps(const struct tutti_sim_topology *topology, uint32_t from, uint32_t to,
                                        const struct tutti_sim_path *path);
 double tutti_sim_topology_bandwidth(const struct tutti_sim_topology *topology, uint32_t link); /* bytes a second */
+/* Links become slower by this factor, or fail (0). which: a link's name, a class (nic), a share of all links or of a
+ * class (1%, global:0.5%), which seed tells. ARGUMENT with a sentence; MEMORY. */
+enum tutti_status tutti_sim_topology_damage(struct tutti_sim_topology *topology, const char *which, double factor,
+                                            uint64_t seed);
 /* A name such as "nic:12.3.out" or "global:3-5.0". */
 void tutti_sim_topology_name(const struct tutti_sim_topology *topology, uint32_t link, char *out, size_t capacity);
 
