@@ -314,6 +314,7 @@ int sched_sim(int argc, char **argv)
     sched_network = SCHED_NETWORK_DEFAULT;
     enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
+    if (sched_network_help()) return TUTTI_EXIT_OK;
     if (n < 1 || n > MAX_COMPARED || (n > 1 && options.compare.n == 0))
         return tutti_args_fail(&spec, "name one algorithm, or one file of GOAL text; more of them after --compare.");
     for (int i = 0; i < n; i++) names[n_names++] = argv[argc - n + i];
