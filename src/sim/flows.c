@@ -15,13 +15,15 @@
 #include <string.h>
 
 #define NOWHERE UINT32_MAX
+#define FEW 256 /* so many messages under way end each at its own time */
 
 struct flow {
     double left; /* bytes, at `since` */
     double rate; /* bytes a picosecond */
-    uint64_t since, end, latency;
+    uint64_t begun, since, end, latency;
     uint32_t send; /* operation */
     uint32_t at;   /* its place in the heap; NOWHERE: its rate is not known yet */
+    uint32_t last; /* the last operation that waits for its end, or is it */
 };
 
 struct flows {
@@ -30,7 +32,10 @@ struct flows {
     struct tutti_sim_share share;
     struct flow *flows; /* by number in the share */
     uint32_t *heap;     /* flows by end, then by number of the operation; four children a node */
-    uint32_t n_heap, capacity;
+    uint32_t n_heap, n_under_way, capacity;
+    uint32_t *stack;               /* scratch: places in the heap */
+    uint32_t *pairs, n_slots;      /* by hash of sender and receiver: their flow; a power of two, over half is free */
+    uint32_t *after;               /* by operation: the one that goes next from its rank to the same peer */
     double *carried;               /* bytes, by link */
     uint64_t *begins, *cpu, *idle; /* by rank: may begin a message, may compute, has ended all */
     uint64_t overhead;
@@ -79,9 +84,23 @@ static void settle(struct flows *net, uint32_t at, uint32_t flow)
 
 static void drop_first(struct flows *net)
 {
-    net->flows[net->heap[0]].at = NOWHERE;
     uint32_t last = net->heap[--net->n_heap];
     if (net->n_heap > 0) settle(net, 0, last);
+}
+
+/* The last end that is not after `until`; the first one is not. */
+static uint64_t last_end(const struct flows *net, uint64_t until)
+{
+    uint64_t last = 0;
+    uint32_t n = 1;
+    net->stack[0] = 0;
+    while (n > 0) {
+        uint32_t at = net->stack[--n];
+        last = later(last, net->flows[net->heap[at]].end);
+        for (uint32_t child = 4 * at + 1; child < net->n_heap && child <= 4 * at + 4; child++)
+            if (net->flows[net->heap[child]].end <= until) net->stack[n++] = child;
+    }
+    return last;
 }
 
 /* ---- paths ---- */
@@ -168,34 +187,112 @@ static const struct tutti_sim_path *route(struct flows *net, const struct tutti_
 
 /* ---- flows ---- */
 
+static uint32_t slot_of(const struct flows *net, const struct tutti_sim_op *send)
+{
+    return (uint32_t)tutti_mix64(send->rank | (uint64_t)send->peer << 32) & (net->n_slots - 1);
+}
+
+/* The slot of the pair, or the free one where it would be. */
+static uint32_t find_pair(const struct flows *net, const struct tutti_sim_op *send)
+{
+    uint32_t slot = slot_of(net, send);
+    for (; net->pairs[slot] != NOWHERE; slot = (slot + 1) & (net->n_slots - 1)) {
+        const struct tutti_sim_op *other = &net->network.program->ops[net->flows[net->pairs[slot]].send];
+        if (other->rank == send->rank && other->peer == send->peer) break;
+    }
+    return slot;
+}
+
+/* Frees a slot, and moves those behind it that would not be found any more. */
+static void forget_pair(struct flows *net, uint32_t slot)
+{
+    uint32_t mask = net->n_slots - 1;
+    net->pairs[slot] = NOWHERE;
+    for (uint32_t at = (slot + 1) & mask; net->pairs[at] != NOWHERE; at = (at + 1) & mask) {
+        uint32_t home = slot_of(net, &net->network.program->ops[net->flows[net->pairs[at]].send]);
+        if (((at - home) & mask) < ((at - slot) & mask)) continue;
+        net->pairs[slot] = net->pairs[at];
+        net->pairs[at] = NOWHERE;
+        slot = at;
+    }
+}
+
+static bool grow_pairs(struct flows *net, uint32_t n)
+{
+    if (2 * (uint64_t)n <= net->n_slots) return true;
+    uint32_t *old = net->pairs, n_old = net->n_slots, n_new = n_old ? n_old : 256;
+    while (n_new < 4 * (uint64_t)n) n_new *= 2;
+    uint32_t *pairs = tutti_alloc_array(n_new, sizeof(*pairs));
+    if (!pairs) return false;
+    memset(pairs, 0xff, n_new * sizeof(*pairs));
+    net->pairs = pairs;
+    net->n_slots = n_new;
+    for (uint32_t i = 0; i < n_old; i++)
+        if (old[i] != NOWHERE) pairs[find_pair(net, &net->network.program->ops[net->flows[old[i]].send])] = old[i];
+    tutti_free(old);
+    return true;
+}
+
 static bool make_room(struct flows *net, uint32_t n)
 {
+    if (!grow_pairs(net, net->n_under_way + 1)) return false;
     if (n < net->capacity) return true;
     uint32_t capacity = net->share.flow_capacity;
     struct flow *flows = realloc(net->flows, capacity * sizeof(*flows));
     if (flows) net->flows = flows;
     uint32_t *heap = realloc(net->heap, capacity * sizeof(*heap));
     if (heap) net->heap = heap;
-    if (flows && heap) net->capacity = capacity;
-    return flows && heap;
+    uint32_t *stack = realloc(net->stack, capacity * sizeof(*stack));
+    if (stack) net->stack = stack;
+    if (flows && heap && stack) net->capacity = capacity;
+    return flows && heap && stack;
 }
 
-static void start(struct flows *net, const struct tutti_sim_op *send, uint64_t now)
+static void start(struct flows *net, uint32_t send, uint32_t last, uint64_t now)
 {
-    const struct tutti_sim_path *path = route(net, send);
+    const struct tutti_sim_op *op = &net->network.program->ops[send];
+    const struct tutti_sim_path *path = route(net, op);
     uint32_t flow;
     if (!path) return;
     if (tutti_sim_share_start(&net->share, path->links, path->n, &flow) < 0 || !make_room(net, flow)) {
         net->network.status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u messages under way", net->share.n_flows);
         return;
     }
-    for (uint32_t i = 0; i < path->n; i++) net->carried[path->links[i]] += (double)send->size;
-    net->flows[flow] =
-        (struct flow){.left = (double)send->size,
-                      .since = now,
-                      .latency = tutti_sim_topology_latency_ps(&net->topology, send->rank, send->peer, path),
-                      .send = (uint32_t)(send - net->network.program->ops),
-                      .at = NOWHERE};
+    for (uint32_t i = 0; i < path->n; i++) net->carried[path->links[i]] += (double)op->size;
+    net->flows[flow] = (struct flow){.left = (double)op->size,
+                                     .begun = now,
+                                     .since = now,
+                                     .latency = tutti_sim_topology_latency_ps(&net->topology, op->rank, op->peer, path),
+                                     .send = send,
+                                     .at = NOWHERE,
+                                     .last = last};
+    net->pairs[find_pair(net, op)] = flow;
+    net->n_under_way++;
+}
+
+/* Starts the message, or puts it behind the one that is under way to the same rank. */
+static void enter(struct flows *net, uint32_t send, uint64_t now)
+{
+    uint32_t flow = net->n_under_way > 0 ? net->pairs[find_pair(net, &net->network.program->ops[send])] : NOWHERE;
+    if (flow == NOWHERE) {
+        start(net, send, send, now);
+        return;
+    }
+    net->after[net->flows[flow].last] = send;
+    net->flows[flow].last = send;
+}
+
+/* The first message of the heap is over: the next one to the same rank starts. */
+static void leave(struct flows *net, uint64_t now)
+{
+    uint32_t number = net->heap[0];
+    const struct flow *flow = &net->flows[number];
+    uint32_t send = flow->send, last = flow->last;
+    drop_first(net);
+    forget_pair(net, find_pair(net, &net->network.program->ops[send]));
+    net->n_under_way--;
+    tutti_sim_share_end(&net->share, number);
+    if (send != last) start(net, net->after[send], last, now);
 }
 
 /* The rates from now on. */
@@ -206,6 +303,7 @@ static void share_out(struct flows *net, uint64_t now)
         uint32_t number = net->share.asked[i];
         struct flow *flow = &net->flows[number];
         double rate = net->share.flows[number].rate, change = rate - flow->rate;
+        if (flow->at != NOWHERE && flow->end <= now) continue; /* it is over, and waits for others */
         if (flow->at != NOWHERE && (change < 0 ? -change : change) <= 1e-10 * rate) continue;
         flow->left -= flow->rate * (double)(now - flow->since);
         if (flow->left < 0) flow->left = 0;
@@ -234,7 +332,7 @@ static struct tutti_sim_begun flows_begin(struct tutti_sim_network *network, con
         return (struct tutti_sim_begun){.done_ps = now + op->size};
     }
     net->begins[op->rank] = now + net->overhead;
-    start(net, op, now);
+    enter(net, (uint32_t)(op - network->program->ops), now);
     return (struct tutti_sim_begun){.done_ps = TUTTI_NEVER, .arrives_ps = TUTTI_NEVER};
 }
 
@@ -256,25 +354,29 @@ static void flows_meet(struct tutti_sim_network *network, const struct tutti_sim
     (void)network, (void)send, (void)now; /* no send waits for its receive */
 }
 
+/* Where many messages are under way, those that end within a small part of the time of the first end with the last of
+ * them: late, never early, so no bound is beaten. */
 static uint64_t flows_next(struct tutti_sim_network *network, uint64_t now)
 {
     struct flows *net = flows_of(network);
     if (tutti_sim_share_stale(&net->share)) share_out(net, now);
-    return net->n_heap > 0 ? net->flows[net->heap[0]].end : TUTTI_NEVER;
+    if (net->n_heap == 0) return TUTTI_NEVER;
+    const struct flow *first = &net->flows[net->heap[0]];
+    if (net->n_heap <= FEW) return later(now, first->end);
+    double more = net->topology.is.merge * (double)(first->end - first->begun);
+    return later(now, last_end(net, first->end + (uint64_t)more));
 }
 
 static bool flows_over(struct tutti_sim_network *network, uint64_t now, uint32_t *send, uint64_t *arrives)
 {
     struct flows *net = flows_of(network);
     if (net->n_heap == 0 || net->flows[net->heap[0]].end > now) return false;
-    uint32_t number = net->heap[0];
-    const struct flow *flow = &net->flows[number];
+    const struct flow *flow = &net->flows[net->heap[0]];
     *send = flow->send;
     *arrives = now + flow->latency;
     uint64_t *idle = &net->idle[network->program->ops[flow->send].rank];
     *idle = later(*idle, now);
-    drop_first(net);
-    tutti_sim_share_end(&net->share, number);
+    leave(net, now);
     return true;
 }
 
@@ -302,6 +404,9 @@ static void flows_close(struct tutti_sim_network *network)
     tutti_sim_share_close(&net->share);
     free(net->flows);
     free(net->heap);
+    free(net->stack);
+    tutti_free(net->pairs);
+    tutti_free(net->after);
     tutti_free(net->carried);
     tutti_free(net->begins);
     tutti_free(net->cpu);
@@ -333,10 +438,11 @@ enum tutti_status tutti_sim_flows_open(const struct tutti_sim_topology *topology
     uint32_t n = program->n_ranks;
     enum tutti_status status = tutti_sim_share_open(topology->n_links, TUTTI_SIM_MOST_HOPS, &net->share);
     net->carried = tutti_alloc_array(topology->n_links, sizeof(*net->carried));
+    net->after = tutti_alloc_array(program->n_ops ? program->n_ops : 1, sizeof(*net->after));
     net->begins = tutti_alloc_array(n, sizeof(*net->begins));
     net->cpu = tutti_alloc_array(n, sizeof(*net->cpu));
     net->idle = tutti_alloc_array(n, sizeof(*net->idle));
-    if (status >= 0 && (!net->carried || !net->begins || !net->cpu || !net->idle))
+    if (status >= 0 && (!net->carried || !net->after || !net->begins || !net->cpu || !net->idle))
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network of %u ranks", n);
     if (status < 0) {
         flows_close(&net->network);

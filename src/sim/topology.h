@@ -35,6 +35,7 @@
     X(hop, 2e-7, 2e-7, 2e-7, 2e-7, 0, 1, TIME, "of each switch on its way")                                            \
     X(local_latency, 5e-7, 5e-7, 5e-7, 5e-7, 0, 1, TIME, "of a message within a node")                                 \
     X(overhead, 0, 0, 0, 0, 0, 1, TIME, "more for each message; in it the rank begins no other")                       \
+    X(merge, 0.01, 0.01, 0.01, 0.01, 0, 1, RATIO, "of many messages, ends within this part of their time are one")     \
     X(seed, 0, 0, 0, 0, 0, 1e9, COUNT, "0: equal links are taken in turn by receiver; else by hash of this")
 
 #define TUTTI_SIM_FABRICS TUTTI_SIM_COLUMNS
