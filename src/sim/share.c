@@ -62,6 +62,7 @@ void tutti_sim_share_close(struct tutti_sim_share *share)
     tutti_free(share->free_flows);
     tutti_free(share->free_nodes);
     tutti_free(share->asked);
+    tutti_free(share->members);
     tutti_free(share->touched);
     tutti_free(share->freed);
     tutti_free(share->heap);
@@ -94,7 +95,8 @@ static bool take_nodes(struct tutti_sim_share *share, uint32_t n, uint32_t *firs
     }
     if (n > share->node_capacity - share->n_nodes) {
         uint64_t capacity = 2 * ((uint64_t)share->node_capacity + 512);
-        if (capacity > UINT32_MAX || !grow(&share->nodes, share->n_nodes, capacity, sizeof(*share->nodes)))
+        if (capacity > UINT32_MAX || !grow(&share->nodes, share->n_nodes, capacity, sizeof(*share->nodes)) ||
+            !grow(&share->members, 0, capacity, sizeof(*share->members)))
             return false;
         share->node_capacity = (uint32_t)capacity;
     }
@@ -105,13 +107,22 @@ static bool take_nodes(struct tutti_sim_share *share, uint32_t n, uint32_t *firs
 
 /* ---- flows ---- */
 
+/* Takes the rate of a flow from its links, or adds it to them. */
+static void use(struct tutti_sim_share *share, const struct tutti_sim_share_flow *flow, double rate)
+{
+    for (uint32_t node = flow->node; node < flow->node + flow->n; node++)
+        share->links[share->nodes[node].link].used += rate;
+}
+
 /* Asks for the rate of a flow. */
 static void ask(struct tutti_sim_share *share, uint32_t flow)
 {
     struct tutti_sim_share_flow *f = &share->flows[flow];
     f->asked = true;
     share->asked[share->n_asked++] = flow;
-    if (f->limit != NONE) share->links[f->limit].n_held--;
+    if (f->limit == NONE) return; /* it is new */
+    use(share, f, -f->rate);
+    share->links[f->limit].n_held--;
     f->limit = NONE;
 }
 
@@ -153,6 +164,7 @@ void tutti_sim_share_end(struct tutti_sim_share *share, uint32_t flow)
             link->first = node->next;
         if (node->next != NONE) share->nodes[node->next].prior = node->prior;
         link->n--;
+        link->used = link->n > 0 ? link->used - f->rate : 0;
     }
     if (f->limit != NONE) share->links[f->limit].n_held--;
     for (uint32_t i = f->node; i < f->node + f->n; i++) {
@@ -175,9 +187,10 @@ bool tutti_sim_share_stale(const struct tutti_sim_share *share)
 
 /* ---- filling ---- */
 
-/* Prepares the links of the flows that are asked for: what others leave of them. */
+/* Prepares the links of the flows that are asked for: what others leave of them, and which flows these are. */
 static void touch(struct tutti_sim_share *share)
 {
+    uint32_t n = 0;
     share->round++;
     share->n_touched = 0;
     for (uint32_t i = 0; i < share->n_asked; i++) {
@@ -194,12 +207,19 @@ static void touch(struct tutti_sim_share *share)
     }
     for (uint32_t i = 0; i < share->n_touched; i++) {
         struct tutti_sim_share_link *link = &share->links[share->touched[i]];
-        link->rest = link->capacity;
+        link->rest = link->n_asked == link->n ? link->capacity : link->capacity - link->used;
         link->n_open = link->n_asked;
-        if (link->n_asked == link->n) continue;
-        for (uint32_t node = link->first; node != NONE; node = share->nodes[node].next) {
-            const struct tutti_sim_share_flow *f = &share->flows[share->nodes[node].flow];
-            if (!f->asked) link->rest -= f->rate;
+        link->fastest = 0;
+        link->n_limited = 0;
+        link->members = n;
+        n += link->n_asked;
+        link->n_asked = 0;
+    }
+    for (uint32_t i = 0; i < share->n_asked; i++) {
+        const struct tutti_sim_share_flow *f = &share->flows[share->asked[i]];
+        for (uint32_t node = f->node; node < f->node + f->n; node++) {
+            struct tutti_sim_share_link *link = &share->links[share->nodes[node].link];
+            share->members[link->members + link->n_asked++] = share->asked[i];
         }
     }
 }
@@ -215,21 +235,23 @@ static double level_of(const struct tutti_sim_share_link *link)
     return link->rest / link->n_open;
 }
 
-/* Link `at` is full: its flows without a rate get this one. Returns how many. */
+/* Link `at` is full: its flows without a rate get this one. Returns how many. Rates only rise in a solve. */
 static uint32_t hold(struct tutti_sim_share *share, uint32_t at, double rate)
 {
     struct tutti_sim_share_link *link = &share->links[at];
     uint32_t n = link->n_open;
     if (rate < 0) rate = 0; /* others have more than it has: they will be asked for */
-    for (uint32_t node = link->first; link->n_open > 0; node = share->nodes[node].next) {
-        struct tutti_sim_share_flow *f = &share->flows[share->nodes[node].flow];
-        if (!f->asked || f->limit != NONE) continue;
+    link->n_limited += n;
+    link->n_held += n;
+    for (uint32_t i = link->members; link->n_open > 0; i++) {
+        struct tutti_sim_share_flow *f = &share->flows[share->members[i]];
+        if (f->limit != NONE) continue;
         f->rate = rate;
         f->limit = at;
-        link->n_held++;
         for (uint32_t own = f->node; own < f->node + f->n; own++) {
             struct tutti_sim_share_link *crossed = &share->links[share->nodes[own].link];
             crossed->rest -= rate;
+            crossed->fastest = rate;
             crossed->n_open--;
         }
     }
@@ -299,24 +321,20 @@ static void fill(struct tutti_sim_share *share)
 
 /* ---- others that would change, too ---- */
 
-/* The flows on a touched link that were not asked for, and whose rate is no longer right. */
+/* The flows on a touched link that were not asked for, and whose rate is no longer right. The fastest of them are those
+ * that the link limits, where it limits any. */
 static void widen_on(struct tutti_sim_share *share, uint32_t at, bool all)
 {
     const struct tutti_sim_share_link *link = &share->links[at];
-    double fastest = 0;
-    bool limits = false, full = link->rest <= LOOSE * link->capacity;
-    for (uint32_t node = link->first; node != NONE; node = share->nodes[node].next) {
-        const struct tutti_sim_share_flow *f = &share->flows[share->nodes[node].flow];
-        if (!f->asked) continue;
-        if (f->rate > fastest) fastest = f->rate;
-        if (f->limit == at) limits = true;
-    }
+    bool full = link->rest <= LOOSE * link->capacity, holds = link->n_held > link->n_limited;
+    bool freed = holds && (!full || link->fastest > link->level * (1 + LOOSE));
+    bool pressed = link->n_limited > 0 && (!holds || link->level > link->fastest * (1 + LOOSE));
+    if (!freed && !pressed && !all) return;
     for (uint32_t node = link->first; node != NONE; node = share->nodes[node].next) {
         const struct tutti_sim_share_flow *f = &share->flows[share->nodes[node].flow];
         if (f->asked) continue;
-        bool wrong = f->limit == at && (!full || fastest > f->rate * (1 + LOOSE));
-        if (limits && f->rate > fastest * (1 + LOOSE)) wrong = true;
-        if (wrong || all) ask(share, share->nodes[node].flow);
+        if (all || (freed && f->limit == at) || (pressed && f->rate > link->fastest * (1 + LOOSE)))
+            ask(share, share->nodes[node].flow);
     }
 }
 
@@ -354,5 +372,10 @@ void tutti_sim_share_solve(struct tutti_sim_share *share)
         fill(share);
         share->n_solved += share->n_asked;
     } while (widen(share, n_widened++ >= WIDENINGS));
-    for (uint32_t i = 0; i < share->n_asked; i++) share->flows[share->asked[i]].asked = false;
+    for (uint32_t i = 0; i < share->n_asked; i++) {
+        struct tutti_sim_share_flow *f = &share->flows[share->asked[i]];
+        f->asked = false;
+        use(share, f, f->rate);
+        share->links[f->limit].level = f->rate;
+    }
 }

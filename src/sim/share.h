@@ -11,13 +11,19 @@
 #include "base/base.h"
 
 struct tutti_sim_share_link {
-    double capacity;          /* bytes a picosecond; above 0 */
-    double rest;              /* in a solve: what the flows that have a rate leave of it */
-    uint32_t first;           /* its first node, in a list of those that cross it */
-    uint32_t n;               /* flows on it */
-    uint32_t n_held;          /* those that it limits */
-    uint32_t n_asked, n_open; /* in a solve: flows whose rate is asked for; those that have none yet */
-    uint32_t round;           /* the solve that touched it last */
+    double capacity; /* bytes a picosecond; above 0 */
+    double used;     /* by flows whose rate is not asked for */
+    double level;    /* the rate of the flows that it limits */
+    uint32_t first;  /* its first node, in a list of those that cross it */
+    uint32_t n;      /* flows on it */
+    uint32_t n_held; /* those that it limits */
+    /* In a solve: */
+    uint32_t round;           /* the one that touched it last */
+    double rest;              /* what the flows that have a rate leave of it */
+    double fastest;           /* the largest rate that was given on it */
+    uint32_t n_limited;       /* flows that are asked for and that it limits */
+    uint32_t members;         /* where the flows on it that are asked for begin in the share's list */
+    uint32_t n_asked, n_open; /* their number; those without a rate yet */
 };
 /* A flow on a link. A flow's nodes are consecutive. */
 struct tutti_sim_share_node {
@@ -44,6 +50,7 @@ struct tutti_sim_share {
     uint32_t *free_nodes; /* by length: the first of a list of runs of nodes, linked by `next` */
     uint32_t most_hops, round;
     uint32_t *asked, n_asked; /* flows */
+    uint32_t *members;        /* flows that are asked for, by touched link */
     uint32_t *touched, n_touched;
     uint32_t *freed, n_freed; /* links that limited a flow that ended */
     struct tutti_sim_share_level *heap;
