@@ -293,6 +293,7 @@ enum tutti_status tutti_sim_noise_open(const struct tutti_sim_noise *noise, stru
     net->network.ops = &net->ops;
     net->ops.name = inner->ops->name;
     net->ops.help = inner->ops->help;
+    net->network.n_gates = net->network.gates_together = 0; /* what waits at one may be free at different times */
     if (!inner->ops->next) net->ops.next = NULL;
     if (!inner->ops->over) net->ops.over = NULL;
     if (!inner->ops->link) net->ops.link = NULL;

@@ -221,5 +221,6 @@ bool sched_network_open(const struct tutti_args *spec, const struct tutti_sim_pr
 
 bool sched_network_alike(void)
 {
-    return strcmp(sched_network.net, "ports") == 0 || strcmp(sched_network.net, "loggops") == 0;
+    bool undisturbed = !sched_network.noise && sched_network.stragglers.n == 0;
+    return undisturbed && (strcmp(sched_network.net, "ports") == 0 || strcmp(sched_network.net, "loggops") == 0);
 }
