@@ -109,7 +109,7 @@ enum tutti_status tutti_extents_add(struct tutti_extents *extents, struct tutti_
         step->extent = step->src;
     else
         step->extent = extents->current[dst_scratch ? step->dst : step->src];
-    for (uint32_t i = 0; i < step->n; i++) {
+    for (uint32_t i = 0; i < step->n && (src_scratch || dst_scratch); i++) {
         if (src_scratch && dst_scratch) join(extents, extents->current[step->src + i], extents->current[step->dst + i]);
         if (src_scratch && dst && step->dst_buffer == TUTTI_DATA)
             know(extents, extents->current[step->src + i], step->dst + i);

@@ -378,18 +378,25 @@ void tutti_sealer_add_call(struct tutti_emit *emit, enum tutti_kind kind, const 
 void tutti_sealer_finish(struct tutti_emit *emit)
 {
     const struct tutti_schedule *schedule = emit->schedule;
-    uint32_t blocks = tutti_kind_blocks(schedule->kind, emit->shape.size), width = schedule->n_chunks / blocks;
+    const struct tutti_kind_info *info = tutti_kind_info(schedule->kind);
+    const uint32_t slot = emit->shape.slot,
+                   width = schedule->n_chunks / tutti_kind_blocks(schedule->kind, emit->shape.size);
+    const bool own_alone = info->block_a_slot && info->recv.blocks == TUTTI_ONE_BLOCK;
+    uint32_t chunk = own_alone ? slot * width : 0;
+    const uint32_t end = own_alone ? chunk + width : schedule->n_chunks;
 
     emit->round = schedule->n_rounds;
     emit->rounds_over = true;
-    for (uint32_t b = 0; b < blocks && !tutti_sealer_stopped(emit); b++) {
-        if (tutti_kind_after(schedule->kind, &emit->shape, b) == TUTTI_HOLDS_NOTHING) continue;
-        const uint8_t *hole = memchr(emit->touched + b * width, 0, width);
-        if (!hole) continue;
+    if (!tutti_side_is_at(info->recv, slot, emit->shape.root)) return;
+    while (chunk < end && !tutti_sealer_stopped(emit)) {
+        const uint8_t *hole = memchr(emit->touched + chunk, 0, end - chunk);
+        if (!hole) return;
+        const uint32_t b = (uint32_t)(hole - emit->touched) / width;
         if (block_is_empty(emit, b * width))
             tutti_sealer_defect(emit, "(%u steps): chunk %u of DATA was never written", schedule->n_steps,
                                 (uint32_t)(hole - emit->touched));
         else
             copy_untouched(emit, b * width, width);
+        chunk = (b + 1) * width;
     }
 }

@@ -18,8 +18,9 @@ static void prove(void **state)
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
         if (!algorithm->kinds[kind]) continue;
         struct tutti_sweep sweep;
+        const struct tutti_sweep_depth depth = TUTTI_SWEEP_FULL;
         const enum tutti_status status =
-            tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, last_size(), false, &sweep);
+            tutti_verify_sweep(algorithm, (enum tutti_kind)kind, 1, last_size(), &depth, &sweep);
         if (status < 0) fail_msg("%s", tutti_last_error()->text);
         if (!sweep.first.ok) fail_msg("%s", sweep.first.text);
         assert_true(sweep.n_shapes > 0);

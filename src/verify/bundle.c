@@ -35,6 +35,8 @@ static bool refuse_defect(struct tutti_verdict *verdict, const struct tutti_sche
         memcpy(verdict->text, schedules[s]->defect, length);
         verdict->text[length] = '\0';
         verdict->ok = false;
+        verdict->finding = TUTTI_FOUND_EMITTED;
+        verdict->rank = s, verdict->step = TUTTI_NO_INDEX;
         return true;
     }
     return false;
@@ -74,6 +76,7 @@ enum tutti_status tutti_bundle_init(struct tutti_bundle *bundle, const struct tu
                                     .info = tutti_kind_info(first->kind),
                                     .shape = &first->shape,
                                     .n_chunks = first->n_chunks,
+                                    .finding = TUTTI_FOUND_APART,
                                     .verdict = verdict};
     if (refuse_defect(verdict, schedules, n)) return TUTTI_OK;
     if (first->shape.size != n) {

@@ -28,6 +28,7 @@ struct tutti_bundle {
     uint32_t *order_slot;            /* the slots of these */
     uint32_t n_order;
     uint32_t sampled; /* 0: everything is checked; else contents are left to column.c, a barrier to so many passes */
+    enum tutti_finding finding; /* what a refusal is about now */
     struct tutti_verdict *verdict;
 };
 

@@ -7,6 +7,8 @@
 
 #include "verify/bundle.h"
 
+#define TUTTI_MOST_CELLS (UINT64_C(1) << 25) /* held at once: 2 GiB of them */
+
 enum tutti_cell_state {
     TUTTI_CELL_EMPTY,  /* nothing was ever here */
     TUTTI_CELL_INPUT,  /* the user's input, not yet written over */

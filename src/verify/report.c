@@ -27,6 +27,8 @@ void tutti_bundle_refuse(const struct tutti_bundle *bundle, uint32_t slot, uint3
     const size_t capacity = sizeof verdict->text;
     if (!verdict->ok) return; /* the first finding counts */
     verdict->ok = false;
+    verdict->finding = bundle->finding;
+    verdict->rank = slot, verdict->step = step;
     out[0] = '\0';
     tutti_append(out, capacity, "%s %s", algorithm && algorithm->name ? algorithm->name : "?",
                  bundle->info ? bundle->info->name : "?");

@@ -143,7 +143,6 @@ enum tutti_status tutti_bundle_check_steps(struct tutti_bundle *bundle)
     if (!numbers.sent) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", bundle->n);
     numbers.received = numbers.sent + bundle->n;
     for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
-        for (uint32_t i = 0; i < 2 * bundle->n; i++) numbers.sent[i] = 0;
         for (uint32_t i = 0; i < bundle->schedules[s]->n_steps && bundle->verdict->ok; i++) {
             check_operands(bundle, s, i);
             check_flags(bundle, s, i);
@@ -151,6 +150,10 @@ enum tutti_status tutti_bundle_check_steps(struct tutti_bundle *bundle)
             check_extent(bundle, s, i);
             check_message(bundle, s, i, &numbers);
             check_wait(bundle, s, i);
+        }
+        for (uint32_t i = 0; i < bundle->schedules[s]->n_steps && bundle->verdict->ok; i++) {
+            const struct tutti_step *step = tutti_bundle_step(bundle, s, i);
+            if (tutti_step_is_message(step)) numbers.sent[step->peer] = numbers.received[step->peer] = 0;
         }
     }
     tutti_free(numbers.sent);

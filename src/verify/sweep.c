@@ -7,6 +7,8 @@
 
 #include "verify/sweep.h"
 
+#include <stdlib.h>
+
 enum {
     SMALL = 12, /* sizes up to this one: all roots and radices */
     LARGE = 65, /* sizes from this one on take turns */
@@ -201,8 +203,48 @@ size_t tutti_sweep_shapes(const struct tutti_algorithm *algorithm, enum tutti_ki
     return take_turns(out, n, size);
 }
 
+/* ---- the sweep ---- */
+
+/* Whether the size has its turn to be proved in full. */
+static bool has_turn(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size,
+                     const struct tutti_sweep_depth *depth)
+{
+    uint64_t turn = tutti_mix64((uint64_t)kind + 1);
+    for (const char *c = algorithm->name; *c; c++) turn = tutti_mix64(turn + (uint8_t)*c);
+    if (size <= depth->full_size) return true;
+    if (depth->full_every == 0) return false;
+    for (uint32_t near = size - 1; near <= size + 1; near++)
+        if ((near & (near - 1)) == 0) return true;
+    return size % depth->full_every == turn % depth->full_every;
+}
+
+enum tutti_status tutti_sweep_check(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                    const struct tutti_shape *shape, const struct tutti_sweep_depth *depth,
+                                    struct tutti_sweep *sweep)
+{
+    struct tutti_verdict verdict;
+    uint64_t n_steps = 0;
+    bool too_wide = false;
+    sweep->shape = *shape;
+    sweep->n_tried++;
+    if (depth->full_steps < UINT64_MAX) TUTTI_TRY(tutti_verify_estimate(algorithm, kind, shape, &n_steps, &too_wide));
+    const bool sampled = too_wide || (n_steps > depth->full_steps && !has_turn(algorithm, kind, shape->size, depth));
+    if (sampled)
+        TUTTI_TRY(tutti_verify_sample(algorithm, kind, shape, &depth->sampling, &verdict, &sweep->coverage));
+    else
+        TUTTI_TRY(tutti_verify(algorithm, kind, shape, &verdict));
+    sweep->n_shapes++;
+    sweep->n_sampled += sampled;
+    sweep->n_schedules += shape->size;
+    sweep->n_steps += verdict.n_steps, sweep->n_messages += verdict.n_messages;
+    if (verdict.ok) return TUTTI_OK;
+    if (sweep->first.ok) sweep->first = verdict, sweep->refused = *shape;
+    sweep->n_refused++;
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t first,
-                                     uint32_t last, bool all, struct tutti_sweep *out)
+                                     uint32_t last, const struct tutti_sweep_depth *depth, struct tutti_sweep *out)
 {
     enum tutti_status status = TUTTI_OK;
     struct tutti_shape *shapes = tutti_alloc_array(TUTTI_SWEEP_SHAPES, sizeof *shapes);
@@ -210,14 +252,73 @@ enum tutti_status tutti_verify_sweep(const struct tutti_algorithm *algorithm, en
     *out = (struct tutti_sweep){.first.ok = true};
     for (uint32_t size = first; size <= last; size++) {
         const size_t n = tutti_sweep_shapes(algorithm, kind, size, shapes, TUTTI_SWEEP_SHAPES);
-        for (size_t i = 0; i < n && (all || out->first.ok); i++) {
+        for (size_t i = 0; i < n && (depth->all || out->first.ok); i++)
+            TUTTI_TRY_GOTO(status, tutti_sweep_check(algorithm, kind, &shapes[i], depth, out), err_shapes);
+    }
+err_shapes:
+    tutti_free(shapes);
+    return status;
+}
+
+/* ---- the smallest counterexample ---- */
+
+/* Which of two shapes of one size is simpler: as a number. */
+static uint64_t complexity(const struct tutti_shape *shape)
+{
+    uint64_t runs = 0;
+    for (uint32_t l = 0; l < shape->n_levels; l++) runs += shape->levels[l].n_runs;
+    return (uint64_t)shape->n_levels << 60 | runs << 54 | (uint64_t)(shape->radix & 0x7ffffff) << 27 |
+           (shape->root & 0x7ffffff);
+}
+
+/* Shapes of a size that are like the refused one: its root, radix and width of groups as far as they fit. */
+static size_t alike(const struct tutti_algorithm *algorithm, enum tutti_kind kind, const struct tutti_shape *refused,
+                    uint32_t size, struct tutti_shape *out)
+{
+    const uint32_t roots[] = {0, size > 1, refused->root % size, size - 1};
+    const uint32_t radices[] = {0, refused->radix};
+    const uint32_t width = refused->n_levels ? refused->levels[0].runs[0].size : 0;
+    size_t n = 0;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(roots) * TUTTI_ARRAY_LEN(radices) * 2; i++) {
+        struct tutti_shape shape = {.size = size, .root = roots[i / 4], .radix = radices[i / 2 % 2]};
+        if (i % 2 && (!width || !levels_even(&shape, refused->n_levels, width, UINT32_MAX))) continue;
+        if (size == refused->size && complexity(&shape) >= complexity(refused)) continue;
+        if (tutti_algorithm_fits(algorithm, kind, &shape, NULL, 0)) out[n++] = shape;
+    }
+    return n;
+}
+
+static int by_complexity(const void *a, const void *b)
+{
+    const uint64_t x = complexity(a), y = complexity(b);
+    return x < y ? -1 : x > y;
+}
+
+enum tutti_status tutti_sweep_shrink(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t proved,
+                                     struct tutti_sweep *sweep)
+{
+    enum { ALL_SHAPES = 64 }; /* sizes up to this one are tried in all shapes of the sweep */
+    const struct tutti_shape refused = sweep->refused;
+    const uint64_t most_steps = UINT64_C(100) << 20;
+    struct tutti_shape *shapes = tutti_alloc_array(TUTTI_SWEEP_SHAPES + 16, sizeof *shapes);
+    enum tutti_status status = TUTTI_OK;
+    uint64_t n_steps = 0;
+    bool found = false;
+    if (!shapes) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the shapes to check");
+    for (uint32_t size = 1; size <= refused.size && !found && n_steps < most_steps; size++) {
+        if (size >= proved && size < refused.size) continue;
+        size_t n = size <= ALL_SHAPES ? tutti_sweep_shapes(algorithm, kind, size, shapes, TUTTI_SWEEP_SHAPES) : 0;
+        n += alike(algorithm, kind, &refused, size, shapes + n);
+        qsort(shapes, n, sizeof *shapes, by_complexity);
+        for (size_t i = 0; i < n && !found && n_steps < most_steps; i++) {
             struct tutti_verdict verdict;
-            out->shape = shapes[i];
+            if (size == refused.size && complexity(&shapes[i]) >= complexity(&refused)) break;
+            sweep->n_tried++;
+            sweep->shape = shapes[i];
             TUTTI_TRY_GOTO(status, tutti_verify(algorithm, kind, &shapes[i], &verdict), err_shapes);
-            out->n_shapes++;
-            if (verdict.ok) continue;
-            if (out->first.ok) out->first = verdict;
-            out->n_refused++;
+            n_steps += verdict.n_steps + size;
+            found = !verdict.ok && verdict.finding == sweep->first.finding;
+            if (found) sweep->first = verdict, sweep->refused = shapes[i];
         }
     }
 err_shapes:

@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-#define MOST_CELLS (UINT64_C(1) << 25) /* 2 GiB of them */
-
 struct execution {
     struct tutti_bundle *bundle;
     struct tutti_cells cells;
@@ -29,9 +27,9 @@ static enum tutti_status execution_init(struct execution *run, struct tutti_bund
         run->cells.scratch[s] = total + bundle->n_chunks;
         total += (size_t)bundle->n_chunks + bundle->schedules[s]->n_scratch;
     }
-    if (total > MOST_CELLS) {
+    if (total > TUTTI_MOST_CELLS) {
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%u ranks with %zu chunks are too many to check: at most %llu chunks",
-                          bundle->n, total, (unsigned long long)MOST_CELLS);
+                          bundle->n, total, (unsigned long long)TUTTI_MOST_CELLS);
     }
     run->cells.cells = tutti_alloc_array(total, sizeof *run->cells.cells);
     if (!run->cells.cells) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %zu chunks", total);
@@ -205,6 +203,7 @@ enum tutti_status tutti_bundle_check_values(struct tutti_bundle *bundle)
     struct execution run;
     enum tutti_status status;
     bool going = true;
+    if (bundle->sampled) return TUTTI_OK;
     TUTTI_TRY_GOTO(status, execution_init(&run, bundle), err_run);
     for (uint32_t s = 0; s < bundle->n; s++) fill_input(&run, s);
     for (uint32_t i = 0; i < bundle->n_order && going; i++) {

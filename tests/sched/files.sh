@@ -71,7 +71,7 @@ sed 's/p - round - 2) % p/p - round - 1) % p/' mine.c >off.c
 sed 's/(me - k - 2) % p/(me - k - 1) % p/' mine_too.py >off.py
 sed 's/"commutative"/""/' mine_too.py >order.py
 for file in off.c off.py order.py; do
-    expect 1 'on rank [0-2]: algorithm mine(_too)? is refused: mine(_too)? all_reduce, size 3: rank [0-2]' bench --algorithm ./$file
+    expect 1 'on rank [0-2]: algorithm mine(_too)? is refused: mine(_too)? all_reduce, size [23]: rank [0-2]' bench --algorithm ./$file
     expect 1 'REFUSED' "$tutti" sched check ./$file --sizes 3
 done
 

@@ -61,10 +61,17 @@ int sched_new(int argc, char **argv);
 int sched_startup(int argc, char **argv);
 
 /* ---- drawings ---- */
-/* Ranks as columns, rounds as rows, messages as arrows; unicode where the terminal has it. */
-void sched_draw_grid(const struct sched_bundle *bundle, bool unicode);
+/* What is marked in a drawing as wrong; UINT32_MAX: no rank, no step in particular. */
+struct sched_mark {
+    uint32_t rank, step;
+};
+#define SCHED_NO_MARK ((struct sched_mark){UINT32_MAX, UINT32_MAX})
+bool sched_unicode(void); /* whether the terminal has it */
+/* Ranks as columns, rounds as rows, messages as arrows. */
+void sched_draw_grid(const struct sched_bundle *bundle, struct sched_mark mark, bool unicode);
 /* Writes an SVG: ranks from left to right, rounds downwards. False and a sentence when it can not. */
-bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path);
+bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, struct sched_mark mark,
+                    const char *path);
 /* "3", "3-5", "s2" for SCRATCH, "i2" for IN. */
 void sched_chunks_label(uint8_t buffer, uint32_t chunk, uint32_t n, char *out, size_t capacity);
 

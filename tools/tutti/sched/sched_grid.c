@@ -4,6 +4,8 @@
 
 #include "sched.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@ struct item {
     enum item_type type;
     uint32_t round, from, to; /* ranks */
     uint32_t line;
-    bool reduced;
+    bool reduced, marked;
     char label[48];
 };
 struct items {
@@ -21,10 +23,10 @@ struct items {
     size_t n, capacity;
 };
 struct glyphs {
-    const char *tail, *line, *left, *right, *reduce, *rank, *open, *close;
+    const char *tail, *line, *left, *right, *reduce, *rank, *open, *close, *wrong, *wrong_line;
 };
-static const struct glyphs unicode_glyphs = {"●", "─", "◀", "▶", "⊕", "│", "╞", "╡"};
-static const struct glyphs ascii_glyphs = {"o", "-", "<", ">", "+", "|", "[", "]"};
+static const struct glyphs unicode_glyphs = {"●", "─", "◀", "▶", "⊕", "│", "╞", "╡", "✗", "═"};
+static const struct glyphs ascii_glyphs = {"o", "-", "<", ">", "+", "|", "[", "]", "!", "="};
 
 static bool items_add(struct items *items, const struct item *item)
 {
@@ -89,14 +91,38 @@ static bool call_make(const struct tutti_schedule *schedule, uint32_t slot, cons
     return true;
 }
 
-static bool items_collect(const struct sched_bundle *bundle, struct items *items)
+/* A receive that no send meets, as a message that does not come. */
+static void awaited_make(const struct tutti_step *step, uint32_t slot, struct item *item)
+{
+    item->type = ITEM_MESSAGE;
+    item->from = step->peer, item->to = slot;
+    item->reduced = step->op == TUTTI_STEP_RECV_REDUCE;
+    snprintf(item->label, sizeof item->label, "none");
+}
+
+/* Whether the step is the marked one, or the other side of its message. */
+static bool is_marked(const struct sched_bundle *bundle, struct sched_mark mark, uint32_t slot,
+                      const struct tutti_step *step)
+{
+    if (mark.rank >= bundle->n || mark.step >= bundle->slots[mark.rank]->n_steps) return false;
+    const struct tutti_step *marked = &bundle->slots[mark.rank]->steps[mark.step];
+    if (step == marked) return true;
+    return step->op == TUTTI_STEP_SEND && tutti_step_receives(marked) && step->peer == mark.rank &&
+           marked->peer == slot && marked->fifo == step->fifo;
+}
+
+static bool items_collect(const struct sched_bundle *bundle, struct sched_mark mark, struct items *items)
 {
     for (uint32_t s = 0; s < bundle->n; s++) {
         const struct tutti_schedule *schedule = bundle->slots[s];
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
             const struct tutti_step *step = &schedule->steps[i];
             struct item item = {.round = step->round, .from = s, .to = s};
-            if (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_RECV_REDUCE) continue;
+            item.marked = is_marked(bundle, mark, s, step);
+            if (tutti_step_receives(step)) {
+                if (step->peer >= bundle->n || sched_bundle_message(bundle, step->peer, true, s, step->fifo)) continue;
+                awaited_make(step, s, &item);
+            }
             if (step->op == TUTTI_STEP_SEND) message_make(bundle, s, step, &item);
             if (step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE) local_make(step, &item);
             if (step->op == TUTTI_STEP_CALL && !call_make(schedule, s, step, &item)) continue;
@@ -190,11 +216,14 @@ static void item_put(const struct canvas *canvas, const struct item *item)
     const uint32_t a = low(item) * width + width / 2, b = high(item) * width + width / 2;
     const uint32_t label = (uint32_t)strlen(item->label);
     if (item->type == ITEM_LOCAL || a == b) {
-        put_text(cells, a > label / 2 ? a - label / 2 : 0, item->label);
+        const uint32_t begin = a > label / 2 ? a - label / 2 : 0;
+        put_text(cells, begin, item->label);
+        if (item->marked && begin > 0) put(cells, begin - 1, glyphs->wrong);
         return;
     }
-    for (uint32_t x = a; x <= b; x++) put(cells, x, glyphs->line);
+    for (uint32_t x = a; x <= b; x++) put(cells, x, item->marked ? glyphs->wrong_line : glyphs->line);
     put_text(cells, (a + b + 1) / 2 - label / 2, item->label);
+    if (item->marked) put(cells, (a + b + 1) / 2 - label / 2 - 1, glyphs->wrong);
     if (item->type == ITEM_CALL) {
         put(cells, a, glyphs->open);
         put(cells, b, glyphs->close);
@@ -234,45 +263,58 @@ static void round_print(const struct canvas *canvas, struct item *items, size_t 
     for (uint32_t line = 0; line < lines; line++) line_print(canvas, line ? "" : margin, items, n, line);
 }
 
-static void head_print(uint32_t ranks, uint32_t width)
+static void head_print(uint32_t ranks, uint32_t width, struct sched_mark mark, const struct glyphs *glyphs)
 {
     printf("%-9s", "rank");
     for (uint32_t r = 0; r < ranks; r++) {
         char number[12];
         const int length = snprintf(number, sizeof number, "%u", r), before = (int)width / 2 - length / 2;
-        printf("%*s%s%*s", before, "", number, (int)width - before - length, "");
+        const bool marked = r == mark.rank && before > 0;
+        printf("%*s%s%s%*s", before - marked, "", marked ? glyphs->wrong : "", number, (int)width - before - length,
+               "");
     }
     putchar('\n');
 }
 
 static void legend_print(const struct items *items, const struct glyphs *g)
 {
-    bool seen[3] = {false}, reduced = false, moved = false;
+    bool seen[3] = {false}, reduced = false, moved = false, marked = false;
     for (size_t i = 0; i < items->n; i++) {
         seen[items->list[i].type] = true;
         reduced = reduced || items->list[i].reduced;
         moved = moved || strchr(items->list[i].label, ':');
+        marked = marked || items->list[i].marked;
     }
     printf("\n");
     if (seen[ITEM_MESSAGE]) printf("%s%s3%s%s chunk 3 is sent and stored", g->tail, g->line, g->line, g->right);
     if (reduced) printf("   %s%s3%s%s and reduced into chunk 3", g->tail, g->line, g->line, g->reduce);
     if (moved) printf("   3:s1 chunk 3 (i3: of the input), stored as scratch 1");
     if (seen[ITEM_LOCAL]) printf("   0=s1 copied, 0+=s1 reduced");
+    if (marked) printf("   %s the step that is told of", g->wrong);
     if (seen[ITEM_CALL])
         printf("   %s%s%s a collective of these ranks (*: of some in between)", g->open, g->line, g->close);
     printf("\n");
 }
 
-void sched_draw_grid(const struct sched_bundle *bundle, bool unicode)
+bool sched_unicode(void)
+{
+    setlocale(LC_CTYPE, "");
+    const char *codeset = nl_langinfo(CODESET);
+    const bool unicode = strcmp(codeset, "UTF-8") == 0;
+    setlocale(LC_CTYPE, "C");
+    return unicode;
+}
+
+void sched_draw_grid(const struct sched_bundle *bundle, struct sched_mark mark, bool unicode)
 {
     struct canvas canvas = {.glyphs = unicode ? &unicode_glyphs : &ascii_glyphs, .ranks = bundle->n};
     struct items items = {0};
-    if (!items_collect(bundle, &items)) goto err_items;
+    if (!items_collect(bundle, mark, &items)) goto err_items;
     canvas.width = width_of(&items);
     canvas.cells = malloc(((size_t)bundle->n * canvas.width + 1) * sizeof *canvas.cells);
     if (!canvas.cells) goto err_items;
     if (items.n) qsort(items.list, items.n, sizeof *items.list, by_place);
-    head_print(bundle->n, canvas.width);
+    head_print(bundle->n, canvas.width, mark, canvas.glyphs);
     for (size_t first = 0, end = 0; first < items.n; first = end) {
         while (end < items.n && items.list[end].round == items.list[first].round) end++;
         round_print(&canvas, items.list + first, end - first, bundle->slots[0]->n_rounds);

@@ -5,8 +5,6 @@
 
 #include "verify/verify.h"
 
-#include <langinfo.h>
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -174,16 +172,6 @@ static void draw_rank(const struct tutti_schedule *schedule)
 
 /* ---- the verb ---- */
 
-static bool has_unicode(void)
-{
-    if (options.ascii) return false;
-    setlocale(LC_CTYPE, "");
-    const char *codeset = nl_langinfo(CODESET);
-    const bool unicode = strcmp(codeset, "UTF-8") == 0;
-    setlocale(LC_CTYPE, "C");
-    return unicode;
-}
-
 /* The diagram shows messages, so calls are expanded for it. */
 static bool draw_svg(const struct sched_bundle *bundle)
 {
@@ -193,7 +181,7 @@ static bool draw_svg(const struct sched_bundle *bundle)
         fprintf(stderr, "%s: %s\n", spec.command, tutti_last_error()->text);
         return false;
     }
-    const bool written = sched_draw_svg(&spec, &expanded, options.svg);
+    const bool written = sched_draw_svg(&spec, &expanded, SCHED_NO_MARK, options.svg);
     sched_bundle_free(&expanded);
     if (written) printf("\nwrote %s\n", options.svg);
     return written;
@@ -206,7 +194,7 @@ static bool draw(const struct sched_bundle *bundle)
     if (options.rank != UINT32_MAX) {
         draw_rank(bundle->slots[options.rank]);
     } else if (bundle->n <= MAX_DRAWN) {
-        sched_draw_grid(bundle, has_unicode());
+        sched_draw_grid(bundle, SCHED_NO_MARK, !options.ascii && sched_unicode());
     } else if (!options.svg) {
         printf("%u ranks are too many to draw here: --rank R lists the steps of one, --svg FILE draws all.\n",
                bundle->n);

@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WRONG "#c92a2a" /* of the step that is marked */
+
 enum { LEFT = 70, TOP = 92, BOTTOM = 40, HEIGHT = 900, LEAST_UNIT = 12, MOST_UNIT = 110, MOST_LABELS = 600 };
 
 struct picture {
     FILE *file;
     const struct sched_bundle *bundle;
+    struct sched_mark mark;
     uint32_t n_rounds;
     double column, unit; /* pixels between ranks, and of a round */
     bool labels;
@@ -53,7 +56,7 @@ static void head_write(const struct picture *picture)
             "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" font-family=\"sans-serif\" font-size=\"11\">\n",
             width < 480 ? 480 : width, height, width < 480 ? 480 : width, height);
     fputs("<defs>\n", picture->file);
-    static const char *const markers[][2] = {{"store", "#2c6fbb"}, {"reduce", "#d9730d"}};
+    static const char *const markers[][2] = {{"store", "#2c6fbb"}, {"reduce", "#d9730d"}, {"wrong", WRONG}};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(markers); i++) {
         fprintf(picture->file,
                 "<marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"8\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
@@ -91,10 +94,16 @@ static void axes_write(const struct picture *picture)
     for (uint32_t r = 0; r < picture->bundle->n; r++) {
         const double x = x_of(picture, r);
         fprintf(picture->file,
-                "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#bbbbbb\"/>"
+                "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\"/>"
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-weight=\"bold\">%u</text>\n",
-                x, TOP - 8, x, y_of(picture, picture->n_rounds) + 8, x, TOP - 14, r);
+                x, TOP - 8, x, y_of(picture, picture->n_rounds) + 8, r == picture->mark.rank ? WRONG : "#bbbbbb", x,
+                TOP - 14, r);
     }
+}
+
+static bool is_marked(const struct picture *picture, uint32_t slot, const struct tutti_step *step)
+{
+    return slot == picture->mark.rank && (uint32_t)(step - picture->bundle->slots[slot]->steps) == picture->mark.step;
 }
 
 static void message_write(const struct picture *picture, uint32_t slot, const struct tutti_step *send)
@@ -103,15 +112,19 @@ static void message_write(const struct picture *picture, uint32_t slot, const st
     const double x1 = x_of(picture, slot), y1 = y_of(picture, send->round);
     const double x2 = x_of(picture, send->peer), y2 = y_of(picture, send->round + 0.8);
     const bool reduced = recv && recv->op == TUTTI_STEP_RECV_REDUCE;
-    const char *color = reduced ? "#d9730d" : "#2c6fbb";
+    const bool marked = is_marked(picture, slot, send) || (recv && is_marked(picture, send->peer, recv));
+    const char *color = marked ? WRONG : reduced ? "#d9730d" : "#2c6fbb";
     char src[24], dst[24] = "?";
     sched_chunks_label(send->src_buffer, send->src, send->n, src, sizeof src);
     if (recv) sched_chunks_label(recv->dst_buffer, recv->dst, recv->n, dst, sizeof dst);
     fprintf(picture->file,
             "<g><title>round %u: rank %u sends %s, rank %u %s %s</title><line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" "
-            "y2=\"%.1f\" stroke=\"%s\" marker-end=\"url(#%s)\"/>",
+            "y2=\"%.1f\" stroke=\"%s\" stroke-width=\"%d\" marker-end=\"url(#%s)\"/>",
             send->round, slot, src, send->peer, reduced ? "reduces it into" : "stores it as", dst, x1, y1, x2, y2,
-            color, reduced ? "reduce" : "store");
+            color, marked ? 3 : 1,
+            marked    ? "wrong"
+            : reduced ? "reduce"
+                      : "store");
     if (picture->labels) {
         /* Near the sender, where arrows to different ranks are apart; a white rim lifts it off the lines. */
         fprintf(picture->file,
@@ -128,10 +141,11 @@ static void local_write(const struct picture *picture, uint32_t slot, const stru
     sched_chunks_label(step->src_buffer, step->src, step->n, src, sizeof src);
     sched_chunks_label(step->dst_buffer, step->dst, step->n, dst, sizeof dst);
     fprintf(picture->file,
-            "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"#3a7d44\"><title>round %u: rank %u %s %s %s "
+            "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>round %u: rank %u %s %s %s "
             "%s</title></circle>\n",
-            x_of(picture, slot), y_of(picture, step->round + 0.9), step->round, slot,
-            step->op == TUTTI_STEP_COPY ? "copies" : "reduces", src, step->op == TUTTI_STEP_COPY ? "to" : "into", dst);
+            x_of(picture, slot), y_of(picture, step->round + 0.9), is_marked(picture, slot, step) ? WRONG : "#3a7d44",
+            step->round, slot, step->op == TUTTI_STEP_COPY ? "copies" : "reduces", src,
+            step->op == TUTTI_STEP_COPY ? "to" : "into", dst);
 }
 
 static void body_write(const struct picture *picture)
@@ -140,15 +154,16 @@ static void body_write(const struct picture *picture)
         const struct tutti_schedule *schedule = picture->bundle->slots[s];
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
             const struct tutti_step *step = &schedule->steps[i];
-            if (step->op == TUTTI_STEP_SEND) message_write(picture, s, step);
+            if (step->op == TUTTI_STEP_SEND && step->peer < picture->bundle->n) message_write(picture, s, step);
             if (step->op == TUTTI_STEP_COPY || step->op == TUTTI_STEP_REDUCE) local_write(picture, s, step);
         }
     }
 }
 
-bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, const char *path)
+bool sched_draw_svg(const struct tutti_args *spec, const struct sched_bundle *bundle, struct sched_mark mark,
+                    const char *path)
 {
-    struct picture picture = {.bundle = bundle, .file = fopen(path, "w")};
+    struct picture picture = {.bundle = bundle, .mark = mark, .file = fopen(path, "w")};
     uint64_t n_messages = 0;
     bool written = picture.file != NULL;
     for (uint32_t s = 0; s < bundle->n; s++) {
