@@ -124,7 +124,7 @@ void tutti_schedule_destroy(struct tutti_schedule *schedule);
 /* Some rounds of one slot, as they were emitted: calls are expanded, but nothing is sealed (no first touch, hazards,
  * numbers, sizes). For those who look at schedules that are too long to be sealed. */
 struct tutti_rounds {
-    uint32_t n_chunks, n_scratch, n_rounds; /* of the whole schedule; n_scratch: as far as was seen */
+    uint32_t n_chunks, n_scratch, n_rounds; /* all rounds taken together; n_scratch: as far as was seen */
     struct tutti_step *steps;
     uint32_t n, capacity;
     char defect[512]; /* as in struct tutti_schedule; "": none */

@@ -11,7 +11,7 @@
 
 /* Rounds are generated as they are needed. A block is what is generated at once: all rounds of a rank where these are
  * few (or sealed already), else some rounds, as many at each rank. */
-struct tutti_place { /* of a step */
+struct tutti_column_place { /* where a step stands */
     uint32_t rank, block, index;
 };
 struct tutti_supply {
@@ -40,14 +40,14 @@ const struct tutti_step *tutti_supply_steps(struct tutti_supply *supply, uint32_
 /* The last step of a rank that writes a chunk before a place; looks at n_back blocks (UINT32_MAX: at all). */
 struct tutti_write {
     bool found, looked_at_all;
-    struct tutti_place place;
+    struct tutti_column_place place;
     struct tutti_step step;
 };
-enum tutti_status tutti_supply_last_write(struct tutti_supply *supply, const struct tutti_place *before, uint8_t buffer,
-                                          uint32_t chunk, uint32_t n_back, struct tutti_write *out);
+enum tutti_status tutti_supply_last_write(struct tutti_supply *supply, const struct tutti_column_place *before,
+                                          uint8_t buffer, uint32_t chunk, uint32_t n_back, struct tutti_write *out);
 /* The send that a receive takes: in the block of the same number, else by counting all messages of the two ranks.
  * found is false when there is none. */
-enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct tutti_place *recv,
+enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct tutti_column_place *recv,
                                        const struct tutti_step *step, struct tutti_write *out);
 /* All messages from one rank to another, k-th with k-th, all rounds; *bad is the number of the first that does not fit,
  * or TUTTI_NO_INDEX. */
@@ -60,7 +60,7 @@ enum tutti_status tutti_verify_columns(struct tutti_supply *supply, uint32_t n_c
 /* The steps of a column, cut down to its one chunk, in any order; they are checked for an order in which all can
  * complete under the engine's rules (as in deadlock.c). */
 struct tutti_column_step {
-    struct tutti_place place;
+    struct tutti_column_place place;
     struct tutti_step step;
 };
 enum tutti_status tutti_column_check_order(const struct tutti_bundle *bundle, struct tutti_column_step *steps,

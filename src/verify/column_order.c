@@ -11,8 +11,8 @@
 
 static int by_place(const void *a, const void *b)
 {
-    const struct tutti_place *x = &((const struct tutti_column_step *)a)->place;
-    const struct tutti_place *y = &((const struct tutti_column_step *)b)->place;
+    const struct tutti_column_place *x = &((const struct tutti_column_step *)a)->place;
+    const struct tutti_column_place *y = &((const struct tutti_column_step *)b)->place;
     if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
     if (x->block != y->block) return x->block < y->block ? -1 : 1;
     return x->index < y->index ? -1 : x->index > y->index;

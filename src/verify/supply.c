@@ -106,8 +106,8 @@ const struct tutti_step *tutti_supply_steps(struct tutti_supply *supply, uint32_
     return *n ? cached->rounds.steps : &none;
 }
 
-enum tutti_status tutti_supply_last_write(struct tutti_supply *supply, const struct tutti_place *before, uint8_t buffer,
-                                          uint32_t chunk, uint32_t n_back, struct tutti_write *out)
+enum tutti_status tutti_supply_last_write(struct tutti_supply *supply, const struct tutti_column_place *before,
+                                          uint8_t buffer, uint32_t chunk, uint32_t n_back, struct tutti_write *out)
 {
     enum tutti_status status = TUTTI_OK;
     uint32_t end = before->index;
@@ -168,7 +168,7 @@ static enum tutti_status count_sends(struct tutti_supply *supply, uint32_t from,
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct tutti_place *recv,
+enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct tutti_column_place *recv,
                                        const struct tutti_step *step, struct tutti_write *out)
 {
     enum tutti_status status = TUTTI_OK;
@@ -192,8 +192,8 @@ enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct
 }
 
 /* Moves on to the next message of a rank with a peer, to it or from it; *n_chunks is 0 at the end. */
-static enum tutti_status next_message(struct tutti_supply *supply, struct tutti_place *at, uint32_t peer, bool sends,
-                                      uint32_t *n_chunks)
+static enum tutti_status next_message(struct tutti_supply *supply, struct tutti_column_place *at, uint32_t peer,
+                                      bool sends, uint32_t *n_chunks)
 {
     enum tutti_status status = TUTTI_OK;
     *n_chunks = 0;
@@ -214,7 +214,7 @@ static enum tutti_status next_message(struct tutti_supply *supply, struct tutti_
 
 enum tutti_status tutti_supply_compare_channel(struct tutti_supply *supply, uint32_t from, uint32_t to, uint32_t *bad)
 {
-    struct tutti_place sent = {.rank = from}, received = {.rank = to};
+    struct tutti_column_place sent = {.rank = from}, received = {.rank = to};
     for (uint32_t k = 0;; k++) {
         uint32_t a, b;
         TUTTI_TRY(next_message(supply, &sent, to, true, &a));

@@ -32,7 +32,7 @@ struct tutti_sweep {
     uint32_t n_refused;           /* among these */
     uint64_t n_schedules;         /* ranks of all these shapes */
     uint64_t n_steps, n_messages; /* that were looked at */
-    struct tutti_coverage coverage; /* of the last sample */
+    struct tutti_coverage coverage; /* the last sample */
     struct tutti_shape shape;       /* the last one: where an algorithm that crashes has come to */
     struct tutti_verdict first;     /* refusal; ok when there is none */
     struct tutti_shape refused;     /* its shape */

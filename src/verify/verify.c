@@ -147,7 +147,7 @@ static enum tutti_status sample_sealed(const struct tutti_algorithm *algorithm, 
                                        const struct tutti_shape *shape, const struct tutti_sampling *sampling,
                                        struct tutti_verdict *verdict, struct tutti_coverage *coverage)
 {
-    enum { PASSES = 8 };
+    enum { PASSES = 2 };
     struct tutti_schedule **schedules = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
     struct tutti_supply supply = {0};
     enum tutti_status status;

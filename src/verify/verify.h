@@ -25,7 +25,7 @@ struct tutti_verdict {
     bool ok;
     enum tutti_finding finding;
     uint32_t rank, step;          /* where it was found; UINT32_MAX: nowhere in particular */
-    uint64_t n_steps, n_messages; /* of all ranks that were checked */
+    uint64_t n_steps, n_messages; /* all that were checked, on all ranks */
     char text[512]; /* when refused: algorithm, shape, round, rank, step, chunk and what is wrong, as one sentence */
 };
 

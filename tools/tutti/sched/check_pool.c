@@ -26,7 +26,7 @@ struct tally {
     _Atomic uint64_t n_shapes, n_sampled, n_refused, n_schedules, n_steps, n_messages, ns;
     _Atomic uint32_t n_done;       /* sizes */
     _Atomic uint32_t refused_size; /* the smallest so far; UINT32_MAX: none */
-    _Atomic uint32_t lock;         /* of the two below */
+    _Atomic uint32_t lock;         /* for the two below */
     struct tutti_verdict first;
     struct tutti_shape refused;
 };

@@ -23,7 +23,7 @@ struct options {
 };
 struct totals {
     uint64_t n_pairs, n_shapes, n_sampled, n_refused, n_schedules, n_steps, n_messages;
-    enum tutti_status status; /* of what comes after a proof */
+    enum tutti_status status; /* what comes after a proof */
     char why_none[256];       /* why the first pair fits none of the shapes */
 };
 

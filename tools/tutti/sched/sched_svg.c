@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WRONG "#c92a2a" /* of the step that is marked */
+#define WRONG "#c92a2a" /* the step that is marked */
 
 enum { LEFT = 70, TOP = 92, BOTTOM = 40, HEIGHT = 900, LEAST_UNIT = 12, MOST_UNIT = 110, MOST_LABELS = 600 };
 
