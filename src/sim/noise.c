@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_PERIODS 4096 /* of one calc that are looked at; what is longer is lengthened by the mean */
+#define MOST_PERIODS 4096 /* those that are looked at for one calc; what is longer is lengthened by the mean */
 
 #define ROW(where, field, value, from, to, unit_name, text)                                                            \
     {.name = #field,                                                                                                   \

@@ -179,7 +179,7 @@ static bool call_open(const struct sched_subject *subject, struct sim_report *re
                                     .active = options.active,
                                     .calls = options.calls,
                                     .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
-    return block_of(report, &work->block_bytes);
+    return block_of(report, &work->block_bytes) && sched_network_costs(&spec, report->bytes, work);
 }
 
 static int schedule_open(struct sim_report *report, struct tutti_sim_program *out)

@@ -3,6 +3,8 @@
 
 #include "sim_network.h"
 
+#include "base/config.h"
+#include "model/machine.h"
 #include "sim/noise.h"
 #include "sim/topology.h"
 
@@ -134,6 +136,49 @@ static bool ports_open(const struct tutti_sim_program *program, double gbs, stru
     if (sched_network.latency_ns != TUTTI_NEVER) rule.alpha_ps = sched_network.latency_ns * TUTTI_SIM_PS_PER_NS;
     if (gbs > 0) rule.beta_fs = (uint64_t)(1e6 / gbs + 0.5);
     return tutti_sim_ports_open(&rule, program, out) >= 0;
+}
+
+/* ---- copies and folds ---- */
+
+static enum tutti_status machine_load(struct tutti_machine *out)
+{
+    const struct tutti_option tuning = {"tuning", sched_network.machine};
+    struct tutti_config config;
+    TUTTI_TRY(tutti_config_init(&config, &tuning, 1));
+    enum tutti_status status = tutti_machine_load(&config, out);
+    tutti_config_fini(&config);
+    return status;
+}
+
+/* Femtoseconds a byte. */
+static bool rate_parse(const struct tutti_args *spec, const char *name, const char *text, uint64_t *out)
+{
+    double gbs;
+    if (!text) return true;
+    if (!number_parse(text, 1, &gbs) || gbs < 1e-3) {
+        tutti_args_fail(spec, "--%s %s: give GB/s, such as 50.", name, text);
+        return false;
+    }
+    *out = (uint64_t)(1e6 / gbs + 0.5);
+    return true;
+}
+
+bool sched_network_costs(const struct tutti_args *spec, uint64_t bytes, struct tutti_sim_work *work)
+{
+    struct tutti_machine machine;
+    if (sched_network.machine && strcmp(sched_network.machine, "none") != 0) {
+        if (machine_load(&machine) < 0) {
+            tutti_args_fail(spec, "--machine %s: %s.", sched_network.machine, tutti_last_error()->text);
+            return false;
+        }
+        double kib = (double)bytes / 1024, copy = (double)machine.memory_gbs, fold = (double)machine.fold_gbs;
+        if (kib <= (double)machine.cache_kib) copy = (double)machine.mid_gbs;
+        if (kib <= (double)machine.own_kib) copy = (double)machine.copy_gbs;
+        work->copy_fs = (uint64_t)(1e6 / copy + 0.5);
+        work->fold_fs = (uint64_t)(1e6 / (fold < copy ? fold : copy) + 0.5);
+    }
+    return rate_parse(spec, "copy", sched_network.copy, &work->copy_fs) &&
+           rate_parse(spec, "fold", sched_network.fold, &work->fold_fs);
 }
 
 /* ---- all together ---- */
