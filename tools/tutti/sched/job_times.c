@@ -8,6 +8,7 @@
 #include "algo/algo.h"
 #include "base/config.h"
 #include "sim/lockstep.h"
+#include "sim/topology.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,7 @@ static enum tutti_status network_open(void *argument, const struct tutti_sim_pro
                                       struct tutti_sim_network **out)
 {
     struct job_times *times = argument;
-    static char net[TUTTI_JOB_TEXT]; /* sched_network points into it */
+    static char net[TUTTI_JOB_TEXT + 16]; /* sched_network points into it */
     char levels[32];
     uint32_t per = times->ranks_per_node;
     sched_network = SCHED_NETWORK_DEFAULT;
@@ -67,6 +68,8 @@ static enum tutti_status network_open(void *argument, const struct tutti_sim_pro
         TUTTI_TRY(ports_parse(net + 6));
     }
     snprintf(levels, sizeof(levels), "%ux%u", per, program->n_ranks / per);
+    if (tutti_sim_topology_named(net)) /* a preset may have other nodes */
+        tutti_append(net, sizeof(net), "%cranks=%u", strchr(net, ':') ? ',' : ':', per);
     return sched_network_open(times->spec, program, levels, out)
                ? TUTTI_OK
                : tutti_fail(TUTTI_ERR_ARGUMENT, "there is no network '%.60s'", times->job->net);
