@@ -13,8 +13,8 @@ _tutti() {
     if ((COMP_CWORD == 1)); then
         words="$("$tutti" --help 2>/dev/null | sed -nE 's/^  ([a-z]+) .*/\1/p') --help --version"
     elif [[ $verb == sched ]] && ((COMP_CWORD == 2)); then
-        words="list show check new sim job --help"
-    elif [[ $previous == --algorithm || ($verb == sched && $previous =~ ^(show|check|sim)$) ]]; then
+        words="list show check new sim job export startup --help"
+    elif [[ $previous == --algorithm || ($verb == sched && $previous =~ ^(show|check|sim|export)$) ]]; then
         words=$("$tutti" sched list 2>/dev/null | awk '/^[a-z_]/ {print $1}')
     elif [[ $previous == --types ]]; then
         words="float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64

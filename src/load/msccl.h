@@ -14,6 +14,8 @@
 
 #include "load/load.h"
 
+#include <stdio.h>
+
 /* What the runtimes allow: a plan beyond it is read here, and told of in the log. */
 enum {
     TUTTI_MSCCL_MOST_STEPS = 256,
@@ -40,6 +42,7 @@ struct tutti_msccl_step {
     uint8_t does;
     uint8_t src_buffer, dst_buffer;
     bool signals;              /* others may wait for it */
+    uint32_t signal;           /* the first step from this on that does, whose end a wait for this one ends; NONE */
     uint32_t src, dst, n;      /* chunks */
     uint32_t wait_block, wait; /* of the same GPU, and the number of its step; NONE */
 };
@@ -113,5 +116,11 @@ enum tutti_status tutti_msccl_plan(const struct tutti_msccl *plan, const struct 
                                    struct tutti_plan *out);
 /* All of it from a text, into which it writes. name: 64 bytes, the algorithm's. */
 enum tutti_status tutti_msccl_load(const char *file, char *text, size_t bytes, struct tutti_plan *out, char *name);
+
+/* ---- the other way (msccl_write.c) ---- */
+/* Writes the sealed schedules of all slots (without calls) as a file. UNSUPPORTED: a kind or root that the format does
+ * not have, or more steps, blocks or channels than its runtimes take; ARGUMENT: a schedule with a defect; MEMORY,
+ * SYSTEM. */
+enum tutti_status tutti_msccl_write(const struct tutti_schedule *const *schedules, uint32_t n, FILE *file);
 
 #endif

@@ -116,7 +116,7 @@ static bool stands_at_send(const struct run *run, uint32_t block)
  * message that is under way is taken: then the order can be followed even if each message waits for its receive. */
 static const struct limits {
     uint32_t most_out, most_later;
-} limits[] = {{16, 40}, {16, 32}, {8, 32}, {4, 24}, {1, 16}, {0, 0}};
+} limits[] = {{16, 40}, {16, 32}, {8, 32}, {4, 24}, {0, 1 << 22}};
 
 /* A message waits for the block. */
 static bool is_urgent(const struct run *run, uint32_t block)
@@ -141,9 +141,10 @@ static enum why look(const struct run *run, uint32_t block, bool even_alone, uin
     if (sends) *other = run->plan->connections[b->out].receiver;
     if (sends && under_way(run, b->out) == TUTTI_MSCCL_SLOTS) return NO_ROOM;
     const struct gpu *gpu = &run->gpus[b->gpu];
-    if (receives || !step->does || even_alone || gpu->n_out == 0) return GOES_ON;
+    if (receives || !step->does || even_alone) return GOES_ON;
     const uint32_t urgent = is_urgent(run, block) ? 2 : 1;
-    if (gpu->n_steps - run->messages[gpu->oldest].place >= urgent * run->limits->most_later) return HELD_BACK;
+    if (gpu->n_out > 0 && gpu->n_steps - run->messages[gpu->oldest].place >= urgent * run->limits->most_later)
+        return HELD_BACK;
     if (!sends || gpu->n_out < urgent * run->limits->most_out) return GOES_ON;
     return under_way(run, b->out) == 0 && stands_at_receive(run, *other) ? GOES_ON : HELD_BACK;
 }
@@ -281,7 +282,8 @@ static void put(struct run *run, uint32_t connection, uint32_t depth)
     run->tail[pair] = number;
     const uint32_t receiver = run->plan->connections[connection].receiver;
     struct state *state = &run->states[receiver];
-    if (stands_at_receive(run, receiver) && !(step_of(run, receiver)->does & TUTTI_MSCCL_SENDS))
+    if (stands_at_receive(run, receiver) &&
+        (run->limits->most_out == 0 || !(step_of(run, receiver)->does & TUTTI_MSCCL_SENDS)))
         push(&run->first, receiver, &state->first);
     else
         wake(run, receiver);

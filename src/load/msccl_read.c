@@ -14,7 +14,7 @@ enum {
     MOST_BLOCKS = 1 << 18,
     MOST_STEPS = 1 << 20,
     MOST_CHUNKS = 1 << 20, /* of a buffer */
-    MOST_CHUNKS_IN_ALL = 1 << 26,
+    MOST_CHUNKS_IN_ALL = 1 << 24,
     MOST_CHANNEL = 1 << 16
 };
 
@@ -384,14 +384,23 @@ static enum tutti_status check_waits(const struct reader *reader, const struct t
         if (step->wait >= other->n)
             return REFUSE(step->line, "deps=\"%d\": gpu %u tb %u has %u steps", (int)step->wait, block->gpu, other->id,
                           other->n);
-        uint32_t k = step->wait;
-        while (k < other->n && !plan->steps[other->first + k].signals) k++;
-        if (k == other->n)
+        if (plan->steps[other->first + step->wait].signal == TUTTI_MSCCL_NONE)
             return REFUSE(step->line,
                           "gpu %u tb %u step %u waits for ever: no step of tb %u from step %u on has hasdep=\"1\"",
                           block->gpu, block->id, i, other->id, step->wait);
     }
     return TUTTI_OK;
+}
+
+static void signals_find(struct tutti_msccl *plan)
+{
+    for (uint32_t b = 0; b < plan->n_blocks; b++) {
+        uint32_t signal = TUTTI_MSCCL_NONE;
+        for (uint32_t i = plan->blocks[b].first + plan->blocks[b].n; i-- > plan->blocks[b].first;) {
+            if (plan->steps[i].signals) signal = i;
+            plan->steps[i].signal = signal;
+        }
+    }
 }
 
 static int compare(const void *a, const void *b)
@@ -547,6 +556,7 @@ static enum tutti_status check_whole(struct reader *reader)
     if (chunks > MOST_CHUNKS_IN_ALL)
         return REFUSE(plan->steps[0].line, "the steps move %llu chunks in all: more than %d are not read",
                       (unsigned long long)chunks, (int)MOST_CHUNKS_IN_ALL);
+    signals_find(plan);
     for (uint32_t b = 0; b < plan->n_blocks; b++) TUTTI_TRY(check_waits(reader, &plan->blocks[b]));
     TUTTI_TRY(ends_find(plan));
     TUTTI_TRY(connections_make(reader));

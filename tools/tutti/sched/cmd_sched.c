@@ -47,12 +47,14 @@ int tutti_cmd_sched(int argc, char **argv)
         {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sim},
         {"job", "FILE           ", "the efficiency of a training job by number of nodes", sched_job},
+        {"export", "ALG|FILE       ", "write a schedule for other programs: GOAL text, MSCCL's XML", sched_export},
         {"startup", "               ", "how long ranks take until all of them can send", sched_startup},
     };
     static const struct tutti_commands commands = {
         "tutti sched", verbs, TUTTI_ARRAY_LEN(verbs),
         "ALG is a name of the list, with a radix where it has one (tree:4), or the path of a file: one function in\n"
-        "C or Python (see docs/write_a_collective.md), or a shared object that exports `tutti_algorithm`:\n"
+        "C or Python (see docs/write_a_collective.md), a plan of MSCCL (FILE.xml, see docs/formats.md), or a shared\n"
+        "object that exports `tutti_algorithm`:\n"
         "  tutti sched check ./mine.c\n"
         "\n'tutti sched VERB --help' tells the options of a verb.\n"};
     tutti_algorithms_init();

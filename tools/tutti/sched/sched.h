@@ -58,6 +58,7 @@ int sched_check(int argc, char **argv);
 int sched_sim(int argc, char **argv);
 int sched_job(int argc, char **argv);
 int sched_new(int argc, char **argv);
+int sched_export(int argc, char **argv);
 int sched_startup(int argc, char **argv);
 
 /* ---- drawings ---- */

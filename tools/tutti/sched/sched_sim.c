@@ -16,7 +16,7 @@
 enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES = 4 };
 
 struct options {
-    const char *kind, *world, *levels, *export, *svg;
+    const char *kind, *world, *levels, *svg;
     struct tutti_arg_list compare;
     uint32_t size, root, radix, active, calls;
     uint64_t bytes, slice;
@@ -38,7 +38,6 @@ static const struct tutti_arg args[] = {
     SCHED_NETWORK_ARGS,
     {"compare", 'c', TUTTI_ARG_LIST, &options.compare, "ALG",
      "simulate this one, too, and show a table; again for more"},
-    {"export", 0, TUTTI_ARG_TEXT, &options.export, "FILE", "write the program as GOAL text"},
     {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "draw ranks over time, and the critical path"},
     {"full", 0, TUTTI_ARG_FLAG, &options.full, NULL, "simulate every rank, however many there are and however alike"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
@@ -195,15 +194,6 @@ static int schedule_open(struct sim_report *report, struct tutti_sim_program *ou
 
 /* ---- one program ---- */
 
-static bool export(const struct tutti_sim_program *program)
-{
-    FILE *file = fopen(options.export, "w");
-    bool ok = file && tutti_sim_goal_write(program, file);
-    if (file && fclose(file) != 0) ok = false;
-    if (!ok) fprintf(stderr, "tutti sched sim: cannot write %s\n", options.export);
-    return ok;
-}
-
 static int run(const struct tutti_sim_program *program, struct sim_report *report)
 {
     struct tutti_sim_network *network;
@@ -238,8 +228,7 @@ static int simulate(const char *name, struct sim_report *report)
     report->n_steps = program.n_steps;
     report->n_rounds = program.n_rounds;
     report->n_slices = program.n_slices;
-    if (options.export && !export(&program)) code = TUTTI_EXIT_WRONG;
-    if (code == TUTTI_EXIT_OK) code = run(&program, report);
+    code = run(&program, report);
     tutti_sim_program_fini(&program);
     return code;
 }
@@ -322,8 +311,7 @@ int sched_sim(int argc, char **argv)
     for (size_t i = 0; i < n_names; i++)
         if (is_goal(names[i]) && n_names > 1)
             return tutti_args_fail(&spec, "%s: a program in GOAL text is simulated alone.", names[i]);
-    if (n_names > 1 && (options.export || options.svg))
-        return tutti_args_fail(&spec, "--%s writes one program.", options.export ? "export" : "svg");
+    if (n_names > 1 && options.svg) return tutti_args_fail(&spec, "--svg draws one program.");
     if (!world_parse()) return TUTTI_EXIT_USAGE;
     if (!sched_network.net) sched_network.net = is_goal(names[0]) ? "loggops" : "ports";
     return answer(names, n_names);
