@@ -19,6 +19,8 @@ struct making {
     struct tutti_plan *out;
     uint8_t *input_at;         /* by GPU: the buffer of ours that its input is in */
     uint32_t *spills, *rounds; /* by GPU: where stored messages begin; the round at hand */
+    uint32_t *n_copied;        /* by GPU: chunks that are copied to be sent */
+    uint32_t *copies;          /* by event: where its message is copied to, among these; NONE: nowhere */
     uint32_t *passed;          /* by block: where sums that are passed on go */
     uint8_t *turn;             /* by block: which of the two is next */
     uint32_t n_scratch;
@@ -85,7 +87,109 @@ static enum tutti_status inputs_find(struct making *m)
     return TUTTI_OK;
 }
 
-/* SCRATCH: the plan's own, the input's copy, stored messages, sums that are passed on. */
+/* ---- copies of messages ---- */
+
+/* What is sent from a chunk. */
+struct sent {
+    uint32_t event, older;
+};
+struct tracing {
+    struct making *m;
+    uint32_t *received; /* by event that sends: the event that receives it */
+    size_t *base;       /* by GPU: where its chunks begin in */
+    uint32_t *last;     /* the last of what is sent from the chunk and may still be under way; NONE */
+    struct sent *sent;
+    uint32_t n_sent;
+};
+
+/* The k-th message of a connection is received by the k-th event that receives or stores one there. */
+static void receives_find(struct tracing *t, uint32_t *places)
+{
+    const struct tutti_msccl *plan = t->m->plan;
+    uint32_t *n_sent = places + 2 * (size_t)plan->n_connections, *n_received = n_sent + plan->n_connections;
+    for (uint32_t i = 0; i < t->m->order->n; i++) {
+        const struct tutti_msccl_event *event = &t->m->order->events[i];
+        const struct tutti_msccl_block *block = &plan->blocks[event->block];
+        const uint8_t does = plan->steps[event->step].does;
+        if ((does & TUTTI_MSCCL_RECEIVES) && event->act != TUTTI_MSCCL_TAKE)
+            t->received[places[2 * block->in + (n_received[block->in]++ & 1)]] = i;
+        if ((does & TUTTI_MSCCL_SENDS) && event->act != TUTTI_MSCCL_STORE)
+            places[2 * block->out + (n_sent[block->out]++ & 1)] = i;
+    }
+}
+
+static uint32_t *last_of(const struct tracing *t, uint32_t gpu, struct place place)
+{
+    return &t->last[t->base[gpu] + (place.buffer == TUTTI_DATA ? 0 : t->m->plan->n_chunks) + place.chunk];
+}
+
+/* Event i writes n chunks: what is sent from them and not received by then is sent from a copy. */
+static void trace_write(struct tracing *t, uint32_t gpu, struct place place, uint32_t n, uint32_t i)
+{
+    for (uint32_t c = 0; c < n; c++) {
+        uint32_t *last = last_of(t, gpu, (struct place){place.buffer, place.chunk + c});
+        for (uint32_t s = *last; s != TUTTI_MSCCL_NONE; s = t->sent[s].older) {
+            const uint32_t event = t->sent[s].event;
+            if (t->received[event] <= i || t->m->copies[event] != TUTTI_MSCCL_NONE) continue;
+            t->m->copies[event] = t->m->n_copied[gpu];
+            t->m->n_copied[gpu] += t->m->plan->steps[t->m->order->events[event].step].n;
+        }
+        *last = TUTTI_MSCCL_NONE;
+    }
+}
+
+static void trace_event(struct tracing *t, uint32_t i)
+{
+    const struct tutti_msccl_event *event = &t->m->order->events[i];
+    const struct tutti_msccl_step *step = &t->m->plan->steps[event->step];
+    const uint32_t gpu = t->m->plan->blocks[event->block].gpu;
+    const struct place src = place_of(t->m, gpu, step->src_buffer, step->src);
+    const struct place dst = place_of(t->m, gpu, step->dst_buffer, step->dst);
+    const bool writes = step->does & TUTTI_MSCCL_WRITES, reads = step->does & TUTTI_MSCCL_READS;
+    if (event->act == TUTTI_MSCCL_STORE) return;
+    if (writes) trace_write(t, gpu, dst, step->n, i);
+    const struct place from = writes ? dst : src;
+    if (!(step->does & TUTTI_MSCCL_SENDS) || from.buffer == TUTTI_IN) return;
+    if (!writes && (!reads || (step->does & TUTTI_MSCCL_RECEIVES))) return; /* rrs: from a place of its own */
+    for (uint32_t c = 0; c < step->n; c++) {
+        uint32_t *last = last_of(t, gpu, (struct place){from.buffer, from.chunk + c});
+        t->sent[t->n_sent] = (struct sent){i, *last};
+        *last = t->n_sent++;
+    }
+}
+
+static enum tutti_status copies_find(struct making *m)
+{
+    const struct tutti_msccl *plan = m->plan;
+    struct tracing t = {.m = m};
+    size_t n_chunks = 0, n_sent = 0;
+    enum tutti_status status = TUTTI_OK;
+    t.base = tutti_alloc_array(plan->n_gpus, sizeof *t.base);
+    for (uint32_t g = 0; g < plan->n_gpus && t.base; g++) {
+        t.base[g] = n_chunks;
+        n_chunks += (size_t)plan->n_chunks + plan->gpus[g].n_scratch + plan->n_in;
+    }
+    for (uint32_t i = 0; i < m->order->n; i++) n_sent += plan->steps[m->order->events[i].step].n;
+    t.received = tutti_alloc_array((size_t)m->order->n + 1, sizeof *t.received);
+    t.last = tutti_alloc_array(n_chunks, sizeof *t.last);
+    t.sent = tutti_alloc_array(n_sent + 1, sizeof *t.sent);
+    uint32_t *places = tutti_alloc_array(4 * (size_t)plan->n_connections + 1, sizeof *places);
+    if (!t.base || !t.received || !t.last || !t.sent || !places) {
+        status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
+    } else {
+        receives_find(&t, places);
+        for (size_t c = 0; c < n_chunks; c++) t.last[c] = TUTTI_MSCCL_NONE;
+        for (uint32_t i = 0; i < m->order->n; i++) trace_event(&t, i);
+    }
+    tutti_free(places);
+    tutti_free(t.base);
+    tutti_free(t.received);
+    tutti_free(t.last);
+    tutti_free(t.sent);
+    return status;
+}
+
+/* SCRATCH: the plan's own, the input's copy, stored messages, copied ones, sums that are passed on. */
 static void scratch_share(struct making *m)
 {
     const struct tutti_msccl *plan = m->plan;
@@ -93,7 +197,7 @@ static void scratch_share(struct making *m)
         const struct tutti_msccl_gpu *gpu = &plan->gpus[g];
         uint32_t n = gpu->n_scratch + (m->input_at[g] == TUTTI_SCRATCH ? plan->n_in : 0);
         m->spills[g] = n;
-        n += m->order->spilled[g];
+        n += m->order->spilled[g] + m->n_copied[g];
         for (uint32_t b = gpu->first; b < gpu->first + gpu->n; b++) {
             uint32_t most = 0;
             for (uint32_t i = plan->blocks[b].first; i < plan->blocks[b].first + plan->blocks[b].n; i++) {
@@ -126,10 +230,23 @@ static enum tutti_status add(struct making *m, uint32_t gpu, enum tutti_step_op 
                                                             .side = (uint8_t)side});
 }
 
-/* What comes in goes to dst, or is combined with src, and then goes on if that is asked for. */
-static enum tutti_status add_receive(struct making *m, const struct tutti_msccl_event *event, struct place src,
-                                     struct place dst)
+static enum tutti_status add_send(struct making *m, uint32_t i, struct place src)
 {
+    const struct tutti_msccl_event *event = &m->order->events[i];
+    const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
+    const uint32_t n = m->plan->steps[event->step].n, gpu = block->gpu;
+    if (m->copies[i] != TUTTI_MSCCL_NONE) {
+        const struct place copy = {TUTTI_SCRATCH, m->spills[gpu] + m->order->spilled[gpu] + m->copies[i]};
+        TUTTI_TRY(add(m, gpu, TUTTI_STEP_COPY, 0, copy, src, n, TUTTI_RIGHT));
+        src = copy;
+    }
+    return add(m, gpu, TUTTI_STEP_SEND, block->send, src, src, n, TUTTI_RIGHT);
+}
+
+/* What comes in goes to dst, or is combined with src, and then goes on if that is asked for. */
+static enum tutti_status add_receive(struct making *m, uint32_t i, struct place src, struct place dst)
+{
+    const struct tutti_msccl_event *event = &m->order->events[i];
     const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
     const struct tutti_msccl_step *step = &m->plan->steps[event->step];
     const uint32_t gpu = block->gpu, n = step->n;
@@ -147,12 +264,12 @@ static enum tutti_status add_receive(struct making *m, const struct tutti_msccl_
             taken ? (reads ? TUTTI_STEP_REDUCE : TUTTI_STEP_COPY) : (reads ? TUTTI_STEP_RECV_REDUCE : TUTTI_STEP_RECV);
         TUTTI_TRY(add(m, gpu, op, block->recv, dst, taken ? spill : dst, n, TUTTI_RIGHT));
     }
-    if (!(step->does & TUTTI_MSCCL_SENDS)) return TUTTI_OK;
-    return add(m, gpu, TUTTI_STEP_SEND, block->send, dst, dst, n, TUTTI_RIGHT);
+    return step->does & TUTTI_MSCCL_SENDS ? add_send(m, i, dst) : TUTTI_OK;
 }
 
-static enum tutti_status add_event(struct making *m, const struct tutti_msccl_event *event)
+static enum tutti_status add_event(struct making *m, uint32_t i)
 {
+    const struct tutti_msccl_event *event = &m->order->events[i];
     const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
     const struct tutti_msccl_step *step = &m->plan->steps[event->step];
     const uint32_t gpu = block->gpu;
@@ -167,9 +284,8 @@ static enum tutti_status add_event(struct making *m, const struct tutti_msccl_ev
         dst.chunk < src.chunk + step->n)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: source and destination overlap, as input and output are one",
                           m->plan->file, step->line);
-    if (step->does & TUTTI_MSCCL_RECEIVES) return add_receive(m, event, src, dst);
-    if (step->does & TUTTI_MSCCL_SENDS)
-        return add(m, gpu, TUTTI_STEP_SEND, block->send, src, src, step->n, TUTTI_RIGHT);
+    if (step->does & TUTTI_MSCCL_RECEIVES) return add_receive(m, i, src, dst);
+    if (step->does & TUTTI_MSCCL_SENDS) return add_send(m, i, src);
     if (step->does & TUTTI_MSCCL_ADDS_DST) return add(m, gpu, TUTTI_STEP_REDUCE, 0, dst, src, step->n, TUTTI_RIGHT);
     return same(src, dst) ? TUTTI_OK : add(m, gpu, TUTTI_STEP_COPY, 0, dst, src, step->n, TUTTI_RIGHT);
 }
@@ -197,21 +313,28 @@ enum tutti_status tutti_msccl_plan(const struct tutti_msccl *plan, const struct 
     enum tutti_status status = TUTTI_OK;
     *out = (struct tutti_plan){0};
     m.input_at = tutti_alloc(plan->n_gpus);
-    m.spills = tutti_alloc_array(plan->n_gpus, 2 * sizeof *m.spills);
+    m.spills = tutti_alloc_array(plan->n_gpus, 3 * sizeof *m.spills);
+    m.copies = tutti_alloc_array((size_t)order->n + 1, sizeof *m.copies);
     m.passed = tutti_alloc_array((size_t)plan->n_blocks + 1, 2 * sizeof *m.passed);
     m.turn = tutti_alloc((size_t)plan->n_blocks + 1);
-    if (!m.input_at || !m.spills || !m.passed || !m.turn)
+    if (!m.input_at || !m.spills || !m.copies || !m.passed || !m.turn)
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
-    if (status >= 0) m.rounds = m.spills + plan->n_gpus;
-    if (status >= 0) status = inputs_find(&m);
+    for (uint32_t i = 0; i < order->n && status >= 0; i++) m.copies[i] = TUTTI_MSCCL_NONE;
+    if (status >= 0) {
+        m.rounds = m.spills + plan->n_gpus;
+        m.n_copied = m.rounds + plan->n_gpus;
+        status = inputs_find(&m);
+    }
+    if (status >= 0) status = copies_find(&m);
     if (status >= 0) scratch_share(&m);
     if (status >= 0) status = tutti_plan_init(out, plan->kind, plan->n_gpus, plan->n_chunks, m.n_scratch);
     if (status >= 0) status = add_copies(&m);
-    for (uint32_t i = 0; i < order->n && status >= 0; i++) status = add_event(&m, &order->events[i]);
+    for (uint32_t i = 0; i < order->n && status >= 0; i++) status = add_event(&m, i);
     if (status >= 0) status = tutti_plan_seal(out);
     if (status < 0) tutti_plan_fini(out);
     tutti_free(m.input_at);
     tutti_free(m.spills);
+    tutti_free(m.copies);
     tutti_free(m.passed);
     tutti_free(m.turn);
     return status;

@@ -151,6 +151,9 @@ static enum tutti_status open_algo(struct reader *reader)
     if (per_block * tutti_kind_blocks(plan->kind, plan->n_gpus) != plan->n_chunks)
         return REFUSE(line, "nchunksperloop=\"%u\" does not give each of %u gpus as many chunks", plan->n_chunks,
                       plan->n_gpus);
+    if ((uint64_t)plan->n_gpus * plan->n_chunks > MOST_CHUNKS_IN_ALL)
+        return REFUSE(line, "%u gpus of %u chunks are more than %d in all", plan->n_gpus, plan->n_chunks,
+                      (int)MOST_CHUNKS_IN_ALL);
     plan->n_in = info->send.blocks == TUTTI_ONE_BLOCK ? per_block : plan->n_chunks;
     plan->n_out = info->recv.blocks == TUTTI_ONE_BLOCK ? per_block : plan->n_chunks;
     plan->gpus = tutti_alloc_array(plan->n_gpus, sizeof *plan->gpus);
@@ -551,7 +554,11 @@ static enum tutti_status check_whole(struct reader *reader)
     for (uint32_t g = 0; g < plan->n_gpus; g++)
         if (!plan->gpus[g].line)
             return REFUSE(reader->xml.line, "gpu %u is missing: there are to be %u", g, plan->n_gpus);
-    uint64_t chunks = 0;
+    uint64_t chunks = 0, scratch = 0;
+    for (uint32_t g = 0; g < plan->n_gpus; g++) scratch += plan->gpus[g].n_scratch;
+    if (scratch > MOST_CHUNKS_IN_ALL)
+        return REFUSE(plan->gpus[0].line, "s_chunks are %llu in all: more than %d are not read",
+                      (unsigned long long)scratch, (int)MOST_CHUNKS_IN_ALL);
     for (uint32_t i = 0; i < plan->n_steps; i++) chunks += plan->steps[i].n;
     if (chunks > MOST_CHUNKS_IN_ALL)
         return REFUSE(plan->steps[0].line, "the steps move %llu chunks in all: more than %d are not read",
