@@ -7,10 +7,10 @@
  * channel) is a queue with places for two messages. Steps of different blocks of a GPU are ordered only by what a step
  * waits for (depid, deps) and by messages.
  *
- * From file to plan: msccl_read.c has the text, msccl_order.c runs the blocks, which gives an order of all steps or the
- * deadlock, msccl_race.c proves that any other order gives the same, msccl_plan.c writes what the order does as a plan
- * of ours. msccl_write.c goes the other way.
- * Source of the format: the runtime microsoft/msccl and the converter microsoft/msccl-tools. */
+ * From file to plan: msccl_read.c has the text, msccl_check.c what must hold for the whole, msccl_order.c runs the
+ * blocks, which gives an order of all steps or the deadlock, msccl_race.c proves that any other order gives the same,
+ * msccl_plan.c writes what the order does as a plan of ours. msccl_write.c goes the other way. Source of the format:
+ * the runtime microsoft/msccl and the converter microsoft/msccl-tools. */
 
 #include "load/load.h"
 
@@ -44,7 +44,7 @@ struct tutti_msccl_step {
     bool signals;              /* others may wait for it */
     uint32_t signal;           /* the first step from this on that does, whose end a wait for this one ends; NONE */
     uint32_t src, dst, n;      /* chunks */
-    uint32_t wait_block, wait; /* of the same GPU, and the number of its step; NONE */
+    uint32_t wait_block, wait; /* a block of the GPU, and the number of its step; NONE */
 };
 struct tutti_msccl_block {
     uint32_t line, gpu, id;
@@ -77,11 +77,16 @@ struct tutti_msccl {
     uint32_t block_capacity, step_capacity;
 };
 
+#define TUTTI_MSCCL_MOST_CHUNKS (1 << 24) /* in all buffers, and moved by all steps */
 /* Reads the text, and writes into it. ARGUMENT with a sentence "FILE:LINE: ..."; MEMORY. */
 enum tutti_status tutti_msccl_read(const char *file, char *text, size_t bytes, struct tutti_msccl *out);
 void tutti_msccl_fini(struct tutti_msccl *plan);
+/* Checks the whole, and fills its connections; last_line: the text's (msccl_check.c). */
+enum tutti_status tutti_msccl_check(struct tutti_msccl *plan, uint32_t last_line);
 /* The DATA chunk that chunk 0 of the GPU's input or output is. */
 uint32_t tutti_msccl_base(const struct tutti_msccl *plan, uint32_t gpu, enum tutti_msccl_buffer buffer);
+/* The word of the kind in files; NULL: the format has none. */
+const char *tutti_msccl_coll(enum tutti_kind kind);
 /* "gpu 3 tb 1 step 4 (line 17)". */
 #define TUTTI_MSCCL_WHERE 80
 const char *tutti_msccl_where(const struct tutti_msccl *plan, uint32_t block, uint32_t step, char *out);

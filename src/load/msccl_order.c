@@ -28,10 +28,10 @@ struct message {
     uint32_t spill; /* where it was stored; NONE */
     uint32_t next;  /* the one that was sent after it between the two GPUs, number 2 * connection + place; NONE */
     uint32_t place; /* how many steps its GPU had done */
-    uint32_t older, younger; /* of those of its GPU that are under way; NONE */
+    uint32_t older, younger; /* among those of its GPU that are under way; NONE */
 };
 struct gpu {
-    uint32_t n_steps;                 /* of ours, about */
+    uint32_t n_steps;                 /* as we would count them, about */
     uint32_t n_out, oldest, youngest; /* its messages that are under way */
     uint32_t first_held, last_held;   /* blocks that are held back; NONE */
 };
@@ -252,7 +252,7 @@ static enum tutti_status take(struct run *run, uint32_t connection, struct tutti
         return TUTTI_OK;
     }
     for (; run->head[pair] != number; run->head[pair] = run->messages[run->head[pair]].next) {
-        TUTTI_TRY(store(run, run->head[pair], event->depth)); /* of another connection */
+        TUTTI_TRY(store(run, run->head[pair], event->depth)); /* another connection's */
     }
     run->head[pair] = message->next;
     received(run, number);

@@ -12,9 +12,9 @@
 #define MOST_WORK (UINT64_C(1) << 32)   /* clocks' entries gone through */
 #define MOST_CLOCKS (UINT64_C(1) << 25) /* kept at once */
 #define MOST_CELLS (UINT64_C(1) << 23)
-enum { SOME_BLOCKS = 64 }; /* of the GPUs at a time, if one has not more */
+enum { SOME_BLOCKS = 64 }; /* thread blocks looked at in one pass, if no GPU has more */
 
-/* Who read a chunk since it was written last. */
+/* A read of a chunk since it was written last. */
 struct reader {
     uint32_t block, step;
     uint32_t older;
@@ -33,7 +33,7 @@ struct race {
     uint32_t *waits;       /* by step: the number of the signal that it waits for; NONE */
     uint32_t *sent, *received;
     uint32_t n_signals;
-    struct cell *cells; /* of a GPU: input and output, or in place the one memory; then scratch */
+    struct cell *cells; /* a GPU's: input and output, or in place the one memory; then scratch */
     size_t *base;       /* by GPU: where its cells begin */
     struct reader *readers;
     uint32_t n_readers, reader_capacity;

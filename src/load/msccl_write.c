@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES (INT64_C(1) << 40) /* of a call; runtimes take 128 MiB where nothing is said */
+#define MOST_BYTES (INT64_C(1) << 40) /* a call's; runtimes take 128 MiB where nothing is said */
 
 struct block { /* a thread block of the rank at hand */
     uint32_t send, recv, channel;
@@ -28,7 +28,7 @@ struct step { /* one of the file */
     uint32_t wait;          /* another; NONE */
     bool signals;
 };
-struct touch { /* who read a chunk since it was written */
+struct touch { /* a read of a chunk since it was written */
     uint32_t step, older;
 };
 struct writing {
@@ -49,7 +49,7 @@ struct writing {
     uint32_t *known; /* by step, then block: how many steps of it are over when this one is; `width` each */
     uint32_t width;
     size_t known_capacity;
-    uint32_t most_steps, most_blocks, most_channels; /* of all ranks */
+    uint32_t most_steps, most_blocks, most_channels; /* any rank's */
 };
 
 static enum tutti_status room(void **array, size_t n, uint32_t *capacity, size_t bytes)
@@ -355,21 +355,11 @@ static enum tutti_status do_ranks(struct writing *w, const struct tutti_schedule
     return status;
 }
 
-/* The word of the kind in the file; NULL: the format has none. */
-static const char *word_of(enum tutti_kind kind)
-{
-    static const char *const words[TUTTI_N_KINDS] = {
-        [TUTTI_ALL_REDUCE] = "allreduce",          [TUTTI_REDUCE] = "reduce",      [TUTTI_BROADCAST] = "broadcast",
-        [TUTTI_ALL_GATHER] = "allgather",          [TUTTI_GATHER] = "gather",      [TUTTI_SCATTER] = "scatter",
-        [TUTTI_REDUCE_SCATTER] = "reduce_scatter", [TUTTI_ALL_TO_ALL] = "alltoall"};
-    return words[kind];
-}
-
 static enum tutti_status check(const struct tutti_schedule *const *schedules, uint32_t n)
 {
     const struct tutti_schedule *first = schedules[0];
     const char *name = first->algorithm->name, *kind = tutti_kind_name(first->kind);
-    if (!word_of(first->kind)) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "MSCCL has no %s", kind);
+    if (!tutti_msccl_coll(first->kind)) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "MSCCL has no %s", kind);
     if (first->shape.root != 0)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the root of a plan of MSCCL is 0, not %u", first->shape.root);
     for (uint32_t s = 0; s < n; s++) {
@@ -428,7 +418,7 @@ enum tutti_status tutti_msccl_write(const struct tutti_schedule *const *schedule
         fprintf(file, "<algo name=\"");
         write_name(schedules[0]->algorithm->name, file);
         fprintf(file, "\" proto=\"Simple\" nchannels=\"%u\" nchunksperloop=\"%u\" ngpus=\"%u\" coll=\"%s\" ",
-                w.most_channels, schedules[0]->n_chunks, n, word_of(schedules[0]->kind));
+                w.most_channels, schedules[0]->n_chunks, n, tutti_msccl_coll(schedules[0]->kind));
         fprintf(file, "inplace=\"%d\" outofplace=\"1\" minBytes=\"0\" maxBytes=\"%" PRId64 "\">\n", !separate,
                 MOST_BYTES);
         fwrite(text, 1, bytes, file);

@@ -10,9 +10,7 @@ struct result {
     const struct tutti_bundle *bundle;
     const struct tutti_cells *cells;
     uint32_t chunk;
-    struct tutti_cell all;            /* the left fold over all slots */
-    const struct tutti_cell *replica; /* the first slot's that holds it */
-    uint32_t replica_slot;
+    struct tutti_cell all; /* the left fold over all slots */
 };
 
 static void chunk_name(const struct tutti_bundle *bundle, uint32_t chunk, char *out, size_t capacity)
@@ -128,23 +126,7 @@ static void compare(const struct result *result, uint32_t slot, const struct tut
     refuse_content(result, slot, want, content);
 }
 
-/* All that hold the same reduction must have combined it alike, or rounding would differ. */
-static void compare_replica(struct result *result, uint32_t slot)
-{
-    const struct tutti_cell *got = tutti_cell_at(result->cells, slot, TUTTI_DATA, result->chunk);
-    if (!result->replica) {
-        result->replica = got;
-        result->replica_slot = slot;
-    } else if (got->tree != result->replica->tree) {
-        tutti_bundle_refuse(
-            result->bundle, slot, got->writer,
-            "ends with chunk %u combined in another tree than rank %u has it: the replicas would differ "
-            "in their last bits",
-            result->chunk, result->replica_slot);
-    }
-}
-
-static void check_slot(struct result *result, uint32_t slot, const struct tutti_cell *before,
+static void check_slot(const struct result *result, uint32_t slot, const struct tutti_cell *before,
                        const struct tutti_cell *prefix)
 {
     const struct tutti_bundle *bundle = result->bundle;
@@ -160,7 +142,24 @@ static void check_slot(struct result *result, uint32_t slot, const struct tutti_
         const struct tutti_cell *const wanted[] = {
             [TUTTI_HOLDS_ALL] = &result->all, [TUTTI_HOLDS_PREFIX] = prefix, [TUTTI_HOLDS_BEFORE] = before};
         compare(result, slot, wanted[content], content);
-        if (content == TUTTI_HOLDS_ALL) compare_replica(result, slot);
+    }
+}
+
+/* All that hold the same reduction must have combined it alike, or rounding would differ. What they hold is right. */
+static void check_replicas(const struct tutti_bundle *bundle, const struct tutti_cells *cells, uint32_t chunk)
+{
+    const struct tutti_cell *first = NULL;
+    uint32_t first_slot = 0;
+    for (uint32_t s = 0; s < bundle->n && bundle->verdict->ok; s++) {
+        const struct tutti_cell *got = tutti_cell_at(cells, s, TUTTI_DATA, chunk);
+        if (tutti_kind_after(bundle->kind, &bundle->schedules[s]->shape, chunk / bundle->per_block) != TUTTI_HOLDS_ALL)
+            continue;
+        if (first && got->tree != first->tree)
+            tutti_bundle_refuse(bundle, s, got->writer,
+                                "ends with chunk %u combined in another tree than rank %u has it: all sums are right, "
+                                "but replicas may differ in their last bits",
+                                chunk, first_slot);
+        if (!first) first = got, first_slot = s;
     }
 }
 
@@ -184,5 +183,6 @@ enum tutti_status tutti_bundle_check_result(struct tutti_bundle *bundle, const s
             check_slot(&result, s, &before, &prefix);
         }
     }
+    for (uint32_t c = 0; c < bundle->n_chunks && bundle->verdict->ok; c++) check_replicas(bundle, cells, c);
     return TUTTI_OK;
 }

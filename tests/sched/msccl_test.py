@@ -187,9 +187,10 @@ def exports(folder):
                     continue
                 root = ElementTree.parse(path).getroot()
                 for in_place in (True, False):
-                    wrong = trouble(root, in_place, 3) if root.get("inplace" if in_place else "outofplace") == "1" else None
+                    where = "inplace" if in_place else "outofplace"
+                    wrong = trouble(root, in_place, 3) if root.get(where) == "1" else None
                     if wrong:
-                        fail(f"what is exported of {name} {kind} {world} {'in' if in_place else 'out of'} place: {wrong}")
+                        fail(f"what is exported of {name} {kind} {world} {where}: {wrong}")
                 status, text = tutti("check", path)
                 if status != 0:
                     fail(f"what is exported of {name} {kind} {world} is refused: {text}")
@@ -229,7 +230,8 @@ def ring(n, channels):
             steps = [step("s", at(0), at(0))]
             steps += [step("rrs", at(k), at(k)) for k in range(1, n - 1)]
             steps += [step("rrcs", at(n - 1), at(n - 1))]
-            steps += [step("rcs", at(k), at(k)) for k in range(n, 2 * n - 2)] + [step("r", at(2 * n - 2), at(2 * n - 2))]
+            steps += [step("rcs", at(k), at(k)) for k in range(n, 2 * n - 2)]
+            steps += [step("r", at(2 * n - 2), at(2 * n - 2))]
             blocks.append(((g + 1) % n, (g - 1) % n, c, steps))
         gpus.append(blocks)
     return plan("allreduce", n, n * channels, True, gpus)
@@ -246,8 +248,10 @@ def pairs(n):
                          signals=int(k == n - 2)) for k in range(n - 1)])]
         for p in peers:
             slot = p if p < g else p - 1
-            blocks.append((p, p, 0, [step("s", ("i", p), ("s", 0)), step("r", ("i", 0), ("s", slot), signals=1),
-                                     step("s", ("i", g), ("i", g), wait=(0, 2 * n - 4)), step("r", ("i", p), ("i", p))]))
+            blocks.append((p, p, 0, [step("s", ("i", p), ("s", 0)),
+                                     step("r", ("i", 0), ("s", slot), signals=1),
+                                     step("s", ("i", g), ("i", g), wait=(0, 2 * n - 4)),
+                                     step("r", ("i", p), ("i", p))]))
         gpus.append(blocks)
     return plan("allreduce", n, n, True, gpus, scratch=n - 1)
 
