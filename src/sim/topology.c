@@ -258,7 +258,7 @@ static const struct tutti_sim_class *class_of(const struct tutti_sim_topology *t
 
 double tutti_sim_topology_bandwidth(const struct tutti_sim_topology *topology, uint32_t link)
 {
-    return class_of(topology, link)->bandwidth * (topology->health ? (double)topology->health[link] : 1);
+    return class_of(topology, link)->bandwidth * (topology->health ? topology->health[link] : 1);
 }
 
 void tutti_sim_topology_name(const struct tutti_sim_topology *topology, uint32_t link, char *out, size_t capacity)
@@ -284,7 +284,7 @@ void tutti_sim_topology_name(const struct tutti_sim_topology *topology, uint32_t
 static void hurt(struct tutti_sim_topology *topology, uint32_t link, double factor)
 {
     if (factor == 0 && topology->health[link] > 0) topology->n_failed++;
-    topology->health[link] *= (float)factor;
+    topology->health[link] *= factor;
 }
 
 /* The link of a class that has this name; the class's end: there is none. */

@@ -85,7 +85,7 @@ struct tutti_sim_topology {
     uint32_t sizes[6];                 /* what the fabric counted */
     uint32_t n_links, n_classes;
     struct tutti_sim_class classes[TUTTI_SIM_CLASSES]; /* ranks and memories within nodes, NICs, then the fabric's */
-    float *health;                                     /* by link: part of its bandwidth; NULL: all are whole */
+    double *health;                                    /* by link: part of its bandwidth; NULL: all are whole */
     uint32_t n_failed;                                 /* links of health 0 */
     struct tutti_sim_limits limits;                    /* ranks, nodes, and what the fabric knows */
 };
