@@ -218,6 +218,7 @@ def _describe():
     if not _Module.offers:
         raise ValueError("no function has @tutti.algorithm(kind)")
     lines = [f"name {_Module.name}", f"help {_Module.help}", f"source {_Module.source}"]
+    lines += [f"python {sys.executable}"]  # what was named may be a script that starts it
     lines += [f"kind {kind} {offer.needs} {offer.radix}" for kind, offer in _Module.offers.items()]
     return "\n".join(lines) + "\n"
 

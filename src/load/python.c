@@ -41,6 +41,7 @@ struct script {
     uint64_t key;                 /* hash of file and module */
     char stuck[TUTTI_ERROR_TEXT]; /* it did not come to an end once, and is not run again; else "" */
     char *path, *copy, *python;
+    char *interpreter;          /* that python stands for; NULL: not known yet */
     char *name, *help, *source; /* the algorithm's */
     struct traced kinds[TUTTI_N_KINDS];
 };
@@ -100,14 +101,21 @@ static enum tutti_status run(const struct script *script, const char *name, cons
 {
     static const char start[] = "import sys, tutti; sys.exit(tutti._main(*sys.argv[1:]))";
     char path[PATH_MAX + 4200], place[PATH_MAX], beside[PATH_MAX], new_name[TUTTI_KEPT_NAME];
+    const bool is_known = script->interpreter && access(script->interpreter, X_OK) == 0;
     struct tutti_spawned ran;
     TUTTI_TRY(module_write(path, sizeof path));
     TUTTI_TRY(tutti_kept_path(name, place));
     snprintf(new_name, sizeof new_name, "new-%d-%.16s", (int)getpid(), name);
     TUTTI_TRY(tutti_kept_path(new_name, beside));
-    const char *words[20] = {"env", "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1",
-                             path,  script->python,     "-c",
-                             start, script->path,       script->copy,
+    const char *words[20] = {"env",
+                             "PYTHONHASHSEED=0",
+                             "PYTHONDONTWRITEBYTECODE=1",
+                             path,
+                             is_known ? script->interpreter : script->python,
+                             "-c",
+                             start,
+                             script->path,
+                             script->copy,
                              beside};
     size_t n = 10;
     for (size_t i = 0; world && i < 5; i++) words[n++] = world[i];
@@ -215,7 +223,8 @@ static const struct tutti_plan *plan(const struct tutti_schedule_ops *ops, const
 
 static void script_free(struct script *script)
 {
-    char *texts[] = {script->path, script->copy, script->python, script->name, script->help, script->source};
+    char *texts[] = {script->path, script->copy,   script->python,     script->name,
+                     script->help, script->source, script->interpreter};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(texts); i++) tutti_free(texts[i]);
     pthread_mutex_destroy(&script->lock);
     tutti_free(script);
@@ -229,7 +238,8 @@ static bool offer_read(struct script *script, char *line)
         size_t at;
     } texts[] = {{"name ", offsetof(struct script, name)},
                  {"help ", offsetof(struct script, help)},
-                 {"source ", offsetof(struct script, source)}};
+                 {"source ", offsetof(struct script, source)},
+                 {"python ", offsetof(struct script, interpreter)}};
     char kind_name[32];
     uint32_t needs, radix;
     enum tutti_kind kind;
@@ -237,7 +247,7 @@ static bool offer_read(struct script *script, char *line)
         char **text = (char **)(void *)((char *)script + texts[i].at);
         if (strncmp(line, texts[i].word, strlen(texts[i].word)) != 0 || *text) continue;
         *text = tutti_text_copy(line + strlen(texts[i].word));
-        return *text && strlen(*text) < 256;
+        return *text && strlen(*text) < PATH_MAX;
     }
     if (sscanf(line, "kind %31s %u %u", kind_name, &needs, &radix) != 3 || !tutti_kind_parse(kind_name, &kind))
         return false;
@@ -250,7 +260,8 @@ static enum tutti_status describe(struct script *script, struct tutti_algorithm 
 {
     char name[TUTTI_KEPT_NAME], *text, *rest;
     size_t bytes;
-    snprintf(name, sizeof name, "%016llx.offer", (unsigned long long)script->key);
+    snprintf(name, sizeof name, "%016llx.offer",
+             (unsigned long long)tutti_hash64(script->python, strlen(script->python), script->key));
     TUTTI_TRY(text_of(script, name, NULL, &text, &bytes));
     bool right = strlen(text) == bytes;
     for (char *line = strtok_r(text, "\n", &rest); line && right; line = strtok_r(NULL, "\n", &rest))
