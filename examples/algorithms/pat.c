@@ -17,7 +17,7 @@ static uint32_t rounds(const struct tutti_shape *shape)
     return n;
 }
 
-TUTTI_COLLECTIVE(TUTTI_ALL_GATHER, "pat", 0, shape->size, 0, rounds(shape))
+TUTTI_COLLECTIVE(TUTTI_ALL_GATHER, "my_pat", 0, shape->size, 0, rounds(shape))
 {
     /* The offsets that a rank has are the multiples of 2 d. Those that are not known d further on yet go there. */
     const uint32_t p = shape->size, me = shape->slot, d = UINT32_C(1) << (rounds(shape) - 1 - round);

@@ -17,6 +17,7 @@
     X(tree)                                                                                                            \
     X(double_tree)                                                                                                     \
     X(bruck)                                                                                                           \
+    X(pat)                                                                                                             \
     X(pairwise)                                                                                                        \
     X(dissemination)                                                                                                   \
     X(direct)                                                                                                          \

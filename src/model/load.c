@@ -72,6 +72,15 @@ static struct tutti_load halving(const struct ask *q)
     return rounds(q, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
 }
 
+/* Blocks are messages of their own. */
+static struct tutti_load side_by_side(const struct ask *q)
+{
+    struct tutti_load load = rounds(q, q->log, (q->p - 1) * q->b, q->b);
+    load.messages = 2 * (q->p - 1);
+    load.all_messages = q->p * (q->p - 1);
+    return load;
+}
+
 /* A run of blocks is one message, two where it passes the last slot. */
 static struct tutti_load bruck_runs(const struct ask *q)
 {
@@ -263,6 +272,7 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(ALL_GATHER, bruck, 4, {bruck_runs, NO_FOLD, 0}),
     ROW(ALL_GATHER, halving_doubling, 1, {halving, NO_FOLD, 0}),
     ROW(ALL_GATHER, ring, 1, {ring, NO_FOLD, 0}),
+    ROW(ALL_GATHER, pat, 1, {side_by_side, NO_FOLD, 0}),
     ROW(ALL_GATHER, pairwise, 1, {exchange, NO_FOLD, 0}),
     ROW(ALL_GATHER, hierarchical, 1, {levels, NO_FOLD, 0}),
     ROW(ALL_GATHER, hierarchical, FEWEST, {tree_blocks, NO_FOLD, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN | ALL}),
@@ -279,6 +289,7 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(REDUCE_SCATTER, pairwise, 1, {exchange, EARLY, 0}),
     ROW(REDUCE_SCATTER, direct, 1, {exchange, LATE, 0}),
     ROW(REDUCE_SCATTER, ring, 1, {ring, EARLY, 0}),
+    ROW(REDUCE_SCATTER, pat, 1, {side_by_side, EARLY, 0}),
     ROW(REDUCE_SCATTER, hierarchical, 1, {levels, EARLY, 0}),
 
     ROW(ALL_TO_ALL, pairwise, 1, {exchange, NO_FOLD, 0}),

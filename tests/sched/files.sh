@@ -40,7 +40,7 @@ for file in page.c page.py "$example"/*.c "$example"/*.py; do
     expect 0 '^1 of 1 proved' "$tutti" sched check "$(realpath "$file")" --sizes 1-5
 done
 sed 's/(me + p - o)/(me + p + o)/' page.c >page_wrong.c
-expect 1 'pat all_gather, size 5, .*: rank 0, round 2, step 6 reads chunk 2 of DATA, which holds nothing' "$tutti" sched check ./page_wrong.c
+expect 1 'my_pat all_gather, size 5, .*: rank 0, round 2, step 6 reads chunk 2 of DATA, which holds nothing' "$tutti" sched check ./page_wrong.c
 
 # ---- run: by path, by option, by the option algorithm, over TCP ----
 expect 0 'wrong values: 0$' bench --algorithm ./mine.c
