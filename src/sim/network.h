@@ -57,7 +57,8 @@ struct tutti_sim_network_ops {
     /* Fetches what the operation (arrives: the message of this send) will touch in memory. NULL: nothing. */
     void (*fetch)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives);
     /* What held the CPU or port for which the operation (arrives: the message of this send) had to wait until now: its
-     * number, or TUTTI_SIM_BY_MESSAGE and that of a send. TUTTI_SIM_NONE: nothing. NULL: it is not known. */
+     * number, or TUTTI_SIM_BY_MESSAGE and that of a send. TUTTI_SIM_NONE: nothing that ends now. NULL: it is not known.
+     */
     uint32_t (*holder)(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives,
                        uint64_t now_ps);
     /* When the rank is idle for good. */

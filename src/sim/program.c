@@ -7,6 +7,18 @@
 #include "sim/sim.h"
 
 #include <string.h>
+#include <sys/mman.h>
+
+void *tutti_sim_alloc(uint64_t n, size_t bytes)
+{
+    void *memory = tutti_alloc_array(n, bytes);
+#ifdef MADV_HUGEPAGE
+    const uintptr_t page = 2 << 20;
+    uintptr_t first = ((uintptr_t)memory + page - 1) / page * page, end = ((uintptr_t)memory + n * bytes) / page * page;
+    if (memory && first < end) madvise((void *)first, end - first, MADV_HUGEPAGE); /* if it can not be: as it is */
+#endif
+    return memory;
+}
 
 enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks)
 {
@@ -40,7 +52,7 @@ void tutti_sim_program_rank(struct tutti_sim_program *program, uint32_t rank)
 /* Moves an array to one of twice the length. */
 static bool grow(void *array, uint64_t n, uint64_t capacity, size_t bytes)
 {
-    void **place = array, *grown = tutti_alloc_array(capacity, bytes);
+    void **place = array, *grown = tutti_sim_alloc(capacity, bytes);
     if (!grown) return false;
     if (n > 0) memcpy(grown, *place, n * bytes);
     tutti_free(*place);
@@ -93,7 +105,7 @@ enum tutti_status tutti_sim_program_after(struct tutti_sim_program *program, uin
 static enum tutti_status sort_edges(struct tutti_sim_program *program)
 {
     uint64_t n = program->n_edges;
-    program->edges = tutti_alloc_array(n ? n : 1, sizeof(*program->edges));
+    program->edges = tutti_sim_alloc(n ? n : 1, sizeof(*program->edges));
     if (!program->edges) return no_memory(program);
     for (uint32_t i = 0; i <= program->n_ops; i++) program->ops[i].after = 0;
     for (uint64_t e = 0; e < n; e++) program->ops[program->raw[e].from + 1].after++;
@@ -126,7 +138,7 @@ static enum tutti_status give_lists(struct tutti_sim_program *program)
 {
     uint64_t capacity = 64;
     while (capacity < 2 * (uint64_t)program->n_ops) capacity *= 2;
-    uint32_t *table = tutti_alloc_array(capacity, sizeof(*table));
+    uint32_t *table = tutti_sim_alloc(capacity, sizeof(*table));
     if (!table) return no_memory(program);
     for (uint32_t i = 0; i < program->n_ops; i++) {
         struct tutti_sim_op *op = &program->ops[i];

@@ -159,14 +159,19 @@ static void loggops_meet(struct tutti_sim_network *network, const struct tutti_s
     out->until = later(out->until, now);
 }
 
+/* What held the first of these until now. */
+static uint32_t holder_of(const struct busy *busy, const struct busy *other, uint64_t now)
+{
+    return busy->until == now ? busy->by : other && other->until == now ? other->by : TUTTI_SIM_NONE;
+}
+
 static uint32_t loggops_holder(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives,
                                uint64_t now)
 {
     const struct rules *net = rules_of(network);
     uint32_t rank = arrives ? op->peer : op->rank;
-    const struct busy *cpu = cpu_of(net, rank, op);
-    if (cpu->until == now || op->type == TUTTI_SIM_CALC) return cpu->by;
-    return arrives ? in_of(net, rank, op)->by : out_of(net, rank, op)->by;
+    bool calc = op->type == TUTTI_SIM_CALC;
+    return holder_of(cpu_of(net, rank, op), calc ? NULL : arrives ? in_of(net, rank, op) : out_of(net, rank, op), now);
 }
 
 static uint64_t loggops_end(const struct tutti_sim_network *network, uint32_t rank)
@@ -269,8 +274,7 @@ static uint32_t ports_holder(const struct tutti_sim_network *network, const stru
                              uint64_t now)
 {
     const struct rules *net = rules_of(network);
-    (void)now;
-    return arrives ? busy_of(net, op->peer)[PORT_IN].by : ports_of(net, op)->by;
+    return holder_of(arrives ? &busy_of(net, op->peer)[PORT_IN] : ports_of(net, op), NULL, now);
 }
 
 static uint64_t ports_end(const struct tutti_sim_network *network, uint32_t rank)

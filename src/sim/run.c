@@ -5,7 +5,7 @@
  * queue when it is over: ranks in ascending order, on each the sends, the receives, the computing.
  *
  * A run of many ranks waits for memory, not for arithmetic. So what the next events of an instant touch is fetched some
- * events ahead, in three steps. And what waits for a CPU or a port does so at a gate, of which only the first is in the
+ * events ahead, in steps. And what waits for a CPU or a port does so at a gate, of which only the first is in the
  * queue: the others would be asked again and again. */
 
 #include "sim/order.h"
@@ -13,23 +13,17 @@
 #include "sim/trace.h"
 
 enum kind { BEGIN, ARRIVE, TAKEN, FINISH };
-enum { KIND_BITS = 2, FAR = 28, NEAR = 16, NEAREST = 8 };
+enum { KIND_BITS = 2, AHEAD = 8 };
 
-/* How an operation stands: how many it still waits for, then one of these. */
+/* How an operation stands (`left`): how many it still waits for, then one of these. */
 #define HELD (UINT32_MAX - 2) /* a send that is done when it meets its receive */
 #define BEGUN (UINT32_MAX - 1)
 #define DONE UINT32_MAX
 
-struct state {
-    uint32_t left;  /* see above */
-    uint32_t next;  /* in the list, or at the gate, where it waits */
-    uint32_t order; /* at a gate */
-};
-
-/* Where messages meet receives: of those that wait, first and last. */
+/* Where messages meet receives: those that wait, linked by `mate`. As long as no receive is wild, a list holds receives
+ * or messages, never both; else each rank has one for receives, and behind it one for messages. */
 struct list {
-    uint32_t posted, last_posted;         /* receives */
-    uint32_t unexpected, last_unexpected; /* messages */
+    uint32_t first, last;
 };
 
 /* Where events wait for one CPU or port: but for the lowest order they are no events meanwhile. */
@@ -45,17 +39,22 @@ struct run {
     struct tutti_sim_queue queue;
     uint32_t order; /* pushes so far: at most three an operation, so that they do not wrap */
     uint64_t now;
-    struct state *states; /* by operation */
+    struct tutti_sim_moment *moments; /* by operation */
+    bool traced;                      /* they are kept */
     struct list *lists;
     struct gate *gates;
     uint32_t *freed; /* by the event at hand */
     size_t n_freed, freed_capacity;
     uint32_t n_done;
-    struct tutti_sim_moment *moments; /* NULL: not kept */
-    struct tutti_sim_births *births;  /* NULL: each rank stands for itself */
+    struct tutti_sim_births *births; /* NULL: each rank stands for itself */
     enum tutti_status status;
     struct tutti_sim_result *result;
 };
+
+static enum kind kind_of(struct tutti_sim_event event)
+{
+    return (enum kind)(event.what % (1u << KIND_BITS));
+}
 
 static void push_event(struct run *run, struct tutti_sim_event event)
 {
@@ -78,15 +77,16 @@ static size_t birth_of(uint32_t op, enum kind kind)
 static void park(struct run *run, struct gate *gate, uint32_t op, uint32_t order)
 {
     uint32_t prior = gate->last;
-    run->states[op].order = order;
-    if (gate->first != TUTTI_SIM_NONE && order < run->states[prior].order) { /* seldom */
+    run->moments[op].order = order;
+    if (gate->first != TUTTI_SIM_NONE && order < run->moments[prior].order) { /* seldom */
         prior = TUTTI_SIM_NONE;
-        for (uint32_t at = gate->first; run->states[at].order < order; at = run->states[at].next) prior = at;
+        for (uint32_t at = gate->first; run->moments[at].order < order; at = run->moments[at].mate) prior = at;
     } else {
         gate->last = op;
     }
-    uint32_t *link = gate->first == TUTTI_SIM_NONE || prior == TUTTI_SIM_NONE ? &gate->first : &run->states[prior].next;
-    run->states[op].next = gate->last == op ? TUTTI_SIM_NONE : *link;
+    uint32_t *link =
+        gate->first == TUTTI_SIM_NONE || prior == TUTTI_SIM_NONE ? &gate->first : &run->moments[prior].mate;
+    run->moments[op].mate = gate->last == op ? TUTTI_SIM_NONE : *link;
     *link = op;
 }
 
@@ -94,7 +94,7 @@ static void park(struct run *run, struct gate *gate, uint32_t op, uint32_t order
 static void wait(struct run *run, struct tutti_sim_event event, uint64_t ready)
 {
     uint32_t op = event.what >> KIND_BITS;
-    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    enum kind kind = kind_of(event);
     uint32_t number = TUTTI_SIM_NONE;
     if (run->gates) number = run->ops->gate(run->network, &run->program->ops[op], kind == ARRIVE);
     if (number != TUTTI_SIM_NONE) {
@@ -114,7 +114,7 @@ static void wait(struct run *run, struct tutti_sim_event event, uint64_t ready)
 /* The event has passed its gate: the next one takes its place in the queue. */
 static void pass(struct run *run, struct tutti_sim_event event)
 {
-    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    enum kind kind = kind_of(event);
     const struct tutti_sim_op *op = &run->program->ops[event.what >> KIND_BITS];
     uint32_t number = run->ops->gate(run->network, op, kind == ARRIVE);
     if (number == TUTTI_SIM_NONE || (kind == BEGIN && op->type == TUTTI_SIM_RECV)) return;
@@ -124,8 +124,12 @@ static void pass(struct run *run, struct tutti_sim_event event)
     uint32_t next = gate->first;
     gate->front = TUTTI_SIM_NONE;
     if (next == TUTTI_SIM_NONE) return;
-    gate->first = run->states[next].next;
-    gate->front = run->states[next].order;
+    gate->first = run->moments[next].mate;
+    gate->front = run->moments[next].order;
+    if (gate->first != TUTTI_SIM_NONE) { /* the one after it */
+        __builtin_prefetch(&run->program->ops[gate->first]);
+        __builtin_prefetch(&run->moments[gate->first], 1);
+    }
     if (run->births) tutti_sim_birth_meet(run->births, run->births->now, run->births->events[birth_of(next, kind)]);
     op = &run->program->ops[next];
     event.time =
@@ -146,8 +150,8 @@ static void release(struct run *run, uint32_t op, uint32_t on_start)
         if ((to & TUTTI_SIM_ON_START) != on_start) continue;
         to &= ~TUTTI_SIM_ON_START;
         if (run->births) tutti_sim_birth_freed(run->births, birth_of(to, BEGIN));
-        if (--run->states[to].left > 0) continue;
-        if (run->moments) tutti_sim_moment_freed(&run->moments[to], op, run->now);
+        if (--run->moments[to].left > 0) continue;
+        if (run->traced) tutti_sim_moment_freed(&run->moments[to], op, run->now);
         if (run->n_freed == run->freed_capacity) {
             size_t capacity = run->freed_capacity ? 2 * run->freed_capacity : 64;
             uint32_t *grown = realloc(run->freed, capacity * sizeof(*grown));
@@ -164,9 +168,9 @@ static void release(struct run *run, uint32_t op, uint32_t on_start)
 
 static void finish(struct run *run, uint32_t op)
 {
-    run->states[op].left = DONE;
+    run->moments[op].left = DONE;
     run->n_done++;
-    if (run->moments && run->moments[op].end_ps < run->now) run->moments[op].end_ps = run->now;
+    if (run->traced && run->moments[op].end_ps < run->now) run->moments[op].end_ps = run->now;
     release(run, op, 0);
 }
 
@@ -227,29 +231,35 @@ static bool meets(const struct tutti_sim_op *recv, const struct tutti_sim_op *se
            (recv->tag == TUTTI_SIM_ANY || recv->tag == send->tag);
 }
 
-static void append(struct run *run, uint32_t *head, uint32_t *last, uint32_t op)
+static struct list *list_of(const struct run *run, uint32_t list, enum tutti_sim_type type)
 {
-    run->states[op].next = TUTTI_SIM_NONE;
-    if (*head == TUTTI_SIM_NONE)
-        *head = op;
+    return &run->lists[run->program->wild ? 2 * (size_t)list + (type == TUTTI_SIM_SEND) : list];
+}
+
+static void append(struct run *run, struct list *list, uint32_t op)
+{
+    run->moments[op].mate = TUTTI_SIM_NONE;
+    if (list->first == TUTTI_SIM_NONE)
+        list->first = op;
     else
-        run->states[*last].next = op;
-    *last = op;
+        run->moments[list->last].mate = op;
+    list->last = op;
 }
 
 /* Takes the first of a list that meets this operation out of it. */
-static uint32_t take(struct run *run, uint32_t *head, uint32_t *last, const struct tutti_sim_op *op)
+static uint32_t take(struct run *run, struct list *list, const struct tutti_sim_op *op)
 {
     const struct tutti_sim_op *ops = run->program->ops;
     uint32_t prior = TUTTI_SIM_NONE;
-    for (uint32_t at = *head; at != TUTTI_SIM_NONE; prior = at, at = run->states[at].next) {
+    if (list->first != TUTTI_SIM_NONE && ops[list->first].type == op->type) return TUTTI_SIM_NONE;
+    for (uint32_t at = list->first; at != TUTTI_SIM_NONE; prior = at, at = run->moments[at].mate) {
         bool met = op->type == TUTTI_SIM_RECV ? meets(op, &ops[at]) : meets(&ops[at], op);
         if (!met) continue;
         if (prior == TUTTI_SIM_NONE)
-            *head = run->states[at].next;
+            list->first = run->moments[at].mate;
         else
-            run->states[prior].next = run->states[at].next;
-        if (*last == at) *last = prior;
+            run->moments[prior].mate = run->moments[at].mate;
+        if (list->last == at) list->last = prior;
         return at;
     }
     return TUTTI_SIM_NONE;
@@ -268,7 +278,7 @@ static void tell_births(struct run *run, uint32_t recv, uint32_t send, bool late
     struct tutti_sim_births *births = run->births;
     const struct tutti_sim_birth *other = &births->events[late ? birth_of(recv, BEGIN) : birth_of(send, TAKEN)];
     births->n_unclear += other->born == births->time && other->before == births->now.born;
-    births->n_unclear += run->states[send].left == HELD;
+    births->n_unclear += run->moments[send].left == HELD;
 }
 
 /* The message of `send` is in the hands of `recv`. */
@@ -281,7 +291,7 @@ static void match(struct run *run, uint32_t recv, uint32_t send)
             tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u%s sends %llu bytes to rank %u, whose receive%s takes %llu", s->rank,
                        where(run, send, at[0]), (unsigned long long)s->size, r->rank, where(run, recv, at[1]),
                        (unsigned long long)r->size);
-    if (run->states[send].left == HELD) {
+    if (run->moments[send].left == HELD) {
         run->ops->meet(run->network, s, run->now);
         finish(run, send);
     }
@@ -291,7 +301,7 @@ static void match(struct run *run, uint32_t recv, uint32_t send)
 /* late: the message was the last to come, not its receive. */
 static void meet(struct run *run, uint32_t recv, uint32_t send, bool late)
 {
-    if (run->moments) tutti_sim_moments_meet(run->moments, recv, send, late);
+    if (run->traced) tutti_sim_moments_meet(run->moments, recv, send, late);
     if (run->births) tell_births(run, recv, send, late);
     match(run, recv, send);
 }
@@ -299,22 +309,21 @@ static void meet(struct run *run, uint32_t recv, uint32_t send, bool late)
 static void begin(struct run *run, uint32_t op)
 {
     const struct tutti_sim_op *o = &run->program->ops[op];
-    struct list *list = &run->lists[o->type == TUTTI_SIM_CALC ? 0 : o->list];
-    run->states[op].left = BEGUN;
-    if (run->moments) tutti_sim_moment_begins(&run->moments[op], run->network, op, run->now);
+    run->moments[op].left = BEGUN;
+    if (run->traced) tutti_sim_moment_begins(&run->moments[op], run->network, op, run->now);
     if (run->births) run->births->events[birth_of(op, FINISH)] = tutti_sim_birth_made(run->births);
     release(run, op, TUTTI_SIM_ON_START);
     run->result->n_events++;
     if (o->type == TUTTI_SIM_RECV) {
-        uint32_t send = take(run, &list->unexpected, &list->last_unexpected, o);
+        uint32_t send = take(run, list_of(run, o->list, TUTTI_SIM_SEND), o);
         if (send == TUTTI_SIM_NONE)
-            append(run, &list->posted, &list->last_posted, op);
+            append(run, list_of(run, o->list, TUTTI_SIM_RECV), op);
         else
             meet(run, op, send, false);
         return;
     }
     struct tutti_sim_begun begun = run->ops->begin(run->network, o, run->now);
-    if (run->moments) run->moments[op].end_ps = run->ops->ready(run->network, o, run->now);
+    if (run->traced) run->moments[op].end_ps = run->ops->ready(run->network, o, run->now);
     if (o->type == TUTTI_SIM_SEND) {
         run->result->n_messages++;
         run->result->n_bytes += o->size;
@@ -324,7 +333,7 @@ static void begin(struct run *run, uint32_t op)
             run->births->events[birth_of(op, ARRIVE)] = tutti_sim_birth_made(run->births);
             run->births->events[birth_of(op, ARRIVE)].maker |= TUTTI_SIM_MADE_ELSEWHERE;
         }
-        if (begun.done_ps == TUTTI_NEVER) run->states[op].left = HELD;
+        if (begun.done_ps == TUTTI_NEVER) run->moments[op].left = HELD;
     }
     finish_at(run, op, begun.done_ps);
 }
@@ -333,28 +342,27 @@ static void begin(struct run *run, uint32_t op)
 static void taken(struct run *run, uint32_t op, uint64_t busy)
 {
     const struct tutti_sim_op *send = &run->program->ops[op];
-    struct list *list = &run->lists[send->list];
-    uint32_t recv = take(run, &list->posted, &list->last_posted, send);
+    uint32_t recv = take(run, list_of(run, send->list, TUTTI_SIM_RECV), send);
     if (recv != TUTTI_SIM_NONE) {
-        if (run->moments) run->moments[recv].end_ps = busy;
+        if (run->traced) run->moments[recv].end_ps = busy;
         meet(run, recv, op, true);
         return;
     }
-    append(run, &list->unexpected, &list->last_unexpected, op);
+    append(run, list_of(run, send->list, TUTTI_SIM_SEND), op);
     if (run->births) run->births->events[birth_of(op, TAKEN)] = tutti_sim_birth_made(run->births);
 }
 
 static void arrive(struct run *run, uint32_t op)
 {
     const struct tutti_sim_op *send = &run->program->ops[op];
-    if (run->moments) tutti_sim_moment_arrives(&run->moments[op], run->network, op, run->now);
+    if (run->traced) tutti_sim_moment_arrives(&run->moments[op], run->network, op, run->now);
     uint64_t time = run->ops->take_in(run->network, send, run->now);
     run->result->n_events++;
     if (run->births) run->births->events[birth_of(op, TAKEN)] = tutti_sim_birth_made(run->births);
     if (time > run->now)
         push(run, time, op, TAKEN);
     else
-        taken(run, op, run->moments ? run->ops->ready_in(run->network, send, run->now) : time);
+        taken(run, op, run->traced ? run->ops->ready_in(run->network, send, run->now) : time);
 }
 
 /* ---- what is left at the end ---- */
@@ -366,20 +374,20 @@ static enum tutti_status refuse_rest(const struct run *run)
     uint32_t blocked = TUTTI_SIM_NONE, most = program->n_ops;
     char at[32];
     for (uint32_t i = 0; i < program->n_lists; i++) {
-        uint32_t op = run->lists[i].unexpected;
-        if (op == TUTTI_SIM_NONE) continue;
+        uint32_t op = list_of(run, i, TUTTI_SIM_SEND)->first;
+        if (op == TUTTI_SIM_NONE || program->ops[op].type == TUTTI_SIM_RECV) continue;
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u%s sends %llu bytes to rank %u, tag %u, that nobody receives",
                           program->ops[op].rank, where(run, op, at), (unsigned long long)program->ops[op].size,
                           program->ops[op].peer, program->ops[op].tag);
     }
     if (run->n_done == most) return TUTTI_OK;
     for (uint32_t i = 0; i < most && blocked == TUTTI_SIM_NONE; i++)
-        if (run->states[i].left == BEGUN || run->states[i].left == HELD) blocked = i;
+        if (run->moments[i].left == BEGUN || run->moments[i].left == HELD) blocked = i;
     for (uint32_t i = 0; i < most && blocked == TUTTI_SIM_NONE; i++)
-        if (run->states[i].left != DONE) blocked = i;
+        if (run->moments[i].left != DONE) blocked = i;
     const struct tutti_sim_op *op = &program->ops[blocked];
     uint32_t rest = most - run->n_done;
-    if (run->states[blocked].left < HELD)
+    if (run->moments[blocked].left < HELD)
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "deadlock: rank %u%s: this %s waits for operations that wait for it; %u of %u never end",
                           op->rank, where(run, blocked, at), verbs[op->type], rest, most);
@@ -393,24 +401,22 @@ static enum tutti_status refuse_rest(const struct run *run)
 
 /* ---- the run ---- */
 
-static enum tutti_status open_run(struct run *run, bool traced)
+static enum tutti_status open_run(struct run *run)
 {
     const struct tutti_sim_program *program = run->program;
-    size_t n = program->n_ops ? program->n_ops : 1, n_lists = program->n_lists ? program->n_lists : 1;
-    run->states = tutti_alloc_array(n, sizeof(*run->states));
-    run->lists = tutti_alloc_array(n_lists, sizeof(*run->lists));
+    size_t n = program->n_ops ? program->n_ops : 1, n_lists = (size_t)program->n_lists * (program->wild ? 2 : 1) + 1;
+    run->moments = tutti_sim_alloc(n, sizeof(*run->moments));
+    run->lists = tutti_sim_alloc(n_lists, sizeof(*run->lists));
     run->result->rank_end_ps = tutti_alloc_array(program->n_ranks, sizeof(*run->result->rank_end_ps));
-    if (traced) run->moments = run->result->moments = tutti_alloc_array(n, sizeof(*run->moments));
     size_t n_gates = run->ops->gate ? run->network->n_gates : 0;
     if (n_gates > 0) run->gates = tutti_alloc_array(n_gates, sizeof(*run->gates));
-    if (!run->states || !run->lists || !run->result->rank_end_ps || (traced && !run->moments) ||
-        (n_gates > 0 && !run->gates))
+    if (!run->moments || !run->lists || !run->result->rank_end_ps || (n_gates > 0 && !run->gates))
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a run of %u operations", program->n_ops);
     memset(run->lists, 0xff, n_lists * sizeof(*run->lists));
     if (n_gates > 0) memset(run->gates, 0xff, n_gates * sizeof(*run->gates));
     for (uint32_t i = 0; i < program->n_ops; i++) {
-        run->states[i].left = program->ops[i].before;
-        if (traced) run->moments[i] = TUTTI_SIM_MOMENT_NONE;
+        run->moments[i] = TUTTI_SIM_MOMENT_NONE;
+        run->moments[i].left = program->ops[i].before;
     }
     for (uint32_t r = 0; r < program->n_ranks; r++)
         for (uint8_t type = TUTTI_SIM_SEND; type <= TUTTI_SIM_CALC; type++)
@@ -435,32 +441,71 @@ static enum tutti_status open_births(struct run *run, struct tutti_sim_births *b
     return TUTTI_OK;
 }
 
-/* Fetches what events of this instant will touch: first the operation, then what it points to, then what that frees. */
+/* ---- what is fetched ahead ---- */
+
+static void fetch_op(const struct run *run, uint32_t op)
+{
+    __builtin_prefetch(&run->program->ops[op]);
+    __builtin_prefetch(&run->program->ops[op + 1].after);
+    __builtin_prefetch(&run->moments[op], 1);
+}
+
+static void fetch_edges(const struct run *run, uint32_t op)
+{
+    __builtin_prefetch(&run->program->edges[run->program->ops[op].after]);
+}
+
+/* What the end of the operation frees. */
+static void fetch_freed(const struct run *run, uint32_t op)
+{
+    const struct tutti_sim_op *o = &run->program->ops[op];
+    for (uint32_t e = o->after; e < o[1].after && e < o->after + 6; e++)
+        fetch_op(run, run->program->edges[e] & ~TUTTI_SIM_ON_START);
+}
+
+/* What waits for the message of this send, its receive most likely; NONE: nothing. */
+static uint32_t waits_for(const struct run *run, uint32_t send)
+{
+    return list_of(run, run->program->ops[send].list, TUTTI_SIM_RECV)->first;
+}
+
+static void fetch_places(const struct run *run, uint32_t op, enum kind kind)
+{
+    const struct tutti_sim_op *o = &run->program->ops[op];
+    fetch_edges(run, op);
+    if (o->type != TUTTI_SIM_CALC) __builtin_prefetch(list_of(run, o->list, TUTTI_SIM_RECV), 1);
+    if (kind != BEGIN && kind != ARRIVE) return;
+    if (run->ops->fetch) run->ops->fetch(run->network, o, kind == ARRIVE);
+    uint32_t gate = run->gates ? run->ops->gate(run->network, o, kind == ARRIVE) : TUTTI_SIM_NONE;
+    if (gate != TUTTI_SIM_NONE) __builtin_prefetch(&run->gates[gate], 1);
+}
+
+/* What goes on next: what the end of the operation frees, what waits behind it, the receive of its message. */
+static void fetch_next(const struct run *run, uint32_t op, enum kind kind)
+{
+    uint32_t next = TUTTI_SIM_NONE, gate = TUTTI_SIM_NONE;
+    if (kind == TAKEN) next = waits_for(run, op);
+    if (kind != TAKEN) fetch_freed(run, op);
+    if (run->gates && (kind == BEGIN || kind == ARRIVE))
+        gate = run->ops->gate(run->network, &run->program->ops[op], kind == ARRIVE);
+    if (gate != TUTTI_SIM_NONE) next = run->gates[gate].first;
+    if (next != TUTTI_SIM_NONE) fetch_op(run, next);
+}
+
+/* Each event of this instant is looked at before its turn, some times, each time for what the last one brought: the
+ * operation; its list, edges, CPU or port; what goes on next, and what that frees. */
 static void look_ahead(const struct run *run)
 {
-    const struct tutti_sim_bucket *now = &run->queue.now;
-    size_t at = run->queue.at;
-    const struct tutti_sim_op *ops = run->program->ops;
-    if (at + FAR < now->n) {
-        uint32_t op = now->events[at + FAR].what >> KIND_BITS;
-        __builtin_prefetch(&ops[op]);
-        __builtin_prefetch(&ops[op + 1]);
-        __builtin_prefetch(&run->states[op], 1);
-        if (run->moments) __builtin_prefetch(&run->moments[op], 1);
-    }
-    if (at + NEAR < now->n) {
-        uint32_t what = now->events[at + NEAR].what;
-        const struct tutti_sim_op *op = &ops[what >> KIND_BITS];
-        __builtin_prefetch(&run->program->edges[op->after]);
-        if (op->type != TUTTI_SIM_CALC) __builtin_prefetch(&run->lists[op->list], 1);
-        if (run->ops->fetch) run->ops->fetch(run->network, op, what % (1u << KIND_BITS) == ARRIVE);
-    }
-    if (at + NEAREST < now->n) {
-        const struct tutti_sim_op *op = &ops[now->events[at + NEAREST].what >> KIND_BITS];
-        uint32_t to = run->program->edges[op->after] & ~TUTTI_SIM_ON_START;
-        if (op->after == op[1].after) return;
-        __builtin_prefetch(&ops[to]);
-        __builtin_prefetch(&run->states[to], 1);
+    const struct tutti_sim_event *events = run->queue.now.events + run->queue.at;
+    size_t n = run->queue.now.n - run->queue.at;
+    if (n > 4 * AHEAD) fetch_op(run, events[4 * AHEAD].what >> KIND_BITS);
+    if (n > 3 * AHEAD) fetch_places(run, events[3 * AHEAD].what >> KIND_BITS, kind_of(events[3 * AHEAD]));
+    if (n > 2 * AHEAD) fetch_next(run, events[2 * AHEAD].what >> KIND_BITS, kind_of(events[2 * AHEAD]));
+    for (size_t i = 1; i <= 2 && n > AHEAD / i; i++) {
+        struct tutti_sim_event event = events[AHEAD / i];
+        uint32_t recv = kind_of(event) == TAKEN ? waits_for(run, event.what >> KIND_BITS) : TUTTI_SIM_NONE;
+        if (recv != TUTTI_SIM_NONE && i == 1) fetch_edges(run, recv);
+        if (recv != TUTTI_SIM_NONE && i == 2) fetch_freed(run, recv);
     }
 }
 
@@ -468,7 +513,7 @@ static void turn(struct run *run)
 {
     look_ahead(run);
     struct tutti_sim_event event = run->queue.now.events[run->queue.at++];
-    enum kind kind = (enum kind)(event.what % (1u << KIND_BITS));
+    enum kind kind = kind_of(event);
     uint32_t number = event.what >> KIND_BITS;
     const struct tutti_sim_op *op = &run->program->ops[number];
     run->now = event.time;
@@ -481,7 +526,6 @@ static void turn(struct run *run)
         uint64_t ready = kind == ARRIVE ? run->ops->ready_in(run->network, op, run->now)
                                         : run->ops->ready(run->network, op, run->now);
         if (ready > event.time && !(kind == BEGIN && op->type == TUTTI_SIM_RECV)) {
-            if (run->moments && kind == ARRIVE) run->moments[number].mate = TUTTI_SIM_DELAYED;
             wait(run, event, ready);
             return;
         }
@@ -544,11 +588,12 @@ enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program,
                                         const struct tutti_sim_watch *watch, struct tutti_sim_result *out)
 {
     struct run run = {.program = program, .network = network, .ops = network->ops, .result = out};
+    run.traced = watch && watch->traced;
     *out = (struct tutti_sim_result){0};
     struct tutti_sim_births births = {0};
     if (program->turn.world > 0 && !network->ops->alike)
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "on network %s no rank stands for others", network->ops->name);
-    enum tutti_status status = open_run(&run, watch && watch->traced);
+    enum tutti_status status = open_run(&run);
     if (status >= 0 && program->turn.world > 0) status = open_births(&run, &births);
     if (status < 0) goto free_run;
     turn_all(&run, watch);
@@ -562,7 +607,10 @@ enum tutti_status tutti_sim_run_watched(const struct tutti_sim_program *program,
 free_run:
     tutti_sim_queue_fini(&run.queue);
     free(run.freed);
-    tutti_free(run.states);
+    if (run.traced && status >= 0)
+        out->moments = run.moments;
+    else
+        tutti_free(run.moments);
     tutti_free(run.lists);
     tutti_free(run.gates);
     tutti_free(births.events);

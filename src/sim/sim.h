@@ -77,6 +77,10 @@ struct tutti_sim_program {
     uint32_t rank; /* the rank that is being filled */
 };
 
+/* As tutti_alloc_array; what is large lies in large pages where the system has them, for a run goes from rank to rank.
+ */
+void *tutti_sim_alloc(uint64_t n, size_t bytes);
+
 /* ---- programs (program.c) ---- */
 enum tutti_status tutti_sim_program_init(struct tutti_sim_program *program, uint32_t n_ranks);
 void tutti_sim_program_fini(struct tutti_sim_program *program);
@@ -165,7 +169,8 @@ struct tutti_sim_moment {
     uint64_t begin_ps; /* receives: when it was posted */
     uint64_t end_ps;   /* until when it occupied its CPU or port; receives: and until when the message did */
     uint32_t cause;
-    uint32_t mate; /* sends: the receive of its message; receives: the send */
+    uint32_t mate;        /* sends: the receive of its message; receives: the send */
+    uint32_t left, order; /* the run's own */
 };
 
 struct tutti_sim_result {
@@ -183,7 +188,7 @@ void tutti_sim_result_fini(struct tutti_sim_result *result);
 enum tutti_status tutti_sim_run(const struct tutti_sim_program *program, struct tutti_sim_network *network,
                                 struct tutti_sim_result *out);
 struct tutti_sim_watch {
-    bool traced; /* keeps moments: 24 bytes an operation */
+    bool traced; /* keeps moments */
     /* Called now and then with the number of operations that are over, where it is not NULL. */
     void (*progress)(void *argument, uint32_t n_done, uint32_t n);
     void *argument;

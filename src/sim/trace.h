@@ -9,7 +9,7 @@
 
 #define TUTTI_SIM_DELAYED (UINT32_MAX - 1) /* in mate: by something that is not known yet */
 #define TUTTI_SIM_MOMENT_NONE                                                                                          \
-    ((struct tutti_sim_moment){.begin_ps = 0, .end_ps = 0, .cause = TUTTI_SIM_NONE, .mate = TUTTI_SIM_NONE})
+    ((struct tutti_sim_moment){.cause = TUTTI_SIM_NONE, .mate = TUTTI_SIM_NONE, .order = TUTTI_SIM_NONE})
 
 /* Nothing keeps the operation any more but a CPU or a port: begin_ps is that time until it begins. */
 static inline void tutti_sim_moment_freed(struct tutti_sim_moment *moment, uint32_t cause, uint64_t now)
@@ -39,13 +39,13 @@ static inline void tutti_sim_moment_begins(struct tutti_sim_moment *moment, cons
 static inline void tutti_sim_moment_arrives(struct tutti_sim_moment *moment, const struct tutti_sim_network *network,
                                             uint32_t send, uint64_t now)
 {
-    if (moment->mate == TUTTI_SIM_DELAYED) moment->mate = tutti_sim_holder(network, send, true, now);
+    moment->order = tutti_sim_holder(network, send, true, now);
 }
 
 /* late: the message was the last to come, not its receive. */
 static inline void tutti_sim_moments_meet(struct tutti_sim_moment *moments, uint32_t recv, uint32_t send, bool late)
 {
-    uint32_t held_by = moments[send].mate;
+    uint32_t held_by = moments[send].order;
     if (late) moments[recv].cause = held_by != TUTTI_SIM_NONE ? held_by : send | TUTTI_SIM_BY_MESSAGE;
     moments[send].mate = recv;
     moments[recv].mate = send;
