@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { WORDS = 8 }; /* 64-bit words in a set: as many ranks are looked at in one pass */
+enum { WORDS = 4 }; /* 64-bit words in a set: as many ranks are looked at in one pass */
 
 struct causes {
     const struct tutti_bundle *bundle;

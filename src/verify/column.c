@@ -356,7 +356,13 @@ static enum tutti_status check_results(struct column *column, uint64_t most_work
             tutti_kind_after(column->bundle.kind, &shape, column->chunk / column->bundle.per_block);
         column->coverage->of_results += content != TUTTI_HOLDS_NOTHING ? stride : 0;
         if (content == TUTTI_HOLDS_NOTHING) continue;
-        TUTTI_TRY(result_of(column, rank, &got));
+        const size_t n_steps = column->n_steps;
+        const enum tutti_status status = result_of(column, rank, &got);
+        if (status == TUTTI_ERR_UNSUPPORTED && n_done > 0 && !column->supply->defect[0]) { /* enough */
+            column->n_steps = n_steps;
+            break;
+        }
+        TUTTI_TRY(status);
         if (column->bundle.verdict->ok) compare(column, rank, &got, content, &wanted);
         column->coverage->n_results++;
         if (++n_done == 1) began = column->supply->work; /* without the first, of which all was looked at */
@@ -389,8 +395,11 @@ static enum tutti_status check_column(struct column *column, uint64_t most_work)
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(reaches) && status >= 0; i++) {
         if (i > 0 && column->supply->n_blocks == 1) break;
         column->reach = reaches[i];
+        column->supply->exact = column->reach == UINT32_MAX;
+        column->supply->most_work = column->supply->work + 4 * most_work; /* an estimate may err */
         *column->coverage = before;
         column->bundle.verdict->ok = true;
+        column->bundle.verdict->text[0] = '\0';
         status = check_results(column, most_work);
         column_clear(column);
         if (column->bundle.verdict->ok) break;

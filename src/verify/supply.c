@@ -177,7 +177,7 @@ enum tutti_status tutti_supply_send_of(struct tutti_supply *supply, const struct
     const struct tutti_step *steps = tutti_supply_steps(supply, step->peer, recv->block, &n, &status);
     if (!steps) return status;
     const uint32_t at = recv->index < n ? recv->index : n;
-    if (send_near(steps, n, at, recv->rank, step->fifo, &index)) {
+    if ((!supply->exact || supply->n_blocks == 1) && send_near(steps, n, at, recv->rank, step->fifo, &index)) {
         *out = (struct tutti_write){.found = true, .place = {step->peer, recv->block, index}, .step = steps[index]};
         return TUTTI_OK;
     }

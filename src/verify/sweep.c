@@ -228,11 +228,14 @@ enum tutti_status tutti_sweep_check(const struct tutti_algorithm *algorithm, enu
     sweep->shape = *shape;
     sweep->n_tried++;
     if (depth->full_steps < UINT64_MAX) TUTTI_TRY(tutti_verify_estimate(algorithm, kind, shape, &n_steps, &too_wide));
-    const bool sampled = too_wide || (n_steps > depth->full_steps && !has_turn(algorithm, kind, shape->size, depth));
-    if (sampled)
-        TUTTI_TRY(tutti_verify_sample(algorithm, kind, shape, &depth->sampling, &verdict, &sweep->coverage));
-    else
-        TUTTI_TRY(tutti_verify(algorithm, kind, shape, &verdict));
+    bool sampled = too_wide || (n_steps > depth->full_steps && !has_turn(algorithm, kind, shape->size, depth));
+    if (sampled) {
+        const enum tutti_status status =
+            tutti_verify_sample(algorithm, kind, shape, &depth->sampling, &verdict, &sweep->coverage);
+        sampled = status != TUTTI_ERR_UNSUPPORTED || too_wide || n_steps > TUTTI_SWEEP_LONG; /* else in full */
+        if (sampled) TUTTI_TRY(status);
+    }
+    if (!sampled) TUTTI_TRY(tutti_verify(algorithm, kind, shape, &verdict));
     sweep->n_shapes++;
     sweep->n_sampled += sampled;
     sweep->n_schedules += shape->size;

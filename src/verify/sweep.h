@@ -6,7 +6,8 @@
 
 #include "verify/verify.h"
 
-#define TUTTI_SWEEP_SHAPES 2048 /* at most, of one size */
+#define TUTTI_SWEEP_LONG (UINT64_C(24) << 20) /* steps up to which a proof in full is a matter of seconds */
+#define TUTTI_SWEEP_SHAPES 2048               /* at most, of one size */
 
 /* Fills out with shapes of this size that the algorithm fits (slot 0): roots, radices where it has one, levels (even
  * and ragged groups, one to three levels deep, by chance too). Returns their number, at most capacity. Pure. */

@@ -147,7 +147,7 @@ static enum tutti_status sample_sealed(const struct tutti_algorithm *algorithm, 
                                        const struct tutti_shape *shape, const struct tutti_sampling *sampling,
                                        struct tutti_verdict *verdict, struct tutti_coverage *coverage)
 {
-    enum { PASSES = 2 };
+    enum { PASSES = 1 };
     struct tutti_schedule **schedules = tutti_alloc_array(shape->size, sizeof(struct tutti_schedule *));
     struct tutti_supply supply = {0};
     enum tutti_status status;
@@ -170,6 +170,7 @@ enum tutti_status tutti_verify_sample(const struct tutti_algorithm *algorithm, e
                                       const struct tutti_shape *shape, const struct tutti_sampling *sampling,
                                       struct tutti_verdict *verdict, struct tutti_coverage *coverage)
 {
+    const uint64_t most_of_barrier = UINT64_C(24) << 20; /* it has no columns: all steps are checked, or none */
     struct tutti_supply supply = {0};
     uint64_t n_steps;
     bool too_wide;
@@ -177,7 +178,8 @@ enum tutti_status tutti_verify_sample(const struct tutti_algorithm *algorithm, e
     *verdict = (struct tutti_verdict){.ok = true};
     *coverage = (struct tutti_coverage){0};
     TUTTI_TRY_GOTO(status, tutti_verify_estimate(algorithm, kind, shape, &n_steps, &too_wide), err_verdict);
-    if (n_steps <= sampling->most_sealed) {
+    const uint64_t most_sealed = kind == TUTTI_BARRIER ? most_of_barrier : sampling->most_sealed;
+    if (n_steps <= most_sealed) {
         status = sample_sealed(algorithm, kind, shape, sampling, verdict, coverage);
         goto err_verdict;
     }
@@ -187,7 +189,6 @@ enum tutti_status tutti_verify_sample(const struct tutti_algorithm *algorithm, e
         goto err_verdict;
     }
     TUTTI_TRY_GOTO(status, tutti_supply_init(&supply, algorithm, kind, shape, NULL), err_blocks);
-    supply.most_work = 4 * (uint64_t)sampling->n_columns * sampling->most_work; /* an estimate may err */
     status = tutti_verify_columns(&supply, sampling->n_columns, sampling->most_work, verdict, coverage);
 err_blocks:
     if (supply.defect[0]) {

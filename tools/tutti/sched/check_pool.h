@@ -10,7 +10,7 @@ struct check_pair {
     const struct tutti_algorithm *algorithm;
     enum tutti_kind kind;
     struct tutti_sweep sweep; /* out; shape is unset */
-    double seconds;           /* out: of all processes together */
+    double seconds;           /* out: of processors, all processes together */
 };
 struct check_pool {
     struct check_pair *pairs;

@@ -44,6 +44,7 @@ int tutti_cmd_sched(int argc, char **argv)
         {"list", "               ", "the algorithms: kinds, needs, radix, source", sched_list},
         {"show", "ALG --size N   ", "draw a schedule in the terminal, or as SVG", sched_show},
         {"check", "[ALG|FILE]     ", "prove algorithms for every rank at once", sched_check},
+        {"mutants", "[ALG|FILE]     ", "how well the checker refuses: faults by rules", sched_mutants},
         {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sim},
         {"job", "FILE           ", "the efficiency of a training job by number of nodes", sched_job},

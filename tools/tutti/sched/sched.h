@@ -55,6 +55,7 @@ enum tutti_status sched_apart(const struct sched_apart *task, int *code, char *h
 int sched_list(int argc, char **argv);
 int sched_show(int argc, char **argv);
 int sched_check(int argc, char **argv);
+int sched_mutants(int argc, char **argv);
 int sched_sim(int argc, char **argv);
 int sched_job(int argc, char **argv);
 int sched_new(int argc, char **argv);

@@ -386,11 +386,11 @@ static struct tutti_sweep_depth depth_choose(bool named)
     const uint32_t n_columns = options.sample ? options.sample : SAMPLE;
     const struct tutti_sampling sampling = {
         .n_columns = n_columns, .most_sealed = UINT64_C(16) << 20, .most_work = UINT64_C(1) << 28};
-    const struct tutti_sampling quick = {.n_columns = n_columns, .most_sealed = 1 << 17, .most_work = 1 << 19};
+    const struct tutti_sampling quick = {.n_columns = n_columns, .most_sealed = 1 << 17, .most_work = 1 << 21};
     if (options.full) return TUTTI_SWEEP_FULL;
     if (options.sample) return (struct tutti_sweep_depth){.sampling = sampling};
     if (named || shapes_given())
-        return (struct tutti_sweep_depth){.full_steps = UINT64_C(24) << 20, .sampling = sampling};
+        return (struct tutti_sweep_depth){.full_steps = TUTTI_SWEEP_LONG, .sampling = sampling};
     return (struct tutti_sweep_depth){.full_size = 256, .full_steps = 1 << 17, .full_every = 32, .sampling = quick};
 }
 

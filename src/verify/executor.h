@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_VERIFY_EXECUTOR_H
+#define TUTTI_VERIFY_EXECUTOR_H
+
+/* A plain engine on integers, for those who test the checker: it shares no code with it. Sealed schedules of all slots
+ * are run step by step in an order by chance, as far as masks, window and channels leave one; messages are short or
+ * long by chance, buffers in place or not, chunks of different sizes. */
+
+#include "sched/sched.h"
+
+/* Runs the bundle n_runs times by seed. *right: whether each run came to its end with what the kind promises, and the
+ * same bits on all replicas; why gets a sentence when not. Errors: MEMORY. */
+enum tutti_status tutti_execute(const struct tutti_schedule *const *schedules, uint32_t n, uint32_t n_runs,
+                                uint64_t seed, bool *right, char *why, size_t capacity);
+
+#endif
