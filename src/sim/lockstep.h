@@ -6,9 +6,9 @@
  * up as if all ranks waited for one another between them. That is what algorithms do in which everybody does the same
  * at the same time; then a time costs one run a round instead of an event for each message, and 24,576 ranks take
  * seconds. It is exact where ranks share nothing and keep step (ports; ring, halving and doubling of 2^k ranks). Where
- * ranks get ahead of others it is too long, by up to three quarters in a ring over nodes; where a rank waits within a round
- * (halves that differ by one) or ranks out of step disturb one another on shared links, it may be too short, by a sixth
- * (lockstep_test.c). */
+ * ranks get ahead of others it is too long, by up to three quarters in a ring over nodes; where a rank waits within a
+ * round (halves that differ by one) or ranks out of step disturb one another on shared links, it may be too short, by a
+ * sixth (lockstep_test.c). */
 
 #include "sim/network.h"
 

@@ -29,29 +29,57 @@ struct tutti_sim_bucket {
     bool mixed;           /* some order is lower than that before it */
 };
 
+/* Room for events that a bucket had, and another one will have. */
+struct tutti_sim_spare {
+    struct tutti_sim_event *events;
+    size_t capacity;
+};
+
 struct tutti_sim_queue {
     uint64_t instant; /* the time of all events in `now` */
     size_t at;        /* those before it are over */
     struct tutti_sim_bucket now, later[64];
     uint64_t full; /* bit b: later[b] holds something */
+    struct tutti_sim_spare spares[65];
+    size_t n_spares;
 };
 
 static inline void tutti_sim_queue_fini(struct tutti_sim_queue *queue)
 {
     free(queue->now.events);
     for (size_t b = 0; b < TUTTI_ARRAY_LEN(queue->later); b++) free(queue->later[b].events);
+    for (size_t i = 0; i < queue->n_spares; i++) free(queue->spares[i].events);
 }
 
 /* False: no memory. */
-static inline bool tutti_sim_bucket_add(struct tutti_sim_bucket *bucket, struct tutti_sim_event event)
+static inline bool tutti_sim_bucket_grow(struct tutti_sim_queue *queue, struct tutti_sim_bucket *bucket)
 {
-    if (bucket->n == bucket->capacity) {
-        size_t capacity = bucket->capacity ? 2 * bucket->capacity : 64;
-        struct tutti_sim_event *grown = realloc(bucket->events, capacity * sizeof(*grown));
-        if (!grown) return false;
-        bucket->events = grown;
-        bucket->capacity = capacity;
+    if (bucket->capacity == 0 && queue->n_spares > 0) {
+        struct tutti_sim_spare spare = queue->spares[--queue->n_spares];
+        bucket->events = spare.events;
+        bucket->capacity = spare.capacity;
+        return true;
     }
+    size_t capacity = bucket->capacity ? 2 * bucket->capacity : 64;
+    struct tutti_sim_event *grown = realloc(bucket->events, capacity * sizeof(*grown));
+    if (!grown) return false;
+    bucket->events = grown;
+    bucket->capacity = capacity;
+    return true;
+}
+
+/* The bucket is empty: what it had becomes a spare. */
+static inline void tutti_sim_bucket_give(struct tutti_sim_queue *queue, struct tutti_sim_bucket *bucket)
+{
+    if (bucket->events) queue->spares[queue->n_spares++] = (struct tutti_sim_spare){bucket->events, bucket->capacity};
+    *bucket = (struct tutti_sim_bucket){0};
+}
+
+/* False: no memory. */
+static inline bool tutti_sim_bucket_add(struct tutti_sim_queue *queue, struct tutti_sim_bucket *bucket,
+                                        struct tutti_sim_event event)
+{
+    if (bucket->n == bucket->capacity && !tutti_sim_bucket_grow(queue, bucket)) return false;
     if (bucket->n == 0) {
         bucket->least = bucket->most = event.time;
         bucket->mixed = false;
@@ -67,10 +95,10 @@ static inline bool tutti_sim_bucket_add(struct tutti_sim_bucket *bucket, struct 
 /* Not before the instant. False: no memory. */
 static inline bool tutti_sim_queue_push(struct tutti_sim_queue *queue, struct tutti_sim_event event)
 {
-    if (event.time == queue->instant) return tutti_sim_bucket_add(&queue->now, event);
+    if (event.time == queue->instant) return tutti_sim_bucket_add(queue, &queue->now, event);
     int b = 63 - __builtin_clzll(event.time ^ queue->instant);
     queue->full |= UINT64_C(1) << b;
-    return tutti_sim_bucket_add(&queue->later[b], event);
+    return tutti_sim_bucket_add(queue, &queue->later[b], event);
 }
 
 static inline int tutti_sim_event_compare(const void *a, const void *b)
@@ -124,13 +152,13 @@ static inline bool tutti_sim_queue_advance(struct tutti_sim_queue *queue)
     queue->full &= queue->full - 1;
     queue->instant = next->least;
     if (next->least == next->most) {
-        struct tutti_sim_bucket empty = queue->now;
+        tutti_sim_bucket_give(queue, &queue->now);
         queue->now = *next;
-        *next = empty;
+        *next = (struct tutti_sim_bucket){0};
     } else {
         for (size_t i = 0; i < next->n; i++)
             if (!tutti_sim_queue_push(queue, next->events[i])) return false;
-        next->n = 0;
+        tutti_sim_bucket_give(queue, next);
     }
     if (queue->now.mixed) tutti_sim_bucket_sort(&queue->now);
     return true;

@@ -4,57 +4,10 @@
  * back with the time at which that is free, and keeps its place among equals. What an event sets free is put into the
  * queue when it is over: ranks in ascending order, on each the sends, the receives, the computing.
  *
- * A run of many ranks waits for memory, not for arithmetic. So what the next events of an instant touch is fetched some
- * events ahead, in steps. And what waits for a CPU or a port does so at a gate, of which only the first is in the
- * queue: the others would be asked again and again. */
+ * What waits for a CPU or a port does so at a gate, of which only the first is in the queue: the others would be asked
+ * again and again. What a run holds is in run.h. */
 
-#include "sim/order.h"
-#include "sim/queue.h"
-#include "sim/trace.h"
-
-enum kind { BEGIN, ARRIVE, TAKEN, FINISH };
-enum { KIND_BITS = 2, AHEAD = 8 };
-
-/* How an operation stands (`left`): how many it still waits for, then one of these. */
-#define HELD (UINT32_MAX - 2) /* a send that is done when it meets its receive */
-#define BEGUN (UINT32_MAX - 1)
-#define DONE UINT32_MAX
-
-/* Where messages meet receives: those that wait, linked by `mate`. As long as no receive is wild, a list holds receives
- * or messages, never both; else each rank has one for receives, and behind it one for messages. */
-struct list {
-    uint32_t first, last;
-};
-
-/* Where events wait for one CPU or port: but for the lowest order they are no events meanwhile. */
-struct gate {
-    uint32_t first, last; /* by order, linked by `next` */
-    uint32_t front;       /* the order of the event that is in the queue for all; NONE: nothing waits here */
-};
-
-struct run {
-    const struct tutti_sim_program *program;
-    struct tutti_sim_network *network;
-    const struct tutti_sim_network_ops *ops;
-    struct tutti_sim_queue queue;
-    uint32_t order; /* pushes so far: at most three an operation, so that they do not wrap */
-    uint64_t now;
-    struct tutti_sim_moment *moments; /* by operation */
-    bool traced;                      /* they are kept */
-    struct list *lists;
-    struct gate *gates;
-    uint32_t *freed; /* by the event at hand */
-    size_t n_freed, freed_capacity;
-    uint32_t n_done;
-    struct tutti_sim_births *births; /* NULL: each rank stands for itself */
-    enum tutti_status status;
-    struct tutti_sim_result *result;
-};
-
-static enum kind kind_of(struct tutti_sim_event event)
-{
-    return (enum kind)(event.what % (1u << KIND_BITS));
-}
+#include "sim/ahead.h"
 
 static void push_event(struct run *run, struct tutti_sim_event event)
 {
@@ -229,11 +182,6 @@ static bool meets(const struct tutti_sim_op *recv, const struct tutti_sim_op *se
 {
     return (recv->peer == TUTTI_SIM_ANY || recv->peer == send->rank) &&
            (recv->tag == TUTTI_SIM_ANY || recv->tag == send->tag);
-}
-
-static struct list *list_of(const struct run *run, uint32_t list, enum tutti_sim_type type)
-{
-    return &run->lists[run->program->wild ? 2 * (size_t)list + (type == TUTTI_SIM_SEND) : list];
 }
 
 static void append(struct run *run, struct list *list, uint32_t op)
@@ -439,74 +387,6 @@ static enum tutti_status open_births(struct run *run, struct tutti_sim_births *b
         if (run->program->ops[i].before == 0) births->events[birth_of(i, BEGIN)] = (struct tutti_sim_birth){0, 0, 1};
     run->births = births;
     return TUTTI_OK;
-}
-
-/* ---- what is fetched ahead ---- */
-
-static void fetch_op(const struct run *run, uint32_t op)
-{
-    __builtin_prefetch(&run->program->ops[op]);
-    __builtin_prefetch(&run->program->ops[op + 1].after);
-    __builtin_prefetch(&run->moments[op], 1);
-}
-
-static void fetch_edges(const struct run *run, uint32_t op)
-{
-    __builtin_prefetch(&run->program->edges[run->program->ops[op].after]);
-}
-
-/* What the end of the operation frees. */
-static void fetch_freed(const struct run *run, uint32_t op)
-{
-    const struct tutti_sim_op *o = &run->program->ops[op];
-    for (uint32_t e = o->after; e < o[1].after && e < o->after + 6; e++)
-        fetch_op(run, run->program->edges[e] & ~TUTTI_SIM_ON_START);
-}
-
-/* What waits for the message of this send, its receive most likely; NONE: nothing. */
-static uint32_t waits_for(const struct run *run, uint32_t send)
-{
-    return list_of(run, run->program->ops[send].list, TUTTI_SIM_RECV)->first;
-}
-
-static void fetch_places(const struct run *run, uint32_t op, enum kind kind)
-{
-    const struct tutti_sim_op *o = &run->program->ops[op];
-    fetch_edges(run, op);
-    if (o->type != TUTTI_SIM_CALC) __builtin_prefetch(list_of(run, o->list, TUTTI_SIM_RECV), 1);
-    if (kind != BEGIN && kind != ARRIVE) return;
-    if (run->ops->fetch) run->ops->fetch(run->network, o, kind == ARRIVE);
-    uint32_t gate = run->gates ? run->ops->gate(run->network, o, kind == ARRIVE) : TUTTI_SIM_NONE;
-    if (gate != TUTTI_SIM_NONE) __builtin_prefetch(&run->gates[gate], 1);
-}
-
-/* What goes on next: what the end of the operation frees, what waits behind it, the receive of its message. */
-static void fetch_next(const struct run *run, uint32_t op, enum kind kind)
-{
-    uint32_t next = TUTTI_SIM_NONE, gate = TUTTI_SIM_NONE;
-    if (kind == TAKEN) next = waits_for(run, op);
-    if (kind != TAKEN) fetch_freed(run, op);
-    if (run->gates && (kind == BEGIN || kind == ARRIVE))
-        gate = run->ops->gate(run->network, &run->program->ops[op], kind == ARRIVE);
-    if (gate != TUTTI_SIM_NONE) next = run->gates[gate].first;
-    if (next != TUTTI_SIM_NONE) fetch_op(run, next);
-}
-
-/* Each event of this instant is looked at before its turn, some times, each time for what the last one brought: the
- * operation; its list, edges, CPU or port; what goes on next, and what that frees. */
-static void look_ahead(const struct run *run)
-{
-    const struct tutti_sim_event *events = run->queue.now.events + run->queue.at;
-    size_t n = run->queue.now.n - run->queue.at;
-    if (n > 4 * AHEAD) fetch_op(run, events[4 * AHEAD].what >> KIND_BITS);
-    if (n > 3 * AHEAD) fetch_places(run, events[3 * AHEAD].what >> KIND_BITS, kind_of(events[3 * AHEAD]));
-    if (n > 2 * AHEAD) fetch_next(run, events[2 * AHEAD].what >> KIND_BITS, kind_of(events[2 * AHEAD]));
-    for (size_t i = 1; i <= 2 && n > AHEAD / i; i++) {
-        struct tutti_sim_event event = events[AHEAD / i];
-        uint32_t recv = kind_of(event) == TAKEN ? waits_for(run, event.what >> KIND_BITS) : TUTTI_SIM_NONE;
-        if (recv != TUTTI_SIM_NONE && i == 1) fetch_edges(run, recv);
-        if (recv != TUTTI_SIM_NONE && i == 2) fetch_freed(run, recv);
-    }
 }
 
 static void turn(struct run *run)

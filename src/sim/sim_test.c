@@ -11,7 +11,7 @@
 #include <string.h>
 
 static struct tutti_sim_loggops rule;
-static uint32_t calls = 1; /* of what ns_of simulates */
+static uint32_t calls = 1; /* for what ns_of simulates */
 
 static void parse(const char *text, struct tutti_sim_program *program)
 {
