@@ -21,9 +21,14 @@ struct making {
     uint32_t *spills, *rounds; /* by GPU: where stored messages begin; the round at hand */
     uint32_t *n_copied;        /* by GPU: chunks that are copied to be sent */
     uint32_t *copies;          /* by event: where its message is copied to, among these; NONE: nowhere */
-    uint32_t *passed;          /* by block: where sums that are passed on go */
-    uint8_t *turn;             /* by block: which of the two is next */
+    uint32_t *sender;          /* by event that receives: the one that sends */
+    uint32_t *like;   /* by event that sends: one more than the DATA chunk that its message is as large as; 0 */
+    uint32_t *likes;  /* by chunk of SCRATCH, the same */
+    size_t *scratch;  /* by GPU: where its SCRATCH begins in likes */
+    uint32_t *passed; /* by block: where sums that are passed on go */
+    uint8_t *turn;    /* by block: which of the two is next */
     uint32_t n_scratch;
+    uint32_t incoming; /* what the message that is received now is like */
 };
 
 /* ---- places ---- */
@@ -112,7 +117,7 @@ static void receives_find(struct tracing *t, uint32_t *places)
         const struct tutti_msccl_block *block = &plan->blocks[event->block];
         const uint8_t does = plan->steps[event->step].does;
         if ((does & TUTTI_MSCCL_RECEIVES) && event->act != TUTTI_MSCCL_TAKE)
-            t->received[places[2 * block->in + (n_received[block->in]++ & 1)]] = i;
+            t->received[t->m->sender[i] = places[2 * block->in + (n_received[block->in]++ & 1)]] = i;
         if ((does & TUTTI_MSCCL_SENDS) && event->act != TUTTI_MSCCL_STORE)
             places[2 * block->out + (n_sent[block->out]++ & 1)] = i;
     }
@@ -209,15 +214,30 @@ static void scratch_share(struct making *m)
             m->passed[2 * b + 1] = n + most;
             n += 2 * most;
         }
+        m->scratch[g + 1] = m->scratch[g] + n;
         if (n > m->n_scratch) m->n_scratch = n;
     }
 }
 
 /* ---- steps ---- */
 
+/* Chunks may differ by an element: what is in SCRATCH is as large as the chunk of DATA (or IN) that it came from. One
+ * more than the first of n that follow one another; 0: they are none. */
+static uint32_t like_of(const struct making *m, uint32_t gpu, struct place place, uint32_t n)
+{
+    if (place.buffer != TUTTI_SCRATCH) return place.chunk + 1;
+    const uint32_t *likes = m->likes + m->scratch[gpu] + place.chunk;
+    for (uint32_t i = 1; i < n; i++)
+        if (likes[i] != likes[0] + i) return 0;
+    return likes[0];
+}
+
 static enum tutti_status add(struct making *m, uint32_t gpu, enum tutti_step_op op, uint32_t peer, struct place dst,
                              struct place src, uint32_t n, enum tutti_side side)
 {
+    const bool stores = dst.buffer == TUTTI_SCRATCH && (op == TUTTI_STEP_RECV || op == TUTTI_STEP_COPY);
+    const uint32_t like = !stores ? 0 : op == TUTTI_STEP_RECV ? m->incoming : like_of(m, gpu, src, n);
+    for (uint32_t i = 0; i < n && stores; i++) m->likes[m->scratch[gpu] + dst.chunk + i] = like ? like + i : 0;
     return tutti_plan_add(m->out, &(struct tutti_plan_step){.op = (uint8_t)op,
                                                             .slot = gpu,
                                                             .round = m->rounds[gpu],
@@ -227,6 +247,7 @@ static enum tutti_status add(struct making *m, uint32_t gpu, enum tutti_step_op 
                                                             .src_buffer = src.buffer,
                                                             .src = src.chunk,
                                                             .n = n,
+                                                            .like = like,
                                                             .side = (uint8_t)side});
 }
 
@@ -235,6 +256,7 @@ static enum tutti_status add_send(struct making *m, uint32_t i, struct place src
     const struct tutti_msccl_event *event = &m->order->events[i];
     const struct tutti_msccl_block *block = &m->plan->blocks[event->block];
     const uint32_t n = m->plan->steps[event->step].n, gpu = block->gpu;
+    m->like[i] = like_of(m, gpu, src, n);
     if (m->copies[i] != TUTTI_MSCCL_NONE) {
         const struct place copy = {TUTTI_SCRATCH, m->spills[gpu] + m->order->spilled[gpu] + m->copies[i]};
         TUTTI_TRY(add(m, gpu, TUTTI_STEP_COPY, 0, copy, src, n, TUTTI_RIGHT));
@@ -277,6 +299,7 @@ static enum tutti_status add_event(struct making *m, uint32_t i)
     const struct place dst = place_of(m, gpu, step->dst_buffer, step->dst);
     const struct place spill = {TUTTI_SCRATCH, m->spills[gpu] + event->spill};
     if (event->depth > m->rounds[gpu]) m->rounds[gpu] = event->depth;
+    if (step->does & TUTTI_MSCCL_RECEIVES) m->incoming = m->like[m->sender[i]];
     if (event->act == TUTTI_MSCCL_STORE)
         return add(m, gpu, TUTTI_STEP_RECV, block->recv, spill, spill, step->n, TUTTI_RIGHT);
     const bool both = (step->does & TUTTI_MSCCL_READS) && (step->does & TUTTI_MSCCL_WRITES);
@@ -314,19 +337,26 @@ enum tutti_status tutti_msccl_plan(const struct tutti_msccl *plan, const struct 
     *out = (struct tutti_plan){0};
     m.input_at = tutti_alloc(plan->n_gpus);
     m.spills = tutti_alloc_array(plan->n_gpus, 3 * sizeof *m.spills);
-    m.copies = tutti_alloc_array((size_t)order->n + 1, sizeof *m.copies);
+    m.copies = tutti_alloc_array((size_t)order->n + 1, 3 * sizeof *m.copies);
+    m.scratch = tutti_alloc_array((size_t)plan->n_gpus + 1, sizeof *m.scratch);
     m.passed = tutti_alloc_array((size_t)plan->n_blocks + 1, 2 * sizeof *m.passed);
     m.turn = tutti_alloc((size_t)plan->n_blocks + 1);
-    if (!m.input_at || !m.spills || !m.copies || !m.passed || !m.turn)
+    if (!m.input_at || !m.spills || !m.copies || !m.scratch || !m.passed || !m.turn)
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
     for (uint32_t i = 0; i < order->n && status >= 0; i++) m.copies[i] = TUTTI_MSCCL_NONE;
     if (status >= 0) {
         m.rounds = m.spills + plan->n_gpus;
         m.n_copied = m.rounds + plan->n_gpus;
+        m.sender = m.copies + order->n + 1;
+        m.like = m.sender + order->n + 1;
         status = inputs_find(&m);
     }
     if (status >= 0) status = copies_find(&m);
-    if (status >= 0) scratch_share(&m);
+    if (status >= 0) {
+        scratch_share(&m);
+        m.likes = tutti_alloc_array(m.scratch[plan->n_gpus] + 1, sizeof *m.likes);
+        if (!m.likes) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
+    }
     if (status >= 0) status = tutti_plan_init(out, plan->kind, plan->n_gpus, plan->n_chunks, m.n_scratch);
     if (status >= 0) status = add_copies(&m);
     for (uint32_t i = 0; i < order->n && status >= 0; i++) status = add_event(&m, i);
@@ -335,6 +365,8 @@ enum tutti_status tutti_msccl_plan(const struct tutti_msccl *plan, const struct 
     tutti_free(m.input_at);
     tutti_free(m.spills);
     tutti_free(m.copies);
+    tutti_free(m.scratch);
+    tutti_free(m.likes);
     tutti_free(m.passed);
     tutti_free(m.turn);
     return status;

@@ -23,6 +23,7 @@ struct tutti_extents {
     uint32_t n_current; /* SCRATCH chunks that current has room for */
     uint32_t *parent, *extent;
     uint32_t n_versions, capacity;
+    uint32_t like; /* one more than the DATA chunk that what is stored now is as large as; 0: it is found out */
 };
 enum tutti_status tutti_extents_add(struct tutti_extents *extents, struct tutti_step *step);
 void tutti_extents_resolve(struct tutti_extents *extents, struct tutti_schedule *schedule);

@@ -100,6 +100,8 @@ enum tutti_status tutti_extents_add(struct tutti_extents *extents, struct tutti_
 
     if (dst_scratch && (step->op == TUTTI_STEP_RECV || step->op == TUTTI_STEP_COPY))
         TUTTI_TRY(renew(extents, step->dst, step->n));
+    for (uint32_t i = 0; dst_scratch && extents->like && i < step->n; i++)
+        know(extents, extents->current[step->dst + i], extents->like - 1 + i);
     if (scratch_alone(step)) TUTTI_TRY(align(extents, dst_scratch ? step->dst : step->src, step->n));
     if (dst && step->dst_buffer == TUTTI_DATA)
         step->extent = step->dst;

@@ -87,6 +87,7 @@ static void emit_step(const struct tutti_plan_step *s, struct tutti_emit *emit)
 {
     enum tutti_buffer dst = (enum tutti_buffer)s->dst_buffer, src = (enum tutti_buffer)s->src_buffer;
     enum tutti_side side = (enum tutti_side)s->side;
+    emit->extents.like = s->like;
     switch ((enum tutti_step_op)s->op) {
     case TUTTI_STEP_SEND:
         tutti_emit_send(emit, s->peer, src, s->src, s->n);
@@ -107,6 +108,7 @@ static void emit_step(const struct tutti_plan_step *s, struct tutti_emit *emit)
         tutti_emit_call(emit, s->kind, &s->view);
         break;
     }
+    emit->extents.like = 0;
 }
 
 void tutti_plan_emit(const struct tutti_plan *plan, uint32_t slot, uint32_t round, struct tutti_emit *emit)

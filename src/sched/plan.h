@@ -31,6 +31,8 @@ struct tutti_plan_step {
     uint32_t slot, round;
     uint32_t peer; /* messages */
     uint32_t dst, src, n;
+    uint32_t
+        like; /* into SCRATCH: one more than the DATA chunk that dst is as large as, where the plan knows; else 0 */
     enum tutti_kind kind; /* calls: what, and where */
     struct tutti_view view;
 };

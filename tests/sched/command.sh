@@ -72,6 +72,19 @@ expect 2 'give --size between 1 and' "$tutti" sched show ring --size 0
 expect 2 '--levels 8,x: give sizes of groups' "$tutti" sched show hierarchical --levels 8,x
 expect 1 'cannot write' "$tutti" sched show ring --size 3 --svg "$work/none/x.svg"
 
+# ---- export ----
+expect 0 '^num_ranks 16$' "$tutti" sched export ring --world 16 -b 64K --format goal
+"$tutti" sched export ring --world 16 -b 64K --format goal --output ring.goal
+expect 0 'time +902.100 us' "$tutti" sched sim ring.goal
+expect 0 'coll="allgather" inplace="1" outofplace="1"' "$tutti" sched export bruck --kind all_gather --world 4x2
+expect 1 'MSCCL has no barrier' "$tutti" sched export dissemination --kind barrier
+expect 1 'the root of a plan of MSCCL is 0, not 2' "$tutti" sched export tree --kind broadcast --root 2
+expect 1 'cannot write' "$tutti" sched export ring --output none/x.xml
+expect 2 "there is no format 'xml'" "$tutti" sched export ring --format xml
+expect 2 'needs levels' "$tutti" sched export hierarchical --world 6
+echo '{}' >plan.json
+expect 1 'plan.json: plans of MSCCL..? \(JSON\) are not read' "$tutti" sched check ./plan.json
+
 # ---- check ----
 expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9
 expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check tree:4 --kind reduce --sizes 9 --root 5

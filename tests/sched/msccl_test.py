@@ -301,6 +301,18 @@ def crossed():
     return plan("broadcast", 2, 2, True, [sender, receiver])
 
 
+def relayed():
+    """all_to_all of two chunks a block, which another gpu keeps in SCRATCH on their way."""
+    gpus = []
+    for g in range(3):
+        left, right = (g - 1) % 3, (g + 1) % 3
+        gpus.append([(-1, -1, 0, [step("cpy", ("i", 2 * g), ("o", 2 * g), 2)]),
+                     (right, left, 0, [step("s", ("i", 2 * right), n=2), step("r", dst=("o", 2 * left), n=2)]),
+                     (right, left, 1, [step("s", ("i", 2 * left), n=2), step("rcs", dst=("s", 0), n=2),
+                                       step("r", dst=("o", 2 * right), n=2)])])
+    return plan("alltoall", 3, 6, False, gpus, scratch=2)
+
+
 def star(coll, n):
     """reduce, gather and scatter at gpu 0."""
     gpus = [[]]
@@ -357,7 +369,7 @@ def own_plans(folder):
     """Right ones are proved; what is proved of broken ones is right."""
     plans = {"ring": ring(4, 1), "rings": ring(3, 4), "pairs": pairs(4), "gather": gather_through(4),
              "exchange": exchange(4, False), "exchange in place": exchange(3, True), "sums": scatter_sums(4),
-             "crossed": crossed(), "reduce": star("reduce", 4), "gather at one": star("gather", 3),
+             "crossed": crossed(), "relayed": relayed(), "reduce": star("reduce", 4), "gather at one": star("gather", 3),
              "scatter": star("scatter", 3), "many channels": ring(4, 40)}
     path, n_proved, n_refused, n_harmless = os.path.join(folder, "own.xml"), 0, 0, 0
     chance = random.Random(1)
@@ -390,9 +402,110 @@ def own_plans(folder):
         fail("the plans were not broken")
 
 
+# ---- faults: what a stranger's file may have, and the one sentence for it ----
+
+HEAD = '<algo name="b" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="2" coll="broadcast" inplace="1">'
+FIRST = '<gpu id="0" i_chunks="1" o_chunks="0" s_chunks="0">'
+SENDS = ('<tb id="0" send="1" recv="-1" chan="0"><step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" '
+         'cnt="1" depid="-1" deps="-1" hasdep="0"/></tb>')
+SECOND = '<gpu id="1" i_chunks="1" o_chunks="0" s_chunks="0">'
+RECEIVES = ('<tb id="0" send="-1" recv="0" chan="0"><step s="0" type="r" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" '
+            'cnt="1" depid="-1" deps="-1" hasdep="0"/></tb>')
+RIGHT = f"{HEAD}\n{FIRST}\n{SENDS}\n</gpu>\n{SECOND}\n{RECEIVES}\n</gpu>\n</algo>\n"
+TWICE = RECEIVES.replace('id="0"', 'id="1"', 1)
+BOMB = '<!DOCTYPE b [<!ENTITY a "aa"><!ENTITY c "&a;&a;">]>'
+WAITS = RECEIVES.replace('depid="-1" deps="-1"', 'depid="0" deps="0"')
+ONE = '<step s="0" type="s" srcbuf="i" srcoff="0" dstbuf="i" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+NOP = ('<step s="0" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" dstoff="-1" cnt="0" depid="0" deps="0" hasdep="0"/>')
+
+# (what is replaced, by what, words of the sentence)
+FAULTS = [
+    (HEAD, BOMB + HEAD, ":1: a DTD, an entity"),
+    ('name="b"', 'name="&x;"', ":1: there is no entity 'x'"),
+    ("</gpu>\n</algo>\n", "", ":7: the text ends within <gpu>"),
+    ('"0"/></tb>\n</gpu>\n</algo>\n', '"0', ":6: the text ends within a value"),
+    (RIGHT, "", "there is no element"),
+    (RIGHT, "num_ranks 2", ":1: this is not XML"),
+    ("</algo>\n", "</algo><algo/>", ":8: a second element"),
+    ("</gpu>", "</gup>", ":4: </gup> ends no element that is open"),
+    ('ngpus="2"', 'ngpus="3"', "gpu 2 is missing: there are to be 3"),
+    ('<gpu id="1"', '<gpu id="0"', ":5: gpu 0 is given twice, first in line 2"),
+    ('<gpu id="1"', '<gpu id="2"', ':5: id="2" of <gpu> is out of range: 0 to 1'),
+    (RECEIVES, RECEIVES + TWICE.replace('id="1"', 'id="0"', 1), "gpu 1 has two tbs of id 0"),
+    (RECEIVES, RECEIVES + TWICE.replace('id="1"', 'id="2"', 1), "gpu 1 has a tb 2, but only 2 of them"),
+    (RECEIVES, RECEIVES + TWICE, "tb 0 and tb 1 of gpu 1 both receive on the connection from gpu 0 to gpu 1"),
+    ('s="0" type="r"', 's="1" type="r"', ":6: step 1 of gpu 1 tb 0, where step 0 is expected"),
+    ('send="1"', 'send="5"', ':3: peer send="5" of gpu 0 is out of range: there are gpus 0 to 1'),
+    ('send="1"', 'send="0"', ":3: gpu 0 has itself as peer send"),
+    ('send="1"', 'send="-1"', ':3: gpu 0 tb 0 sends, but it has send="-1"'),
+    (RECEIVES, "", ":3: gpu 0 tb 0 sends to gpu 1 on channel 0, where no tb receives from it"),
+    (SENDS, "", ":6: gpu 1 tb 0 receives from gpu 0 on channel 0, where no tb sends to it"),
+    ("/></tb>\n</gpu>\n<gpu", "/>" + ONE.replace('s="0"', 's="1"') + "</tb>\n</gpu>\n<gpu",
+     "sends message 1 to gpu 1 on channel 0, which nobody receives"),
+    ('cnt="1"', 'cnt="2"', ":3: source i0 with cnt 2 is out of range: gpu 0 has 1 chunks of i"),
+    ('nchunksperloop="1"', 'nchunksperloop="0"', ':1: nchunksperloop="0" of <algo> is out of range'),
+    ('nchunksperloop="1"', 'nchunksperloop="x"', ':1: nchunksperloop="x" of <algo> is no number'),
+    ('srcoff="0"', 'srcoff="1"', ":3: source i1 with cnt 1 is out of range"),
+    ('dstbuf="i" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/></tb>\n</gpu>\n</algo>',
+     'dstbuf="s" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/></tb>\n</gpu>\n</algo>',
+     ":6: destination s0 with cnt 1 is out of range: gpu 1 has 0 chunks of s"),
+    ('type="s"', 'type="q"', ':3: type="q" is no type of a step'),
+    ('srcbuf="i"', 'srcbuf="x"', ':3: buffer "x" is none of i, o and s'),
+    ('coll="broadcast"', 'coll="custom"', ':1: coll="custom" does not say what the result is to be'),
+    ('inplace="1"', 'inplace="0" outofplace="0"', ":1: inplace and outofplace are both 0"),
+    ('proto="Simple"', 'proto="Fast"', ":1: proto"),
+    (' cnt="1"', "", ":3: <step> lacks the attribute cnt"),
+    ('depid="-1" deps="-1"', 'depid="3" deps="0"', ':3: depid="3": gpu 0 has 1 tbs'),
+    ('depid="-1" deps="-1"', 'depid="0" deps="9"', ':3: deps="9": gpu 0 tb 0 has 1 steps'),
+    (RECEIVES, WAITS, ":6: gpu 1 tb 0 step 0 waits for ever: no step of tb 0 from step 0 on has hasdep"),
+    (RECEIVES, WAITS.replace('hasdep="0"', 'hasdep="1"'), ":6: deadlock: gpu 1 tb 0 step 0"),
+    (SENDS, SENDS.replace(ONE, ONE.replace('hasdep="0"', 'hasdep="1"') + NOP.replace('s="0"', 's="1"')),
+     ":3: gpu 0 tb 0: a nop that no step follows"),
+    (SENDS, SENDS.replace(ONE, NOP + ONE.replace('s="0"', 's="1"').replace('hasdep="0"', 'hasdep="1"')),
+     "follows a nop, and waits for nothing itself"),
+]
+
+
+def faults(folder):
+    path = os.path.join(folder, "fault.xml")
+    for before, after, words in [("", "", "1 of 1 proved")] + FAULTS:
+        text = RIGHT.replace(before, after, 1) if before else RIGHT
+        if before and text == RIGHT:
+            fail(f"the fault for '{words}' is none")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        status, said = tutti("check", path)
+        if status != (1 if before else 0) or words not in said or (before and len(said.strip().splitlines()) != 1):
+            fail(f"'{words}' is expected; status {status}: {said}")
+    for edit, words in (
+            (lambda root: root.find("gpu/tb[@id='1']/step[@s='1']").set("dstoff", "1"), "race: gpu 0 tb "),
+            (lambda root: root.find("gpu/tb[@id='0']/step[@type='re']").set("srcoff", "1"), "a wrong chunk 0: it "),
+            (lambda root: root.find("gpu/tb[@id='0']/step[@type='re']").set("type", "cpy"), "a wrong chunk 0: it "),
+            (lambda root: root.find("gpu/tb[@id='1']/step[@s='1']").set("cnt", "2"), "receives 2 chunks, but gpu 1")):
+        root = pairs(4)
+        edit(root)
+        ElementTree.ElementTree(root).write(path)
+        status, said = tutti("check", path)
+        if status != 1 or words not in said:
+            fail(f"'{words}' is expected; status {status}: {said}")
+    # One pass: everybody adds up everything in the order in which it comes, its own first.
+    root = plan("allreduce", 3, 1, True, [
+        [((g + k) % 3, (g + k) % 3, 0, [step("s", ("i", 0), signals=1), step("r", dst=("s", k - 1), signals=1)])
+         for k in (1, 2)] + [(-1, -1, 0, [step("nop", n=0, wait=(0, 1)), step("re", ("s", 0), ("i", 0), wait=(1, 1)),
+                                          step("re", ("s", 1), ("i", 0))])] for g in range(3)], scratch=2)
+    ElementTree.ElementTree(root).write(path)
+    status, said = tutti("check", path)
+    if status != 1 or "all sums are right, but replicas may differ in their last bits" not in said:
+        fail(f"replicas that differ: status {status}: {said}")
+    if tutti("sim", path, "--bytes", "1M")[0] != 0:
+        fail("a plan whose replicas may differ can not be simulated")
+    print(f"{len(FAULTS) + 5} faults")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
+        faults(folder)
         exports(folder)
         own_plans(folder)
     return 1 if failures else 0
