@@ -369,8 +369,8 @@ def own_plans(folder):
     """Right ones are proved; what is proved of broken ones is right."""
     plans = {"ring": ring(4, 1), "rings": ring(3, 4), "pairs": pairs(4), "gather": gather_through(4),
              "exchange": exchange(4, False), "exchange in place": exchange(3, True), "sums": scatter_sums(4),
-             "crossed": crossed(), "relayed": relayed(), "reduce": star("reduce", 4), "gather at one": star("gather", 3),
-             "scatter": star("scatter", 3), "many channels": ring(4, 40)}
+             "crossed": crossed(), "relayed": relayed(), "reduce": star("reduce", 4),
+             "gather at one": star("gather", 3), "scatter": star("scatter", 3), "many channels": ring(4, 40)}
     path, n_proved, n_refused, n_harmless = os.path.join(folder, "own.xml"), 0, 0, 0
     chance = random.Random(1)
     for name, root in plans.items():
