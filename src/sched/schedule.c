@@ -147,7 +147,8 @@ enum tutti_status tutti_schedule_rounds(const struct tutti_algorithm *algorithm,
     const struct tutti_plan *plan = ops->plan ? ops->plan(ops, &emit.shape) : NULL;
     out->n = 0;
     out->defect[0] = '\0';
-    prepare(&emit, ops, plan);
+    if (ops->plan && !plan) tutti_sealer_defect(&emit, "is not there, since %s", tutti_last_error()->text);
+    if (plan || !ops->plan) prepare(&emit, ops, plan);
     for (; emit.round < schedule.n_rounds && emit.round - first < n && !tutti_sealer_stopped(&emit); emit.round++) {
         if (plan)
             tutti_plan_emit(plan, shape->slot, emit.round, &emit);

@@ -27,7 +27,7 @@ def lazy(rank):
     if rank.slot + 1 < rank.size:
         rank.send(rank.slot + 1, 0)
 """
-WRONG_SENTENCE = ("algorithm lazy is refused", "lazy all_reduce, size 3")
+WRONG_SENTENCE = ("algorithm lazy is refused", "lazy all_reduce, size")
 
 
 def sums(rank: int, n: int, group: object = None) -> None:
