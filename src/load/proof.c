@@ -118,6 +118,9 @@ static enum tutti_status prove(const struct tutti_config *config, const char *su
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "it can not be proved: %s sched check %s: %s", prover,
                             how[0] ? how : "says something unknown", said);
     }
+    if (status >= 0 && !refusal[0] && strstr(ran.output, "\n  by sample: "))
+        tutti_log(TUTTI_LOG_WARN, "%s of %u ranks by %s: proved by sample, since the whole takes too long",
+                  tutti_kind_name(kind), shape->size, subject);
     tutti_free(ran.output);
     return status;
 }
