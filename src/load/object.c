@@ -3,6 +3,7 @@
 
 #include "load/load.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@ static const char *incomplete(const struct tutti_algorithm *algorithm)
     bool any = false;
     if (!algorithm->name || !algorithm->name[0]) return "has no name";
     if (strlen(algorithm->name) > 60) return "has a name of more than 60 characters";
+    for (const char *c = algorithm->name; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("_-.", *c)) return "has a name of other than letters, digits, _ - .";
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS; kind++) {
         const struct tutti_schedule_ops *ops = algorithm->kinds[kind];
         if (ops && (!ops->rounds || !ops->round)) return "offers a kind without rounds() or round()";
