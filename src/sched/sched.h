@@ -114,6 +114,11 @@ struct tutti_schedule {
  * MEMORY. A defective algorithm is not an error here: out->defect says it. */
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                       const struct tutti_shape *shape, bool expand, struct tutti_schedule **out);
+/* The beginning of what would be long: the steps of the first rounds alone, with calls replaced, and nothing that makes
+ * the result whole. n_rounds is that of all. For looks at it; it is never run. */
+enum tutti_status tutti_schedule_seal_rounds(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                             const struct tutti_shape *shape, uint32_t most_rounds,
+                                             struct tutti_schedule **out);
 /* The same for an engine: calls of these lanes (NULL: none) are kept where one call is one run of memory a block,
  * whatever the slice; all others are expanded. */
 enum tutti_status tutti_schedule_seal_lanes(const struct tutti_algorithm *algorithm, enum tutti_kind kind,

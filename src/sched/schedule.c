@@ -93,8 +93,8 @@ static void prepare(struct tutti_emit *emit, const struct tutti_schedule_ops *op
 }
 
 static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
-                              const struct tutti_shape *shape, bool expand, const struct tutti_lanes *lanes,
-                              struct tutti_schedule **out)
+                              const struct tutti_shape *shape, uint32_t most_rounds, bool expand,
+                              const struct tutti_lanes *lanes, struct tutti_schedule **out)
 {
     char reason[640];
 
@@ -115,13 +115,14 @@ static enum tutti_status seal(const struct tutti_algorithm *algorithm, enum tutt
     if (ops->plan && !plan) tutti_sealer_defect(&emit, "is not there, since %s", tutti_last_error()->text);
     if (plan) schedule->hash = tutti_hash64(plan->steps, plan->n_steps * sizeof *plan->steps, schedule->hash);
     if (plan || !ops->plan) prepare(&emit, ops, plan);
-    for (; emit.round < schedule->n_rounds && !tutti_sealer_stopped(&emit); emit.round++) {
+    uint32_t n_rounds = schedule->n_rounds < most_rounds ? schedule->n_rounds : most_rounds;
+    for (; emit.round < n_rounds && !tutti_sealer_stopped(&emit); emit.round++) {
         if (plan)
             tutti_plan_emit(plan, shape->slot, emit.round, &emit);
         else
             ops->round(&emit.shape, emit.round, &emit);
     }
-    if (!tutti_sealer_stopped(&emit)) tutti_sealer_finish(&emit);
+    if (!tutti_sealer_stopped(&emit) && n_rounds == schedule->n_rounds) tutti_sealer_finish(&emit);
     if (!tutti_sealer_stopped(&emit)) tutti_extents_resolve(&emit.extents, schedule);
     tutti_extents_fini(&emit.extents);
     tutti_free(emit.touched);
@@ -170,14 +171,21 @@ void tutti_rounds_fini(struct tutti_rounds *rounds)
 enum tutti_status tutti_schedule_seal(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                       const struct tutti_shape *shape, bool expand, struct tutti_schedule **out)
 {
-    return seal(algorithm, kind, shape, expand, NULL, out);
+    return seal(algorithm, kind, shape, UINT32_MAX, expand, NULL, out);
+}
+
+enum tutti_status tutti_schedule_seal_rounds(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
+                                             const struct tutti_shape *shape, uint32_t most_rounds,
+                                             struct tutti_schedule **out)
+{
+    return seal(algorithm, kind, shape, most_rounds, true, NULL, out);
 }
 
 enum tutti_status tutti_schedule_seal_lanes(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                                             const struct tutti_shape *shape, const struct tutti_lanes *lanes,
                                             struct tutti_schedule **out)
 {
-    return seal(algorithm, kind, shape, true, lanes, out);
+    return seal(algorithm, kind, shape, UINT32_MAX, true, lanes, out);
 }
 
 void tutti_schedule_destroy(struct tutti_schedule *schedule)

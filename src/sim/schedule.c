@@ -202,7 +202,8 @@ enum tutti_status tutti_sim_program_make(const struct tutti_algorithm *algorithm
     enum tutti_status status = tutti_sim_making_open(&m, work, &program);
     for (own.slot = 0; own.slot < shape->size && status >= 0; own.slot++) {
         struct tutti_schedule *schedule;
-        status = tutti_schedule_seal(algorithm, kind, &own, true, &schedule);
+        uint32_t rounds = work->rounds > 0 ? work->rounds : UINT32_MAX;
+        status = tutti_schedule_seal_rounds(algorithm, kind, &own, rounds, &schedule);
         if (status < 0) break;
         status = tutti_sim_making_add(&m, schedule, own.slot);
         tutti_schedule_destroy(schedule);

@@ -18,7 +18,7 @@ enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES 
 struct options {
     const char *kind, *world, *levels, *svg;
     struct tutti_arg_list compare;
-    uint32_t size, root, radix, active, calls;
+    uint32_t size, root, radix, active, calls, rounds;
     uint64_t bytes, slice;
     bool full, json;
 };
@@ -39,6 +39,8 @@ static const struct tutti_arg args[] = {
     {"compare", 'c', TUTTI_ARG_LIST, &options.compare, "ALG",
      "simulate this one, too, and show a table; again for more"},
     {"svg", 0, TUTTI_ARG_TEXT, &options.svg, "FILE", "draw ranks over time, and the critical path"},
+    {"rounds", 0, TUTTI_ARG_U32, &options.rounds, "N",
+     "simulate only the first N rounds, and estimate the rest from them"},
     {"full", 0, TUTTI_ARG_FLAG, &options.full, NULL, "simulate every rank, however many there are and however alike"},
     {"json", 0, TUTTI_ARG_FLAG, &options.json, NULL, "one JSON object instead of sentences"},
 };
@@ -188,7 +190,7 @@ static int schedule_open(struct sim_report *report, struct tutti_sim_program *ou
     struct tutti_sim_work work;
     if (!sched_subject_open(&spec, report->name, &subject)) return subject.code;
     if (!call_open(&subject, report, &shape, &work)) return TUTTI_EXIT_USAGE;
-    const struct sim_call call = {subject.algorithm, report->kind, &shape, &work, options.full};
+    const struct sim_call call = {subject.algorithm, report->kind, &shape, &work, options.full, options.rounds};
     return sim_program_open(&call, report, out) ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;
 }
 
@@ -207,6 +209,7 @@ static int run(const struct tutti_sim_program *program, struct sim_report *repor
     report->result.n_bytes *= copies;
     if (status >= 0) sim_report_network(report, network);
     if (status >= 0) status = sim_report_moments(report, program, network);
+    if (status >= 0 && report->sampled > 0) sim_report_extrapolate(report, program);
     bool drawn = status < 0 || !options.svg || sim_draw(report, program, network, options.svg);
     network->ops->close(network);
     if (status >= 0) return drawn ? TUTTI_EXIT_OK : TUTTI_EXIT_WRONG;

@@ -17,8 +17,15 @@
 #define FEW_OPS 2e6                       /* so many of all ranks are simulated as they are */
 #define MOST_COMPARED (UINT64_C(1) << 24) /* steps */
 
+#define SAMPLED_OPS 9e6 /* so many of the first rounds are simulated where all are too many: */
+enum {
+    LEAST_SAMPLED = 8,
+    MULTIPLE = 16
+}; /* rounds; a multiple, lest the second half sees more slow hops than the first */
+
 struct estimate {
     double ops, bytes, seconds;
+    uint32_t rounds;
 };
 
 /* What all ranks would take, if all do as much as the first or the middle one, whichever does more. */
@@ -33,6 +40,7 @@ static enum tutti_status estimate_of(const struct sim_call *call, struct estimat
         double ops = schedule->defect ? 0 : (double)schedule->n_steps * tutti_sim_slices_of(call->work, schedule);
         if (call->work->fold_fs > 0) ops *= 1.5;
         if (ops > most) most = ops;
+        out->rounds = schedule->n_rounds;
         tutti_schedule_destroy(schedule);
     }
     out->ops = most * shape.size;
@@ -63,21 +71,39 @@ static const char *seconds_text(double seconds, char out[32])
     return out;
 }
 
-static void refuse(const struct sim_call *call, const struct estimate *estimate, const char *why,
-                   struct sim_report *report)
+static void tell(const struct sim_call *call, const struct estimate *estimate, char *out, size_t capacity)
 {
     char time[32];
+    snprintf(out, capacity, "All %u ranks take about %.2g events, %.1f GiB of memory and %s: --full runs them",
+             call->shape->size, estimate->ops * OP_EVENTS, estimate->bytes / 1073741824,
+             seconds_text(estimate->seconds, time));
+}
+
+static void refuse(const struct sim_call *call, const char *why, struct sim_report *report)
+{
     const struct tutti_schedule_ops *ops = call->algorithm->kinds[call->kind];
     bool takes_radix = ops->default_radix > 0 || (ops->needs & TUTTI_TAKES_RADIX);
-    snprintf(report->refused, sizeof(report->refused),
-             "%.40s %s on all %u ranks takes about %.2g events, %.1f GiB of memory and %s%s%.200s: give fewer ranks%s, "
-             "or --full "
-             "to run it all the same",
-             call->algorithm->name, tutti_kind_name(call->kind), call->shape->size, estimate->ops * OP_EVENTS,
-             estimate->bytes / 1073741824, seconds_text(estimate->seconds, time), why[0] ? ", and " : "", why,
-             call->work->slice_bytes > 0 ? " or larger slices"
-             : takes_radix               ? " or another radix"
-                                         : "");
+    snprintf(report->refused, sizeof(report->refused), "%.191s. Give fewer ranks%s. It can not be made smaller: %.200s",
+             report->all,
+             call->work->slice_bytes > 0 ? ", or larger slices"
+             : takes_radix               ? ", or another radix"
+                                         : "",
+             why);
+}
+
+/* The first rounds of all ranks, as many as fit; false: they are too few to tell the rest. */
+static bool make_sample(const struct sim_call *call, const struct estimate *estimate, struct sim_report *report,
+                        struct tutti_sim_program *out)
+{
+    struct tutti_sim_work work = *call->work;
+    double fit = SAMPLED_OPS / estimate->ops * estimate->rounds;
+    if (call->rounds == 0) work.rounds = fit < LEAST_SAMPLED ? 0 : fit < 2 * MULTIPLE ? LEAST_SAMPLED : MULTIPLE * 2;
+    if (call->rounds == 0 && fit >= 4 * MULTIPLE) work.rounds = (uint32_t)fit / (2 * MULTIPLE) * 2 * MULTIPLE;
+    if (call->rounds > 0) work.rounds = call->rounds;
+    if (work.rounds == 0 || 2 * work.rounds > estimate->rounds) return false;
+    if (tutti_sim_program_make(call->algorithm, call->kind, call->shape, &work, out) < 0) return false;
+    report->sampled = work.rounds;
+    return true;
 }
 
 static bool make_few(const struct sim_call *call, struct sim_report *report, struct tutti_sim_program *out)
@@ -93,13 +119,16 @@ bool sim_program_open(const struct sim_call *call, struct sim_report *report, st
 {
     struct estimate estimate;
     enum tutti_status status = estimate_of(call, &estimate);
-    const char *why = "";
+    if (status >= 0 && call->rounds > 0 && make_sample(call, &estimate, report, out)) return true;
     if (status >= 0 && !call->full && estimate.ops > FEW_OPS) {
+        const char *why = "on this network no rank stands for others";
         report->all_fit = !too_large(&estimate);
         if (sched_network_alike() && make_few(call, report, out)) return true;
-        why = sched_network_alike() ? tutti_last_error()->text : "on this network no rank stands for others";
+        if (sched_network_alike()) why = tutti_last_error()->text;
         if (!report->all_fit) {
-            refuse(call, &estimate, why, report);
+            tell(call, &estimate, report->all, sizeof(report->all));
+            if (make_sample(call, &estimate, report, out)) return true;
+            refuse(call, why, report);
             return false;
         }
     }

@@ -11,7 +11,8 @@ struct sim_call {
     enum tutti_kind kind;
     const struct tutti_shape *shape;
     const struct tutti_sim_work *work;
-    bool full; /* all ranks, whatever it takes */
+    bool full;       /* all ranks, whatever it takes */
+    uint32_t rounds; /* only the first ones; 0: as many as there are, or as fit */
 };
 /* Makes the program, and tells the report how; false: report->refused says why not. */
 bool sim_program_open(const struct sim_call *call, struct sim_report *report, struct tutti_sim_program *out);

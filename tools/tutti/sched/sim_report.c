@@ -22,6 +22,24 @@ void sim_report_network(struct sim_report *report, const struct tutti_sim_networ
         network->ops->link(network, best, &report->link, report->link_name, sizeof(report->link_name));
 }
 
+void sim_report_extrapolate(struct sim_report *report, const struct tutti_sim_program *program)
+{
+    struct tutti_sim_result *result = &report->result;
+    uint32_t half = report->sampled / 2;
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < program->n_ops; i++)
+        if (program->ops[i].place < half && result->moments[i].end_ps > first) first = result->moments[i].end_ps;
+    double more = (double)(report->n_rounds - report->sampled), second = (double)(result->end_ps - first);
+    double factor = (double)report->n_rounds / report->sampled;
+    result->end_ps += (uint64_t)(second / (report->sampled - half) * more);
+    if (result->end_ps < report->bounds.most_ps) result->end_ps = report->bounds.most_ps;
+    result->n_messages = (uint64_t)((double)result->n_messages * factor);
+    result->n_bytes = (uint64_t)((double)result->n_bytes * factor);
+    report->n_steps = (uint32_t)(report->n_steps * factor);
+    report->link.busy_ps = (uint64_t)((double)report->link.busy_ps * factor);
+    report->link.bytes *= factor;
+}
+
 /* The first and the last hops of the path, for the program is gone when they are shown. */
 static void keep_hops(struct sim_report *report, const struct tutti_sim_program *program,
                       const struct tutti_sim_network *network)
@@ -98,6 +116,11 @@ static double share_of(uint64_t part, uint64_t whole)
     return whole > 0 ? (double)part / (double)whole : 0;
 }
 
+static bool is_estimate(const struct sim_report *report)
+{
+    return report->sampled > 0 || (report->classes > 0 && (report->symmetry.rounded || report->result.n_unclear > 0));
+}
+
 /* ---- sentences ---- */
 
 static void show_bound(const struct sim_report *report, FILE *out)
@@ -139,7 +162,7 @@ static void show_hop(const struct sim_report *report, const struct sim_hop *hop,
 static void show_critical(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_critical *critical = &report->critical;
-    uint64_t whole = report->result.end_ps;
+    uint64_t whole = critical->latency_ps + critical->bandwidth_ps + critical->computing_ps; /* of a sample: its time */
     if (critical->n == 0) return;
     fprintf(out,
             "  critical path   %.1f %% latency, %.1f %% bandwidth, %.1f %% computing: %u messages, over %u rank%s\n",
@@ -154,14 +177,15 @@ static void show_critical(const struct sim_report *report, FILE *out)
     }
 }
 
-static bool is_estimate(const struct sim_report *report)
-{
-    return report->classes > 0 && (report->symmetry.rounded || report->result.n_unclear > 0);
-}
-
 static void show_symmetry(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_symmetry *symmetry = &report->symmetry;
+    if (report->sampled > 0)
+        fprintf(out,
+                "  estimate        the first %u of %u rounds of all ranks were simulated; the rest is taken to go on "
+                "as the\n"
+                "                  second half of them%s%s\n",
+                report->sampled, report->n_rounds, report->all[0] ? ". " : "", report->all);
     if (report->classes == 0) return;
     fprintf(out,
             "  symmetry        %u rank%s for all %u, whose steps are the same but for the peers: ", report->classes,
@@ -188,7 +212,7 @@ void sim_report_show(const struct sim_report *report, FILE *out)
     const struct tutti_sim_result *result = &report->result;
     char text[32];
     show_head(report, out);
-    fprintf(out, "  time            %.3f us", us_of(result->end_ps));
+    fprintf(out, "  time            %s%.3f us", is_estimate(report) ? "about " : "", us_of(result->end_ps));
     fprintf(out, result->end_ps >= 1000000000 ? " (%s)\n" : "\n", time_text(result->end_ps, text));
     if (!report->goal && report->bytes > 0)
         fprintf(out, "  bandwidth       bus %.3f GB/s, algorithm %.3f GB/s\n", bus_bandwidth(report),
@@ -217,7 +241,7 @@ void sim_report_show(const struct sim_report *report, FILE *out)
 
 void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out)
 {
-    char text[32];
+    char text[32], name[64];
     uint64_t first = reports[0].refused[0] ? 0 : reports[0].result.end_ps;
     fprintf(out, "%s of %s on %u ranks", tutti_kind_name(reports[0].kind), bytes_text((double)reports[0].bytes, text),
             reports[0].n_ranks);
@@ -232,7 +256,8 @@ void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out)
             fprintf(out, "  %-22s %14s  %s\n", report->name, "-", report->refused);
             continue;
         }
-        fprintf(out, "  %-22s %14s %8.3f %8.2f %10.3f %9u %12llu %9.1f%%\n", report->name,
+        snprintf(name, sizeof(name), "%.40s%s", report->name, is_estimate(report) ? " (estimate)" : "");
+        fprintf(out, "  %-22s %14s %8.3f %8.2f %10.3f %9u %12llu %9.1f%%\n", name,
                 time_text(report->result.end_ps, text), share_of(report->result.end_ps, first),
                 share_of(report->result.end_ps, report->bounds.most_ps), bus_bandwidth(report), report->n_steps,
                 (unsigned long long)report->result.n_messages,
@@ -302,6 +327,7 @@ static void json_one(const struct sim_report *report, FILE *out)
                 share_of(report->link.busy_ps, result->end_ps), report->link.bytes, report->link.bandwidth);
     }
     json_critical(report, out);
+    if (report->sampled > 0) fprintf(out, ",\"sampled_rounds\":%u", report->sampled);
     if (report->classes > 0)
         fprintf(out, ",\"symmetry\":{\"classes\":%u,\"compared\":%u,\"rounded\":%s,\"unclear\":%llu}", report->classes,
                 report->symmetry.n_compared, report->symmetry.rounded ? "true" : "false",
