@@ -101,7 +101,7 @@ struct tutti_sim_work {
     uint64_t slice_bytes;      /* a chunk is cut into slices of at most this; 0: into none */
     uint32_t active;           /* slices of a rank that are under way at once; 0: all */
     uint32_t calls;            /* so many, each when the one before is over on that rank; 0: one */
-    uint32_t rounds;           /* of the schedule only the first ones; 0: all */
+    uint32_t rounds;           /* only the first ones of the schedule; 0: all */
     uint64_t copy_fs, fold_fs; /* femtoseconds a byte that is copied, or folded */
     /* Called after each rank, where it is not NULL. */
     void (*progress)(void *argument, uint32_t n_done, uint32_t n);

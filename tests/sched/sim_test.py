@@ -64,7 +64,8 @@ assert "ratio" in table and "1.000" in table and "it does not offer it" in table
 with tempfile.TemporaryDirectory() as folder:
     program = f"{folder}/a<&'\".goal"
     with open(program, "w", encoding="ascii") as file:
-        file.write("num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\nrank 1 {\nr: recv 1000b from 0\nc: calc 50\nc requires r\n}\n")
+        file.write("num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\n"
+                   "rank 1 {\nr: recv 1000b from 0\nc: calc 50\nc requires r\n}\n")
     for words in ([program], ["tree", "-w", "200", "--slice", "64K"], ["ring", "-w", "8x16384", "-b", "1G"]):
         run(*words, "--svg", f"{folder}/a.svg")
         drawn = xml.dom.minidom.parse(f"{folder}/a.svg").documentElement

@@ -162,7 +162,7 @@ static void show_hop(const struct sim_report *report, const struct sim_hop *hop,
 static void show_critical(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_critical *critical = &report->critical;
-    uint64_t whole = critical->latency_ps + critical->bandwidth_ps + critical->computing_ps; /* of a sample: its time */
+    uint64_t whole = critical->latency_ps + critical->bandwidth_ps + critical->computing_ps; /* a sample's own time */
     if (critical->n == 0) return;
     fprintf(out,
             "  critical path   %.1f %% latency, %.1f %% bandwidth, %.1f %% computing: %u messages, over %u rank%s\n",
