@@ -74,10 +74,12 @@ struct tutti_call_options {
  * ends. A file that has changed is loaded anew, and is meant by name and path from then on.
  *
  * Blocking, local to this rank, any thread: compiling takes a moment, the first time on this host. All ranks must load
- * files of the same contents: the contents are part of what a call is, so others are MISMATCH (or, for those of the
- * option `algorithms`, CONFIG when the communicator is made). Before its first call in a shape the algorithm is proved
- * by the command tutti, in a process of its own, so that call takes a moment longer, once on this host; what is wrong
- * is never run: the call is ARGUMENT on every rank, with the counterexample.
+ * files of the same contents. Before its first call in a shape the algorithm is proved by the command tutti, in a
+ * process of its own, so that call takes a moment longer, once on this host; and the first call of a kind that names it
+ * on a communicator waits for all ranks: where one has no such file, other contents or a counterexample, the call is
+ * refused on every rank (ARGUMENT or UNSUPPORTED), nothing is run, and the communicator goes on. (Calls in groups, in
+ * recordings and on communicators with devices do not wait; other contents are MISMATCH there. Files of the option
+ * `algorithms` are compared when the communicator is made: CONFIG.)
  *
  * Errors: ARGUMENT (no such file, it does not compile, it is no algorithm; the text begins with the path), SYSTEM,
  * MEMORY. */

@@ -127,6 +127,9 @@ struct tutti_comm {
     uint32_t *members; /* slot -> member of the world */
     struct tutti_facts facts;
     struct tutti_memo memo; /* for the facts */
+#define TUTTI_COMM_FILES 64
+    _Atomic uint64_t files[TUTTI_COMM_FILES]; /* algorithms from files that all members have alike, by contents and kind
+                                               */
     _Atomic uint64_t timeout_ns;
     uint64_t create_timeout_ns;
 

@@ -116,6 +116,11 @@ void tutti_call_ready(struct tutti_call *call);
 /* Signs the call anew: schedule or back end are chosen. */
 void tutti_call_sign(struct tutti_call *call);
 
+/* A call that names an algorithm has been chosen so, or refused. The first time that it comes from a file, all ranks
+ * say whether they have it and have proved it: then the call is refused on all of them, or on none (file.c). Blocks
+ * until all have come. ARGUMENT, UNSUPPORTED: what this rank or another one says; else as a collective's. */
+enum tutti_status tutti_file_agree(const struct tutti_call *call, enum tutti_status chosen);
+
 /* What could carry out a collective, for `tutti bench --explain`. Its options are ignored. Errors as the call's. */
 #define TUTTI_MAX_WAYS 24
 struct tutti_way {

@@ -143,10 +143,17 @@ static void other_files(struct rank *rank)
     int64_t data[COUNT];
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/own%d.c", folder, (int)rank->index);
-    const enum tutti_status status = all_reduce(rank, path, data);
-    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH);
-    RANK_CHECK(rank, strstr(tutti_last_error()->text, "rank 0") && strstr(tutti_last_error()->text, "rank 1"));
-    RANK_CHECK(rank, strstr(tutti_last_error()->text, "another algorithm"));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT,
+                     rank->index ? "rank 0 has another algorithm" : "rank 1 has another algorithm",
+                     all_reduce(rank, path, data));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    snprintf(path, sizeof path, "%s/some%d.c", folder, (int)rank->index); /* which one rank has alone */
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, rank->index ? "some1.c can not be read" : "on rank 1 ",
+                     all_reduce(rank, path, data));
+    snprintf(path, sizeof path, "%s/half%d.c", folder, (int)rank->index); /* which is right on one rank alone */
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "algorithm half is refused", all_reduce(rank, path, data));
+    RANK_CHECK_OK(rank, all_reduce(rank, NULL, data));
+    RANK_CHECK(rank, is_sum(rank, data));
 }
 
 static void test_other_files(void **state)
@@ -154,6 +161,9 @@ static void test_other_files(void **state)
     (void)state;
     file("own0.c", FOLD("own", ""));
     file("own1.c", FOLD("own", "/* the same, as it happens */"));
+    file("some0.c", FOLD("some", ""));
+    file("half0.c", FOLD("half", ""));
+    file("half1.c", FOLD("half", "if (me != 1)"));
     assert_int_equal(ranks_forked(2, other_files, NULL), 0);
 }
 

@@ -271,7 +271,9 @@ static enum tutti_status carry_out(struct tutti_call *call)
 
 enum tutti_status tutti_call_dispatch(struct tutti_call *call)
 {
-    TUTTI_TRY(tutti_call_choose(call));
+    enum tutti_status chosen = tutti_call_choose(call);
+    if (call->options.algorithm) chosen = tutti_file_agree(call, chosen);
+    if (chosen < 0) return chosen;
     switch (tutti_collects()) {
     case TUTTI_COLLECTS_RECORD:
         return tutti_record_add(call);
