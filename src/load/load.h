@@ -2,10 +2,10 @@
 #ifndef TUTTI_LOAD_LOAD_H
 #define TUTTI_LOAD_LOAD_H
 
-/* Algorithms from files: C that is compiled here, shared objects, Python that is traced, plans of others. Loading gives
- * a struct tutti_algorithm like those of the table, which names and options then know; before its first call in a shape
- * it is proved, in a process of its own. This room may use base, sched and algo. Begin with load.c, whose table has a
- * row for each form of file; proof.c has the proofs, folder.c what is kept between processes.
+/* Algorithms from files: C that is compiled here, shared objects, Python that is traced, plans of others (MSCCL,
+ * MSCCL++). Loading gives a struct tutti_algorithm like those of the table, which names and options then know; before
+ * its first call in a shape it is proved, in a process of its own. This room may use base, sched and algo. Begin with
+ * load.c, whose table has a row for each form of file; proof.c has the proofs, folder.c what is kept between processes.
  *
  * Threads: any, all calls; one thread loads or proves at a time. What was loaded stays for the life of the process. */
 

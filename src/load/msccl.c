@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A plan of MSCCL as an algorithm: one kind, one number of ranks, root 0. */
+/* Plans of MSCCL and MSCCL++ as algorithms: one kind, one number of ranks, root 0. */
 
 #include "load/msccl.h"
+#include "load/mscclpp.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -29,9 +30,11 @@ uint32_t tutti_load_ranks(const struct tutti_algorithm *algorithm)
     return 0;
 }
 
-enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject)
+typedef enum tutti_status (*loader)(const char *file, char *text, size_t bytes, struct tutti_plan *out, char *name);
+
+static enum tutti_status load(const struct tutti_load_source *source, loader from, const char *help,
+                              struct tutti_algorithm *out)
 {
-    (void)subject;
     struct loaded *loaded = tutti_alloc(sizeof *loaded);
     char *text = tutti_alloc(source->bytes + 1);
     enum tutti_status status = TUTTI_OK;
@@ -39,7 +42,7 @@ enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struc
     if (!loaded || !text || !loaded->path) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory to load %s", source->path);
     if (status >= 0) {
         memcpy(text, source->text, source->bytes);
-        status = tutti_msccl_load(source->path, text, source->bytes, &loaded->plan, loaded->name);
+        status = from(source->path, text, source->bytes, &loaded->plan, loaded->name);
     }
     tutti_free(text);
     if (status < 0) {
@@ -49,16 +52,19 @@ enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struc
     }
     loaded->ops =
         (struct tutti_schedule_ops){.needs = TUTTI_NEEDS_COMMUTATIVE | TUTTI_NEEDS_EQUAL_BLOCKS, .plan = plan_of};
-    *out = (struct tutti_algorithm){.name = loaded->name, .help = "a plan of MSCCL", .source = loaded->path};
+    *out = (struct tutti_algorithm){.name = loaded->name, .help = help, .source = loaded->path};
     out->kinds[loaded->plan.kind] = &loaded->ops;
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject)
+{
+    (void)subject;
+    return load(source, tutti_msccl_load, "a plan of MSCCL", out);
+}
+
 enum tutti_status tutti_open_mscclpp(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject)
 {
-    (void)out, (void)subject;
-    return tutti_fail(TUTTI_ERR_ARGUMENT,
-                      "%s: plans of MSCCL++ (JSON) are not read: they order one-sided accesses by counters of signals "
-                      "(docs/formats.md says what reading them would take)",
-                      source->path);
+    (void)subject;
+    return load(source, tutti_pp_load, "a plan of MSCCL++", out);
 }

@@ -85,6 +85,11 @@ void tutti_msccl_fini(struct tutti_msccl *plan);
 enum tutti_status tutti_msccl_check(struct tutti_msccl *plan, uint32_t last_line);
 /* The DATA chunk that chunk 0 of the GPU's input or output is. */
 uint32_t tutti_msccl_base(const struct tutti_msccl *plan, uint32_t gpu, enum tutti_msccl_buffer buffer);
+/* The kind of a word in files; false: the result is not known. */
+bool tutti_msccl_kind(const char *coll, enum tutti_kind *out);
+/* A name for an algorithm, of characters that options and lists have no other use for; out: 64 bytes. */
+void tutti_msccl_name(const char *from, char *out);
+enum tutti_status tutti_msccl_grow(void **array, uint32_t n, uint32_t *capacity, size_t bytes);
 /* The word of the kind in files; NULL: the format has none. */
 const char *tutti_msccl_coll(enum tutti_kind kind);
 /* "gpu 3 tb 1 step 4 (line 17)". */

@@ -96,30 +96,35 @@ const char *tutti_msccl_coll(enum tutti_kind kind)
     return NULL;
 }
 
+bool tutti_msccl_kind(const char *coll, enum tutti_kind *out)
+{
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(kinds); i++) {
+        *out = kinds[i].kind;
+        if (strcmp(kinds[i].word, coll) == 0) return true;
+    }
+    return false;
+}
+
 static enum tutti_status read_kind(const struct reader *reader, enum tutti_kind *out)
 {
     const char *coll;
     TUTTI_TRY(word(reader, "coll", &coll));
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(kinds); i++) {
-        *out = kinds[i].kind;
-        if (strcmp(kinds[i].word, coll) == 0) return TUTTI_OK;
-    }
+    if (tutti_msccl_kind(coll, out)) return TUTTI_OK;
     return REFUSE(reader->xml.element_line,
                   "coll=\"%.40s\" does not say what the result is to be: proved are allreduce, allgather, reduce, "
                   "broadcast, alltoall, reduce_scatter, gather and scatter",
                   coll);
 }
 
-/* The name of the algorithm, in characters that options and lists have no other use for. */
-static void name_copy(const char *from, char *out, size_t capacity)
+void tutti_msccl_name(const char *from, char *out)
 {
     size_t n = 0;
-    for (; *from && n + 1 < capacity && n < 60; from++) {
+    for (; *from && n < 60; from++) {
         const bool plain = (*from >= 'a' && *from <= 'z') || (*from >= 'A' && *from <= 'Z') ||
                            (*from >= '0' && *from <= '9') || *from == '-' || *from == '_' || *from == '.';
         out[n++] = plain ? *from : '_';
     }
-    snprintf(out + n, capacity - n, "%s", n == 0 ? "msccl" : "");
+    snprintf(out + n, 64 - n, "%s", n == 0 ? "msccl" : "");
 }
 
 static enum tutti_status open_algo(struct reader *reader)
@@ -139,7 +144,7 @@ static enum tutti_status open_algo(struct reader *reader)
     if (!plan->in_place && !outside) return REFUSE(line, "inplace and outofplace are both 0: it is never to be run");
     if (strcmp(protocol, "Simple") != 0 && strcmp(protocol, "LL") != 0 && strcmp(protocol, "LL128") != 0)
         return REFUSE(line, "proto=\"%.40s\" is none of Simple, LL and LL128", protocol);
-    name_copy(name, plan->name, sizeof plan->name);
+    tutti_msccl_name(name, plan->name);
     const struct tutti_kind_info *info = tutti_kind_info(plan->kind);
     const uint32_t per_block = plan->n_chunks / tutti_kind_blocks(plan->kind, plan->n_gpus);
     if (per_block * tutti_kind_blocks(plan->kind, plan->n_gpus) != plan->n_chunks)
@@ -175,7 +180,7 @@ static enum tutti_status open_gpu(struct reader *reader)
     return TUTTI_OK;
 }
 
-static enum tutti_status grow(void **array, uint32_t n, uint32_t *capacity, size_t bytes)
+enum tutti_status tutti_msccl_grow(void **array, uint32_t n, uint32_t *capacity, size_t bytes)
 {
     if (n < *capacity) return TUTTI_OK;
     const uint32_t more = *capacity ? 2 * *capacity : 64;
@@ -214,7 +219,7 @@ static enum tutti_status open_block(struct reader *reader)
     TUTTI_TRY(number(reader, "chan", -1, MOST_CHANNEL, &block.channel));
     if (block.channel == TUTTI_MSCCL_NONE && (block.send != TUTTI_MSCCL_NONE || block.recv != TUTTI_MSCCL_NONE))
         return REFUSE(block.line, "gpu %u tb %u has a peer, but chan=\"-1\"", block.gpu, block.id);
-    TUTTI_TRY(grow((void **)&plan->blocks, plan->n_blocks, &plan->block_capacity, sizeof *plan->blocks));
+    TUTTI_TRY(tutti_msccl_grow((void **)&plan->blocks, plan->n_blocks, &plan->block_capacity, sizeof *plan->blocks));
     reader->block = plan->n_blocks++;
     plan->blocks[reader->block] = block;
     return TUTTI_OK;
@@ -326,7 +331,7 @@ static enum tutti_status open_step(struct reader *reader)
     if ((step.does & TUTTI_MSCCL_RECEIVES) && block->recv == TUTTI_MSCCL_NONE)
         return REFUSE(step.line, "gpu %u tb %u receives, but it has recv=\"-1\"", block->gpu, block->id);
     if (!step.does) step.signals = false; /* the runtime carries out no nop */
-    TUTTI_TRY(grow((void **)&plan->steps, plan->n_steps, &plan->step_capacity, sizeof *plan->steps));
+    TUTTI_TRY(tutti_msccl_grow((void **)&plan->steps, plan->n_steps, &plan->step_capacity, sizeof *plan->steps));
     plan->steps[plan->n_steps++] = step;
     plan->blocks[reader->block].n++;
     return TUTTI_OK;

@@ -83,7 +83,7 @@ expect 1 'cannot write' "$tutti" sched export ring --output none/x.xml
 expect 2 "there is no format 'xml'" "$tutti" sched export ring --format xml
 expect 2 'needs levels' "$tutti" sched export hierarchical --world 6
 echo '{}' >plan.json
-expect 1 'plan.json: plans of MSCCL..? \(JSON\) are not read' "$tutti" sched check ./plan.json
+expect 1 'plan.json:1: "name" is missing' "$tutti" sched check ./plan.json
 
 # ---- check ----
 expect 0 '^7 of 7 proved on ' "$tutti" sched check ring --sizes 1-9

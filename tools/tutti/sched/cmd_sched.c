@@ -54,7 +54,8 @@ int tutti_cmd_sched(int argc, char **argv)
     static const struct tutti_commands commands = {
         "tutti sched", verbs, TUTTI_ARRAY_LEN(verbs),
         "ALG is a name of the list, with a radix where it has one (tree:4), or the path of a file: one function in\n"
-        "C or Python (see docs/write_a_collective.md), a plan of MSCCL (FILE.xml, see docs/formats.md), or a shared\n"
+        "C or Python (see docs/write_a_collective.md), a plan of MSCCL (FILE.xml, FILE.json: docs/formats.md), or a "
+        "shared\n"
         "object that exports `tutti_algorithm`:\n"
         "  tutti sched check ./mine.c\n"
         "\n'tutti sched VERB --help' tells the options of a verb.\n"};
