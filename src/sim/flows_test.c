@@ -547,8 +547,8 @@ static void test_texts(void **state)
         {"torus:dims=2x2x", "dims=2x2x: it takes numbers of nodes such as 8x8x16"},
         {"torus:dims=2x3", "torus: 16 nodes do not fit into one of 6"},
         {"torus:dims=600x2", "torus: dimensions of 602 nodes together: at most 504"},
-        {"torus:dims=1000000x1000000x1000000x1000000", "more than 67108864 links"},
-        {"dragonfly:groups=100000,globals=4096", "dragonfly: more than 67108864 links"},
+        {"torus:dims=1000000x1000000x1000000x1000000", "more than 8388608 links"},
+        {"dragonfly:groups=100000,globals=4096", "dragonfly: more than 8388608 links"},
     };
     const struct tutti_shape shape = {.size = 16};
     struct tutti_sim_topology topology;

@@ -289,14 +289,33 @@ static void fill_by_heap(struct tutti_sim_share *share, uint32_t n, uint32_t n_l
     }
 }
 
+/* The links that may limit a flow: all that several of the flows cross, and of those that one alone crosses the one
+ * with the least. Returns how many. */
+static uint32_t list_links(struct tutti_sim_share *share)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < share->n_touched; i++)
+        if (share->links[share->touched[i]].n_asked > 1) share->heap[n++].link = share->touched[i];
+    for (uint32_t i = 0; i < share->n_asked; i++) {
+        const struct tutti_sim_share_flow *f = &share->flows[share->asked[i]];
+        uint32_t least = NONE;
+        for (uint32_t node = f->node; node < f->node + f->n; node++) {
+            uint32_t at = share->nodes[node].link;
+            if (share->links[at].n_asked > 1) continue;
+            if (least == NONE || share->links[at].rest < share->links[least].rest) least = at;
+        }
+        if (least != NONE) share->heap[n++].link = least;
+    }
+    return n;
+}
+
 /* Each pass holds all links of the least level; passes end when they hold little. */
 static void fill(struct tutti_sim_share *share)
 {
     struct tutti_sim_share_level *list = share->heap;
     uint32_t n_left = share->n_asked, n_held = n_left;
     touch(share);
-    uint32_t n = share->n_touched;
-    for (uint32_t i = 0; i < n; i++) list[i].link = share->touched[i];
+    uint32_t n = list_links(share);
     while (n_left > 0) {
         double least = 0;
         uint32_t kept = 0;
@@ -354,19 +373,34 @@ static bool widen(struct tutti_sim_share *share, bool all)
     return true;
 }
 
+/* Asks for the flows that this link limits. */
+static void ask_held(struct tutti_sim_share *share, uint32_t at)
+{
+    for (uint32_t node = share->links[at].first; share->links[at].n_held > 0; node = share->nodes[node].next)
+        if (share->flows[share->nodes[node].flow].limit == at) ask(share, share->nodes[node].flow);
+}
+
+/* The flows whose rate changes for certain: beside the new ones, those that a link limits where a flow ended or began.
+ */
+static void ask_first(struct tutti_sim_share *share)
+{
+    uint32_t n_new = share->n_asked;
+    for (uint32_t i = 0; i < share->n_freed; i++) {
+        ask_held(share, share->freed[i]);
+        share->links[share->freed[i]].n_open = 0;
+    }
+    share->n_freed = 0;
+    for (uint32_t i = 0; i < n_new; i++) {
+        const struct tutti_sim_share_flow *f = &share->flows[share->asked[i]];
+        for (uint32_t node = f->node; node < f->node + f->n; node++) ask_held(share, share->nodes[node].link);
+    }
+}
+
 void tutti_sim_share_solve(struct tutti_sim_share *share)
 {
     uint32_t n_widened = 0;
     forget_asked(share);
-    for (uint32_t i = 0; i < share->n_freed; i++) {
-        uint32_t at = share->freed[i];
-        for (uint32_t node = share->links[at].first; node != NONE; node = share->nodes[node].next) {
-            const struct tutti_sim_share_flow *f = &share->flows[share->nodes[node].flow];
-            if (f->limit == at && !f->asked) ask(share, share->nodes[node].flow);
-        }
-        share->links[at].n_open = 0;
-    }
-    share->n_freed = 0;
+    ask_first(share);
     if (share->n_asked == 0) return;
     do {
         fill(share);

@@ -8,7 +8,7 @@
 #include "sim/parameters.h"
 #include "sim/sim.h"
 
-#define TUTTI_SIM_MOST_LINKS (UINT32_C(1) << 26)
+#define TUTTI_SIM_MOST_LINKS (UINT32_C(1) << 23)
 
 /* X(name, default of fat_tree, of dragonfly, of torus, of rails (NONE: not a parameter of it), least, most, unit,
  * help). Rates are GB/s each way, times seconds. */
