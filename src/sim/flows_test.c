@@ -219,7 +219,19 @@ static struct place place_of(const struct tutti_sim_topology *topology, uint32_t
     return place;
 }
 
-static void check_path(const struct tutti_sim_topology *topology, uint32_t from, uint32_t to,
+/* Links of a path whose names begin so. */
+static uint32_t count(const struct tutti_sim_topology *topology, const struct tutti_sim_path *path, const char *class)
+{
+    char name[64];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < path->n; i++) {
+        tutti_sim_topology_name(topology, path->links[i], name, sizeof(name));
+        n += strncmp(name, class, strlen(class)) == 0;
+    }
+    return n;
+}
+
+static void check_path(const struct tutti_sim_topology *topology, uint32_t from, uint32_t to, bool detour,
                        const struct tutti_sim_path *path)
 {
     const struct tutti_sim_class *nics = &topology->classes[TUTTI_SIM_NICS];
@@ -231,7 +243,11 @@ static void check_path(const struct tutti_sim_topology *topology, uint32_t from,
     assert_true(out % 2 == 0 && out < nics->n && in % 2 == 1 && in < nics->n);
     assert_int_equal(out / 2 / topology->n_nics, topology->node[from]);
     assert_int_equal(in / 2 / topology->n_nics, topology->node[to]);
+    if (topology->is.pxn > 0) assert_int_equal(out / 2 % topology->n_nics, in / 2 % topology->n_nics);
     struct place place = place_of(topology, out / 2), end = place_of(topology, in / 2);
+    bool fly = strcmp(topology->fabric->name, "dragonfly") == 0, far = place.group != end.group;
+    if (fly && far) assert_int_equal(count(topology, path, "global"), detour ? 2 : 1);
+    if (fly && !far && place.at != end.at) assert_int_equal(count(topology, path, "local"), detour ? 2 : 1);
     for (i++; i + 1 < path->n; i++)
         if (!walk_link(topology, path->links[i], &place)) fail_msg("%u to %u: broken at link %u", from, to, i);
     assert_true(place_at(&place, end.at));
@@ -273,13 +289,29 @@ static void test_paths(void **state)
                     if (inside && n > 0)
                         assert_int_equal(path.n, topology.is.memory > 0 ? 3 : 2);
                     else if (n > 0)
-                        check_path(&topology, from, to, &path);
+                        check_path(&topology, from, to, way % 2 == 1, &path);
                 }
         tutti_sim_topology_close(&topology);
         for (uint32_t a = 0; a < 16; a++) /* a global link and the one back join the same switches */
             for (uint32_t b = 0; b < 16; b++)
                 for (uint32_t k = 0; k < 4; k++) assert_int_equal(gates[0][a][b][k], gates[1][b][a][k]);
     }
+}
+
+/* A rank with several NICs uses all of them, and no other rank's. */
+static void test_nics(void **state)
+{
+    struct tutti_sim_topology topology;
+    struct tutti_sim_path path;
+    (void)state;
+    open_topology("fat_tree:ranks=2,nics=6,hosts=2", 8, &topology);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        for (uint32_t choice = 0; choice < 6; choice++) {
+            tutti_sim_topology_route(&topology, rank, 5, false, choice, &path);
+            uint32_t nic = (path.links[0] - topology.classes[TUTTI_SIM_NICS].first) / 2;
+            assert_int_equal(nic, 3 * rank + choice % 3);
+        }
+    tutti_sim_topology_close(&topology);
 }
 
 /* ---- ends of messages ---- */
@@ -447,6 +479,67 @@ static void test_ends(void **state)
         for (uint32_t i = 0; i < 3; i++) random_messages(worlds[w].text, worlds[w].n_ranks);
 }
 
+/* Messages of a pair go one after the other: on 100 ranks each sends four to each of five others, and a receiver
+ * computes after the first of each. */
+static void test_pairs(void **state)
+{
+    enum { N = 100, PEERS = 5, EACH = 4, BYTES = 250000 };
+    struct tutti_sim_topology topology;
+    struct tutti_sim_program program;
+    struct tutti_sim_result result;
+    double fullest;
+    uint32_t op, calc;
+    (void)state;
+    open_topology("fat_tree:ranks=1,hosts=100,latency=0ns,hop=0ns", N, &topology);
+    assert_int_equal(tutti_sim_program_init(&program, N), TUTTI_OK);
+    for (uint32_t r = 0; r < N; r++) {
+        tutti_sim_program_rank(&program, r);
+        for (uint32_t i = 0; i < 2 * PEERS * EACH; i++) {
+            uint32_t step = 7 * (i / 2 % PEERS + 1), peer = (r + (i % 2 ? N - step : step)) % N, tag = i / 2 / PEERS;
+            const struct tutti_sim_op message = {
+                .type = i % 2 ? TUTTI_SIM_RECV : TUTTI_SIM_SEND, .size = BYTES, .peer = peer, .tag = tag};
+            const struct tutti_sim_op compute = {.type = TUTTI_SIM_CALC, .size = UINT64_C(1000000000)};
+            assert_int_equal(tutti_sim_program_add(&program, &message, &op), TUTTI_OK);
+            if (i % 2 == 0 || tag > 0) continue;
+            assert_int_equal(tutti_sim_program_add(&program, &compute, &calc), TUTTI_OK);
+            assert_int_equal(tutti_sim_program_after(&program, op, calc, false), TUTTI_OK);
+        }
+    }
+    assert_int_equal(tutti_sim_program_seal(&program), TUTTI_OK);
+    assert_int_equal(run_on(&topology, &program, &result, &fullest), TUTTI_OK);
+    for (uint32_t r = 0; r < N; r++) /* 5 * 250000 bytes at 25 GB/s, then five times a millisecond */
+        assert_int_equal(result.rank_end_ps[r], UINT64_C(50000000) + PEERS * UINT64_C(1000000000));
+    tutti_sim_result_fini(&result);
+    tutti_sim_program_fini(&program);
+}
+
+/* Two messages whose turn is the same global link: adaptive routes take the other one, too. */
+static void test_adaptive(void **state)
+{
+    static const char text[] =
+        "num_ranks 8\nrank 0 {\nsend 1000000b to 4\n}\nrank 1 {\n}\nrank 2 {\nsend 1000000b to 6\n}\n"
+        "rank 3 {\n}\nrank 4 {\nrecv 1000000b from 0\n}\nrank 5 {\n}\nrank 6 {\nrecv 1000000b "
+        "from 2\n}\nrank 7 {\n}\n";
+    static const char *const routings[] = {"minimal", "adaptive"};
+    static const uint64_t ends[] = {80000000, 40000000};
+    struct tutti_sim_program program;
+    (void)state;
+    assert_int_equal(tutti_sim_goal_read("t", text, strlen(text), &program), TUTTI_OK);
+    for (size_t i = 0; i < 2; i++) {
+        char net[128];
+        struct tutti_sim_topology topology;
+        struct tutti_sim_result result;
+        double fullest;
+        snprintf(net, sizeof(net), "dragonfly:ranks=1,nics=1,switches=4,nodes=1,latency=0ns,hop=0ns,routing=%s",
+                 routings[i]);
+        open_topology(net, 8, &topology);
+        assert_int_equal(run_on(&topology, &program, &result, &fullest), TUTTI_OK);
+        assert_int_equal(result.end_ps, ends[i]);
+        tutti_sim_result_fini(&result);
+    }
+    tutti_sim_program_fini(&program);
+}
+
 /* ---- collectives ---- */
 
 static void make_call(const char *algorithm, enum tutti_kind kind, uint32_t n, uint64_t bytes,
@@ -570,9 +663,10 @@ static void test_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rates), cmocka_unit_test(test_paths),    cmocka_unit_test(test_example),
-        cmocka_unit_test(test_ends),  cmocka_unit_test(test_as_ports), cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_rates),    cmocka_unit_test(test_paths),    cmocka_unit_test(test_example),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_as_ports), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_nics),     cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_adaptive),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
