@@ -208,7 +208,7 @@ def trace(kind, size, root=0, radix=0, levels=()):
             raise
         total += len(rank._lines)
         if total > MOST_STEPS:
-            raise OverflowError(f"ranks 0 to {slot} emit more than {MOST_STEPS} steps")
+            raise Unsupported(f"ranks 0 to {slot} alone emit more than {MOST_STEPS} steps: so large a world needs C")
         lines.append(f"slot {slot}")
         lines.extend(rank._lines)
     return "\n".join(lines) + "\n"

@@ -64,7 +64,7 @@ const struct tutti_loaded *tutti_loaded_newest(void)
 
 static bool is(const char *known, const char *name, size_t length)
 {
-    return strlen(known) == length && memcmp(known, name, length) == 0;
+    return known[0] == name[0] && strlen(known) == length && memcmp(known, name, length) == 0;
 }
 
 static const struct tutti_algorithm *find(const char *name, size_t length)
