@@ -100,6 +100,7 @@ struct tutti_attached {
 };
 
 struct tutti_comm_device; /* device.h */
+struct tutti_survive;     /* life/survive.c */
 struct tutti_backend;
 
 struct tutti_comm {
@@ -114,6 +115,7 @@ struct tutti_comm {
     struct tutti_lanes lanes;                             /* this rank's lanes, for calls of schedules, */
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
+    struct tutti_survive *survive;                        /* NULL: the death of a rank ends it */
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
     bool named_device;          /* not merely the current one */
     uint32_t n_devices;         /* times that a device was opened, equal on all */

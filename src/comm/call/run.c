@@ -70,7 +70,7 @@ static enum tutti_status backend_resume(struct tutti_call *call, struct tutti_wo
 static inline bool is_short(const struct tutti_call *call, const struct tutti_comm *comm,
                             const struct tutti_call_options *options, struct tutti_work *const *work)
 {
-    if (!comm || (call->job.bind.count == 0 && call->job.info.kind != TUTTI_BARRIER)) return false;
+    if (!comm || comm->survive || (call->job.bind.count == 0 && call->job.info.kind != TUTTI_BARRIER)) return false;
     if (work && !(options && options->size == sizeof(*options) && options->attended)) return false;
     if (options && (options->size != sizeof(*options) || options->algorithm || options->wire)) return false;
     return atomic_load_explicit(&tutti_n_collecting, memory_order_relaxed) == 0;
@@ -242,6 +242,8 @@ enum tutti_status tutti_call_collective(struct tutti_call *call, struct tutti_co
 
 /* ---- the long way ---- */
 
+enum tutti_status (*tutti_call_surviving)(struct tutti_call *call);
+
 /* Nothing waits, whether the caller wants a work or not. */
 static enum tutti_status enqueue(struct tutti_call *call)
 {
@@ -292,7 +294,7 @@ enum tutti_status tutti_call_submit(struct tutti_call *call, const struct tutti_
         call->collected = tutti_collects() != TUTTI_COLLECTS_NOTHING;
         status = tutti_call_options(call, options);
         if (status >= 0) status = tutti_call_check(call);
-        if (status >= 0) status = tutti_call_dispatch(call);
+        if (status >= 0) status = call->comm->survive ? tutti_call_surviving(call) : tutti_call_dispatch(call);
         tutti_comm_leave(call->comm);
     }
     if (status >= 0) return status;

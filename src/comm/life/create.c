@@ -204,7 +204,13 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
+    if (given->survive) context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
     TUTTI_TRY_GOTO(status, creation_start(creation, given->nonblocking), err_comm);
+    if (given->survive) status = tutti_survive_open(comm);
+    if (status < 0) {
+        tutti_comm_discard(comm);
+        return status;
+    }
     *out = comm;
     return TUTTI_OK;
 err_comm:
@@ -228,6 +234,8 @@ enum tutti_status tutti_comm_create(struct tutti_context *context, const struct 
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "comm_create: device is %lld: a device from 0 on, TUTTI_DEVICE_AUTO or TUTTI_DEVICE_NONE",
                           (long long)given.device);
+    if (given.survive && given.nonblocking)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: a communicator that survives is not made nonblocking");
     TUTTI_TRY(tutti_call_alone("comm_create"));
     if (context) TUTTI_TRY(tutti_context_check(context, "comm_create"));
     if (context && !context->engine) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the context was destroyed");

@@ -87,6 +87,7 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason)
 {
     struct tutti_error error;
     abort_error(comm, "", reason, &error);
+    tutti_survive_abort(comm, reason);
     tutti_comm_hold(comm);
     if (atomic_load(&comm->phase) == TUTTI_COMM_CREATING) {
         record(comm, &error);
@@ -158,6 +159,7 @@ void tutti_comm_destroy(struct tutti_comm *comm)
     tutti_error_set(&error, TUTTI_ERR_ARGUMENT, "the communicator was destroyed");
     tutti_inside++;
     tutti_comm_shut(comm, &error);
+    tutti_survive_close(comm);
     tutti_comm_free(comm);
     tutti_inside--;
 }

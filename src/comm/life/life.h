@@ -15,4 +15,10 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
 
+/* Makes a communicator, which is ready, one that survives; collective over its ranks. Gives that back (survive.c). */
+enum tutti_status tutti_survive_open(struct tutti_comm *comm);
+void tutti_survive_close(struct tutti_comm *comm);
+/* Ends the calls of its view, too. */
+void tutti_survive_abort(struct tutti_comm *comm, const char *reason);
+
 #endif

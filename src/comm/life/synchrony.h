@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef TUTTI_COMM_LIFE_VIEW_H
-#define TUTTI_COMM_LIFE_VIEW_H
+#ifndef TUTTI_COMM_LIFE_SYNCHRONY_H
+#define TUTTI_COMM_LIFE_SYNCHRONY_H
 
 /* What survivors do when a member dies in the middle of their calls, as a pure machine: events in, one thing to do out.
  * Every call ends with one result, of one set of contributors, on all who survive (virtual synchrony: K. Birman, T.
@@ -23,32 +23,32 @@
  *                                 v               |
  *              AGREE --view--> GATHER --states--> HAND_ON --ok--> DATA again
  *
- * Thread: one at a time. Begin with the diagram, then tutti_view_call. */
+ * Thread: one at a time. Begin with the diagram, then tutti_synchrony_call. */
 
 #include "base/base.h"
 
 /* What the owner does next. */
-enum tutti_view_do {
-    TUTTI_VIEW_DATA,    /* the call among the members of the view */
-    TUTTI_VIEW_COMMIT,  /* a barrier of the view */
-    TUTTI_VIEW_RETURN,  /* the call is over */
-    TUTTI_VIEW_TAKE,    /* the call is over, with a result that was handed on: it is kept here */
-    TUTTI_VIEW_AGREE,   /* who is left of this view */
-    TUTTI_VIEW_GATHER,  /* each member's state to all of the new view */
-    TUTTI_VIEW_HAND_ON, /* the result of call `handed` from member `from` of the view to all, who keep it */
-    TUTTI_VIEW_END,     /* a result that some returned is lost for others: its only holders died */
+enum tutti_synchrony_do {
+    TUTTI_SYNCHRONY_DATA,    /* the call among the members of the view */
+    TUTTI_SYNCHRONY_COMMIT,  /* a barrier of the view */
+    TUTTI_SYNCHRONY_RETURN,  /* the call is over */
+    TUTTI_SYNCHRONY_TAKE,    /* the call is over, with a result that was handed on: it is kept here */
+    TUTTI_SYNCHRONY_AGREE,   /* who is left of this view */
+    TUTTI_SYNCHRONY_GATHER,  /* each member's state to all of the new view */
+    TUTTI_SYNCHRONY_HAND_ON, /* the result of call `handed` from member `from` of the view to all, who keep it */
+    TUTTI_SYNCHRONY_END,     /* a result that some returned is lost for others: its only holders died */
 };
 
 /* What a member says of itself. Calls are counted from 1. */
-struct tutti_view_state {
+struct tutti_synchrony_state {
     uint64_t have; /* the results of calls 1..have are decided here */
     uint64_t kept; /* those of calls kept..have are kept; have + 1: none is */
     uint64_t
         held_epoch; /* the call behind them is done here, in the view of this epoch, and not decided; 0: it is not */
 };
 
-struct tutti_view {
-    struct tutti_view_state state;
+struct tutti_synchrony {
+    struct tutti_synchrony_state state;
     uint64_t epoch; /* from 1 */
     uint64_t called;
     uint64_t handed, last; /* HAND_ON: this call now, and the last one */
@@ -56,23 +56,24 @@ struct tutti_view {
     bool keeps, syncs; /* the call at hand's */
     bool commits;      /* after what is handed on, the call behind is over */
     bool owns;         /* the call at hand is over with the own result */
-    enum tutti_view_do doing;
-    struct tutti_view_state *states; /* of the members, while results are handed on; owned */
+    enum tutti_synchrony_do doing;
+    struct tutti_synchrony_state *states; /* of the members, while results are handed on; owned */
     uint32_t n;
 };
 
-void tutti_view_init(struct tutti_view *view);
-void tutti_view_fini(struct tutti_view *view);
+void tutti_synchrony_init(struct tutti_synchrony *view);
+void tutti_synchrony_fini(struct tutti_synchrony *view);
 
 /* The next call. keeps: the owner keeps its result when it is done, until state.kept has passed it. syncs: it can not
  * be done here before all members have begun it. All members say the same of a call. */
-enum tutti_view_do tutti_view_call(struct tutti_view *view, bool keeps, bool syncs);
+enum tutti_synchrony_do tutti_synchrony_call(struct tutti_synchrony *view, bool keeps, bool syncs);
 /* DATA, COMMIT or HAND_ON is done, or a member was lost meanwhile. */
-enum tutti_view_do tutti_view_ended(struct tutti_view *view, bool lost);
+enum tutti_synchrony_do tutti_synchrony_ended(struct tutti_synchrony *view, bool lost);
 /* After AGREE: this member is of the view of that epoch. */
-enum tutti_view_do tutti_view_installed(struct tutti_view *view, uint64_t epoch);
+enum tutti_synchrony_do tutti_synchrony_installed(struct tutti_synchrony *view, uint64_t epoch);
 /* After GATHER: states of all n members of the view, in its order, which are copied; NULL: a member was lost. END, with
  * a record, also without memory. */
-enum tutti_view_do tutti_view_gathered(struct tutti_view *view, const struct tutti_view_state *states, uint32_t n);
+enum tutti_synchrony_do tutti_synchrony_gathered(struct tutti_synchrony *view,
+                                                 const struct tutti_synchrony_state *states, uint32_t n);
 
 #endif

@@ -5,7 +5,7 @@
  * calls end. One seed in so many has a planted flaw, which the checks must find. */
 #include "test.h"
 
-#include "comm/life/view.h"
+#include "comm/life/synchrony.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,21 +24,21 @@ static bool syncs_of(enum form form)
 }
 
 struct member {
-    struct tutti_view view;
+    struct tutti_synchrony view;
     bool alive, left;    /* left: it returned from its last call, and went */
     bool inside, agreed; /* of the operation, of the agreement at hand */
-    enum tutti_view_do doing;
+    enum tutti_synchrony_do doing;
     uint32_t number; /* operations of this view that it began */
     uint64_t output, returned[CALLS + 1], kept[CALLS + 2];
 };
 /* The k-th collective of a view. */
 struct op {
-    enum tutti_view_do what;
+    enum tutti_synchrony_do what;
     uint64_t call;
     uint32_t from;
     uint64_t began, ended; /* members by bits */
     uint64_t value;        /* of a broadcast, or handed on */
-    struct tutti_view_state states[MOST];
+    struct tutti_synchrony_state states[MOST];
 };
 struct epoch {
     uint64_t members;
@@ -100,18 +100,18 @@ static void begin(uint32_t i)
     struct member *m = &w.members[i];
     struct epoch *epoch = &w.epochs[m->view.epoch];
     struct op *op = &epoch->ops[m->number];
-    uint64_t call = m->doing == TUTTI_VIEW_HAND_ON ? m->view.handed : m->view.called;
-    if (m->doing == TUTTI_VIEW_GATHER) call = 0;
+    uint64_t call = m->doing == TUTTI_SYNCHRONY_HAND_ON ? m->view.handed : m->view.called;
+    if (m->doing == TUTTI_SYNCHRONY_GATHER) call = 0;
     if (m->number == epoch->n_ops) {
         epoch->n_ops++;
         *op = (struct op){.what = m->doing, .call = call, .from = MOST, .value = result_of(call, 0)};
-        if (m->doing == TUTTI_VIEW_HAND_ON) op->from = member_at(epoch, m->view.from);
-        if (m->doing == TUTTI_VIEW_DATA && (w.forms[call] == SMALL_BROADCAST || w.forms[call] == LARGE_BROADCAST))
+        if (m->doing == TUTTI_SYNCHRONY_HAND_ON) op->from = member_at(epoch, m->view.from);
+        if (m->doing == TUTTI_SYNCHRONY_DATA && (w.forms[call] == SMALL_BROADCAST || w.forms[call] == LARGE_BROADCAST))
             op->from = w.roots[call];
     }
     if (op->what != m->doing || op->call != call) wrong("members of a view are in different collectives");
-    if (m->doing == TUTTI_VIEW_GATHER) op->states[i] = m->view.state;
-    if (op->from == i) op->value = m->doing == TUTTI_VIEW_DATA ? result_of(call, bit(i)) : m->kept[call];
+    if (m->doing == TUTTI_SYNCHRONY_GATHER) op->states[i] = m->view.state;
+    if (op->from == i) op->value = m->doing == TUTTI_SYNCHRONY_DATA ? result_of(call, bit(i)) : m->kept[call];
     op->began |= bit(i);
     m->inside = true;
 }
@@ -128,22 +128,22 @@ static void end(uint32_t i, const struct op *op)
 {
     struct member *m = &w.members[i];
     const struct epoch *epoch = &w.epochs[m->view.epoch];
-    struct tutti_view_state states[MOST];
+    struct tutti_synchrony_state states[MOST];
     uint32_t n = 0;
     m->inside = false;
     m->number++;
-    if (m->doing == TUTTI_VIEW_GATHER) {
+    if (m->doing == TUTTI_SYNCHRONY_GATHER) {
         for (uint32_t k = 0; k < w.n; k++)
             if (epoch->members & bit(k)) states[n++] = op->states[k];
-        m->doing = tutti_view_gathered(&m->view, states, n);
+        m->doing = tutti_synchrony_gathered(&m->view, states, n);
         return;
     }
-    if (m->doing == TUTTI_VIEW_HAND_ON && op->call > m->view.state.have) m->kept[op->call] = op->value;
-    if (m->doing == TUTTI_VIEW_DATA) {
+    if (m->doing == TUTTI_SYNCHRONY_HAND_ON && op->call > m->view.state.have) m->kept[op->call] = op->value;
+    if (m->doing == TUTTI_SYNCHRONY_DATA) {
         m->output = op->from == MOST ? result_of(op->call, epoch->members) : op->value;
         if (m->view.keeps) m->kept[op->call] = m->output;
     }
-    m->doing = tutti_view_ended(&m->view, false);
+    m->doing = tutti_synchrony_ended(&m->view, false);
 }
 
 static void lose(uint32_t i)
@@ -151,8 +151,8 @@ static void lose(uint32_t i)
     struct member *m = &w.members[i];
     w.epochs[m->view.epoch].failed = true;
     m->inside = false;
-    m->doing =
-        m->doing == TUTTI_VIEW_GATHER ? tutti_view_gathered(&m->view, NULL, 0) : tutti_view_ended(&m->view, true);
+    m->doing = m->doing == TUTTI_SYNCHRONY_GATHER ? tutti_synchrony_gathered(&m->view, NULL, 0)
+                                                  : tutti_synchrony_ended(&m->view, true);
 }
 
 /* ---- members ---- */
@@ -173,20 +173,20 @@ static void agree(uint32_t i)
     }
     m->agreed = false;
     m->number = 0;
-    m->doing = tutti_view_installed(&m->view, (uint64_t)(next - w.epochs));
+    m->doing = tutti_synchrony_installed(&m->view, (uint64_t)(next - w.epochs));
 }
 
 static void give_back(uint32_t i)
 {
     struct member *m = &w.members[i];
     const uint64_t call = m->view.called;
-    const uint64_t result = m->doing == TUTTI_VIEW_TAKE ? m->kept[call] : m->output;
+    const uint64_t result = m->doing == TUTTI_SYNCHRONY_TAKE ? m->kept[call] : m->output;
     if (m->returned[call]) wrong("a call returns twice");
     m->returned[call] = result;
     m->left = call == w.n_calls;
     m->alive = !m->left;
     if (m->left) return;
-    m->doing = tutti_view_call(&m->view, keeps_of(w.forms[call + 1]), syncs_of(w.forms[call + 1]));
+    m->doing = tutti_synchrony_call(&m->view, keeps_of(w.forms[call + 1]), syncs_of(w.forms[call + 1]));
 }
 
 static bool is_over(const struct member *m)
@@ -200,14 +200,14 @@ static void step(uint32_t i)
     struct epoch *epoch = &w.epochs[m->view.epoch];
     const struct op *op = &epoch->ops[m->number];
     switch (m->doing) {
-    case TUTTI_VIEW_RETURN:
-    case TUTTI_VIEW_TAKE:
+    case TUTTI_SYNCHRONY_RETURN:
+    case TUTTI_SYNCHRONY_TAKE:
         give_back(i);
         return;
-    case TUTTI_VIEW_AGREE:
+    case TUTTI_SYNCHRONY_AGREE:
         agree(i);
         return;
-    case TUTTI_VIEW_END:
+    case TUTTI_SYNCHRONY_END:
         wrong("a result is lost");
         return;
     default:
@@ -215,8 +215,8 @@ static void step(uint32_t i)
     }
     const bool dead = alive_of(epoch->members) != epoch->members;
     if (!m->inside) {
-        if (w.flawed && m->doing == TUTTI_VIEW_COMMIT)
-            m->doing = tutti_view_ended(&m->view, false);
+        if (w.flawed && m->doing == TUTTI_SYNCHRONY_COMMIT)
+            m->doing = tutti_synchrony_ended(&m->view, false);
         else if ((epoch->failed || dead) && rnd(4) == 0)
             lose(i);
         else
@@ -267,9 +267,9 @@ static void world_open(uint64_t seed, uint32_t n, bool flawed)
     w.forms[CALLS] = LARGE; /* who goes has committed */
     for (uint32_t i = 0; i < n; i++) {
         struct member *m = &w.members[i];
-        tutti_view_init(&m->view);
+        tutti_synchrony_init(&m->view);
         m->alive = true;
-        m->doing = tutti_view_call(&m->view, keeps_of(w.forms[1]), syncs_of(w.forms[1]));
+        m->doing = tutti_synchrony_call(&m->view, keeps_of(w.forms[1]), syncs_of(w.forms[1]));
     }
 }
 
@@ -291,13 +291,13 @@ static const char *run(uint64_t seed, bool flawed)
         for (uint32_t k = 0; k < w.n; k++) open = open || !is_over(&w.members[k]);
     }
     check();
-    for (uint32_t i = 0; i < w.n; i++) tutti_view_fini(&w.members[i].view);
+    for (uint32_t i = 0; i < w.n; i++) tutti_synchrony_fini(&w.members[i].view);
     return w.wrong;
 }
 
 static void test_seeds(void **state)
 {
-    const char *more = getenv("TUTTI_VIEW_SEEDS");
+    const char *more = getenv("SYNCHRONY_SEEDS");
     const uint64_t n = more ? strtoull(more, NULL, 10) : 10000, first = test_seed();
     (void)state;
     for (uint64_t k = 0; k < n; k++) {

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Communicators whose calls survive the death of a rank. The user's communicator is a handle; each view (synchrony.h)
+ * is a communicator of its own over the same world: the first one a duplicate, the next ones what tutti_comm_shrink
+ * leaves. A call is carried out on the view's communicator as any other, and the machine of views says what follows
+ * when a rank is lost: here is the hand that does it. What a call overwrites of its own input is saved first, so that
+ * it can be done again; a small result that is equal on all is kept for ranks that may be behind. */
+
+#include "comm/call/call.h"
+#include "comm/life/life.h"
+#include "comm/life/synchrony.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Results up to so many bytes are kept, this many of them: twice what the machine may need. */
+enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64 };
+
+/* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
+struct kept {
+    uint64_t call;
+    int32_t status, lost; /* the call's end on all ranks; the rank that it died of, -1 */
+    uint64_t bytes;
+};
+
+struct tutti_survive {
+    pthread_mutex_t lock; /* one call at a time */
+    struct tutti_comm *inner;
+    uint32_t *ranks, n; /* the view: rank of the handle by rank of inner */
+    struct tutti_synchrony view;
+    size_t set_bytes, kept_bytes; /* of a set; of one kept result in all */
+    unsigned char *kept;          /* N_KEPT of them */
+    unsigned char *set;           /* contributors of the last call */
+    unsigned char *saved;
+    size_t saved_bytes;
+    struct kept end; /* how the call at hand ends */
+    bool has_ended;
+    struct tutti_error error; /* then: why nothing goes on */
+};
+
+/* ---- sets and kept results ---- */
+
+static struct kept *kept_at(const struct tutti_survive *s, uint64_t call)
+{
+    return (struct kept *)(void *)(s->kept + (call % N_KEPT) * s->kept_bytes);
+}
+
+static unsigned char *set_of(struct kept *kept)
+{
+    return (unsigned char *)(kept + 1);
+}
+
+static unsigned char *result_of(const struct tutti_survive *s, struct kept *kept)
+{
+    return set_of(kept) + s->set_bytes;
+}
+
+static void set_to_view(struct tutti_survive *s)
+{
+    memset(s->set, 0, s->set_bytes);
+    for (uint32_t i = 0; i < s->n; i++) s->set[s->ranks[i] / 8] |= (unsigned char)(1u << s->ranks[i] % 8);
+}
+
+static bool set_has(const unsigned char *set, uint32_t rank)
+{
+    return set[rank / 8] >> rank % 8 & 1;
+}
+
+/* ---- what a call is here ---- */
+
+static bool is_supported(enum tutti_kind kind)
+{
+    return kind == TUTTI_ALL_REDUCE || kind == TUTTI_REDUCE || kind == TUTTI_BROADCAST || kind == TUTTI_ALL_GATHER ||
+           kind == TUTTI_GATHER || kind == TUTTI_REDUCE_SCATTER || kind == TUTTI_BARRIER;
+}
+
+/* It can not be done here before all have begun it. */
+static bool syncs(enum tutti_kind kind)
+{
+    return kind == TUTTI_ALL_REDUCE || kind == TUTTI_ALL_GATHER || kind == TUTTI_REDUCE_SCATTER ||
+           kind == TUTTI_BARRIER;
+}
+
+/* Bytes of the result where it is equal on all ranks; SIZE_MAX: it is not. */
+static size_t common_bytes(const struct tutti_call *call)
+{
+    const struct tutti_call_info *info = &call->job.info;
+    const size_t block = call->job.bind.count * tutti_dtype_bytes(info->dtype);
+    if (info->kind == TUTTI_BARRIER) return 0;
+    if (info->kind == TUTTI_ALL_REDUCE || info->kind == TUTTI_BROADCAST) return block;
+    return info->kind == TUTTI_ALL_GATHER ? block * (size_t)call->comm->size : SIZE_MAX;
+}
+
+/* What the call overwrites of its own input: a range of the output. */
+static size_t overwritten(const struct tutti_call *call)
+{
+    const struct tutti_call_info *info = &call->job.info;
+    const struct tutti_bind *bind = &call->job.bind;
+    const size_t block = bind->count * tutti_dtype_bytes(info->dtype);
+    const char *in = bind->input, *out = bind->output;
+    if (!in || !out || block == 0) return 0;
+    if (info->kind == TUTTI_ALL_REDUCE || (info->kind == TUTTI_REDUCE && info->root == call->comm->rank))
+        return in == out ? block : 0;
+    if (info->kind == TUTTI_REDUCE_SCATTER) return out == in + (size_t)call->comm->rank * block ? block : 0;
+    return 0;
+}
+
+static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *call, size_t bytes)
+{
+    if (bytes > s->saved_bytes) {
+        unsigned char *grown = tutti_alloc(bytes);
+        if (!grown) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory to save %zu bytes of the input", bytes);
+        tutti_free(s->saved);
+        s->saved = grown;
+        s->saved_bytes = bytes;
+    }
+    memcpy(s->saved, call->job.bind.output, bytes);
+    return TUTTI_OK;
+}
+
+/* ---- the call among the members of the view ---- */
+
+static int32_t inner_rank(const struct tutti_survive *s, int32_t rank)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->ranks[i] == (uint32_t)rank) return (int32_t)i;
+    return -1;
+}
+
+/* Blocks lie where they would with all ranks; those of lost ranks are zero. */
+static enum tutti_status gather_some(struct tutti_survive *s, const struct tutti_call *call, int32_t root,
+                                     const struct tutti_call_options *options)
+{
+    const struct tutti_bind *bind = &call->job.bind;
+    const size_t block = bind->count * tutti_dtype_bytes(call->job.info.dtype);
+    size_t *tables = tutti_alloc_array(2 * (size_t)s->n, sizeof(*tables));
+    if (!tables) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a table of %u ranks", s->n);
+    for (uint32_t i = 0; i < s->n; i++) tables[i] = bind->count, tables[s->n + i] = s->ranks[i] * bind->count;
+    for (uint32_t r = 0; bind->output && r < (uint32_t)call->comm->size; r++)
+        if (inner_rank(s, (int32_t)r) < 0) memset((char *)bind->output + r * block, 0, block);
+    enum tutti_status status = call->job.info.kind == TUTTI_GATHER
+                                   ? tutti_gather_v(bind->input, bind->count, bind->output, tables, tables + s->n,
+                                                    call->job.info.dtype, root, s->inner, options, NULL)
+                                   : tutti_all_gather_v(bind->input, bind->output, tables, tables + s->n,
+                                                        call->job.info.dtype, s->inner, options, NULL);
+    tutti_free(tables);
+    return status;
+}
+
+/* The blocks of the lost ranks are left out of a copy of the input. */
+static enum tutti_status scatter_some(struct tutti_survive *s, const struct tutti_call *call,
+                                      const struct tutti_call_options *options)
+{
+    const struct tutti_bind *bind = &call->job.bind;
+    const size_t block = bind->count * tutti_dtype_bytes(call->job.info.dtype);
+    char *copy = tutti_alloc(block * s->n + 1);
+    if (!copy) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for the blocks of %u ranks", s->n);
+    for (uint32_t i = 0; i < s->n; i++)
+        memcpy(copy + i * block, (const char *)bind->input + s->ranks[i] * block, block);
+    enum tutti_status status = tutti_reduce_scatter(copy, bind->output, bind->count, call->job.info.dtype,
+                                                    (enum tutti_op)call->job.info.op, s->inner, options, NULL);
+    tutti_free(copy);
+    return status;
+}
+
+static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_call *call)
+{
+    const struct tutti_call_info *info = &call->job.info;
+    const struct tutti_bind *bind = &call->job.bind;
+    struct tutti_call_options own = call->options;
+    const struct tutti_call_options *options = own.size ? &own : NULL;
+    if (info->op == TUTTI_PREMUL_SUM) own.premul = call->job.factor; /* which the check has read */
+    const enum tutti_op op = (enum tutti_op)info->op;
+    const bool all = s->n == (uint32_t)call->comm->size;
+    const int32_t root = tutti_kind_info(info->kind)->rooted ? inner_rank(s, info->root) : 0;
+    if (root < 0) {
+        s->end.status = TUTTI_ERR_PEER_DEAD;
+        s->end.lost = info->root;
+        return TUTTI_OK;
+    }
+    switch (info->kind) {
+    case TUTTI_ALL_REDUCE:
+        return tutti_all_reduce(bind->input, bind->output, bind->count, info->dtype, op, s->inner, options, NULL);
+    case TUTTI_REDUCE:
+        return tutti_reduce(bind->input, bind->output, bind->count, info->dtype, op, root, s->inner, options, NULL);
+    case TUTTI_BROADCAST:
+        return tutti_broadcast(bind->output, bind->count, info->dtype, root, s->inner, options, NULL);
+    case TUTTI_BARRIER:
+        return tutti_barrier(s->inner, options, NULL);
+    case TUTTI_REDUCE_SCATTER:
+        if (!all) return scatter_some(s, call, options);
+        return tutti_reduce_scatter(bind->input, bind->output, bind->count, info->dtype, op, s->inner, options, NULL);
+    case TUTTI_GATHER:
+        if (!all) return gather_some(s, call, root, options);
+        return tutti_gather(bind->input, bind->output, bind->count, info->dtype, root, s->inner, options, NULL);
+    default:
+        if (!all) return gather_some(s, call, root, options);
+        return tutti_all_gather(bind->input, bind->output, bind->count, info->dtype, s->inner, options, NULL);
+    }
+}
+
+/* ---- what the machine asks for ---- */
+
+/* A rank of the view is dead, or left: the others find one another. All else ends the communicator. */
+static bool is_loss(enum tutti_status status)
+{
+    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+}
+
+static enum tutti_synchrony_do stop(struct tutti_survive *s)
+{
+    s->has_ended = true;
+    s->error = *tutti_last_error();
+    return TUTTI_SYNCHRONY_END;
+}
+
+static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status status)
+{
+    if (status < 0 && !is_loss(status)) return stop(s);
+    return tutti_synchrony_ended(&s->view, status < 0);
+}
+
+static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call, bool again)
+{
+    if (again) memcpy(call->job.bind.output, s->saved, overwritten(call));
+    s->end = (struct kept){.call = s->view.called, .lost = -1};
+    enum tutti_status status = carry_out(s, call);
+    if (status >= 0) {
+        set_to_view(s);
+        if (s->view.keeps) {
+            struct kept *kept = kept_at(s, s->view.called);
+            *kept = s->end;
+            kept->bytes = common_bytes(call);
+            memcpy(set_of(kept), s->set, s->set_bytes);
+            if (kept->bytes > 0) memcpy(result_of(s, kept), call->job.bind.output, kept->bytes);
+        }
+    }
+    return ended(s, status);
+}
+
+static enum tutti_synchrony_do do_agree(struct tutti_survive *s, const struct tutti_call *call)
+{
+    struct tutti_comm *next;
+    enum tutti_status status = tutti_comm_shrink(s->inner, NULL, 0, &next);
+    if (status < 0) return stop(s);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < (uint32_t)next->size; i++)
+        for (; n < (uint32_t)call->comm->size; n++)
+            if (call->comm->members[n] == next->members[i]) {
+                s->ranks[i] = n++;
+                break;
+            }
+    struct tutti_comm *before = s->inner;
+    s->n = (uint32_t)next->size;
+    pthread_mutex_lock(&call->comm->lock); /* an abort may ask for it */
+    s->inner = next;
+    pthread_mutex_unlock(&call->comm->lock);
+    tutti_comm_destroy(before);
+    atomic_store(&next->timeout_ns, atomic_load(&call->comm->timeout_ns));
+    return tutti_synchrony_installed(&s->view, s->view.epoch + 1);
+}
+
+static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
+{
+    const size_t words = sizeof(struct tutti_synchrony_state) / sizeof(uint64_t);
+    struct tutti_synchrony_state *states = tutti_alloc_array(s->n, sizeof(*states));
+    if (!states) {
+        tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
+        return stop(s);
+    }
+    enum tutti_status status = tutti_all_gather(&s->view.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
+    enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
+    if (status < 0 && !is_loss(status))
+        next = stop(s);
+    else
+        next = tutti_synchrony_gathered(&s->view, status < 0 ? NULL : states, s->n);
+    tutti_free(states);
+    return next;
+}
+
+static enum tutti_synchrony_do do_hand_on(struct tutti_survive *s)
+{
+    return ended(s, tutti_broadcast(kept_at(s, s->view.handed), s->kept_bytes, TUTTI_UINT8, (int32_t)s->view.from,
+                                    s->inner, NULL, NULL));
+}
+
+static void take(struct tutti_survive *s, const struct tutti_call *call)
+{
+    struct kept *kept = kept_at(s, s->view.called);
+    s->end = *kept;
+    memcpy(s->set, set_of(kept), s->set_bytes);
+    if (kept->bytes > 0 && kept->status >= 0) memcpy(call->job.bind.output, result_of(s, kept), kept->bytes);
+}
+
+static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *call)
+{
+    const size_t bytes = common_bytes(call), saved = overwritten(call);
+    uint32_t n_tries = 0;
+    if (s->has_ended) return tutti_fail_record(&s->error);
+    if (saved > 0) TUTTI_TRY(save(s, call, saved));
+    enum tutti_synchrony_do next = tutti_synchrony_call(&s->view, bytes <= KEEP_MOST, syncs(call->job.info.kind));
+    for (;;) switch (next) {
+        case TUTTI_SYNCHRONY_DATA:
+            next = do_data(s, call, saved > 0 && n_tries++ > 0);
+            break;
+        case TUTTI_SYNCHRONY_COMMIT:
+            next = ended(s, tutti_barrier(s->inner, NULL, NULL));
+            break;
+        case TUTTI_SYNCHRONY_AGREE:
+            next = do_agree(s, call);
+            break;
+        case TUTTI_SYNCHRONY_GATHER:
+            next = do_gather(s);
+            break;
+        case TUTTI_SYNCHRONY_HAND_ON:
+            next = do_hand_on(s);
+            break;
+        case TUTTI_SYNCHRONY_END:
+            if (!s->has_ended) stop(s);
+            return tutti_fail_record(&s->error);
+        case TUTTI_SYNCHRONY_TAKE:
+            take(s, call); /* fall through */
+        case TUTTI_SYNCHRONY_RETURN:
+            if (s->end.status >= 0) return TUTTI_OK;
+            return tutti_call_fail(call, (enum tutti_status)s->end.status, "rank %d died, which is the root",
+                                   s->end.lost);
+        }
+}
+
+/* ---- calls ---- */
+
+static enum tutti_status survive_call(struct tutti_call *call)
+{
+    struct tutti_survive *s = call->comm->survive;
+    if (!is_supported(call->job.info.kind) || call->type != TUTTI_CALL_COLLECTIVE || call->job.bind.v)
+        return tutti_call_fail(
+            call, TUTTI_ERR_UNSUPPORTED,
+            "a communicator that survives carries out all_reduce, reduce, reduce_scatter, all_gather, "
+            "gather, broadcast and barrier, of equal blocks");
+    if (tutti_collects() != TUTTI_COLLECTS_NOTHING)
+        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
+                               "a communicator that survives takes no part in groups and recordings");
+    if (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0)
+        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "a communicator that survives takes host memory alone");
+    const uint64_t start_ns = call->work ? tutti_now_ns() : 0;
+    pthread_mutex_lock(&s->lock);
+    enum tutti_status status = run(s, call);
+    const uint64_t number = atomic_fetch_add(&call->comm->sequence, 1) + 1;
+    pthread_mutex_unlock(&s->lock);
+    if (status < 0 || !call->work) return status;
+    return tutti_work_past(call->comm->team, number, start_ns, call->work);
+}
+
+enum tutti_status tutti_comm_contributors(struct tutti_comm *comm, int32_t *ranks, size_t capacity, size_t *n)
+{
+    if (!n) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_contributors: n is NULL");
+    TUTTI_TRY(tutti_comm_enter(comm, "comm_contributors"));
+    struct tutti_survive *s = comm->survive;
+    size_t found = 0;
+    if (s) pthread_mutex_lock(&s->lock);
+    for (int32_t rank = 0; rank < comm->size; rank++) {
+        if (s && !set_has(s->set, (uint32_t)rank)) continue;
+        if (ranks && found < capacity) ranks[found] = rank;
+        found++;
+    }
+    if (s) pthread_mutex_unlock(&s->lock);
+    tutti_comm_leave(comm);
+    *n = found;
+    return TUTTI_OK;
+}
+
+/* ---- begin and end ---- */
+
+void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
+{
+    struct tutti_comm *inner = NULL;
+    pthread_mutex_lock(&comm->lock); /* a view may be installed */
+    if (comm->survive) inner = comm->survive->inner;
+    if (inner) tutti_comm_hold(inner);
+    pthread_mutex_unlock(&comm->lock);
+    if (!inner) return;
+    tutti_comm_end_calls(inner, reason);
+    tutti_comm_leave(inner);
+}
+
+void tutti_survive_close(struct tutti_comm *comm)
+{
+    struct tutti_survive *s = comm->survive;
+    if (!s) return;
+    comm->survive = NULL;
+    if (s->inner) tutti_comm_destroy(s->inner);
+    tutti_synchrony_fini(&s->view);
+    pthread_mutex_destroy(&s->lock);
+    tutti_free(s->ranks);
+    tutti_free(s->kept);
+    tutti_free(s->set);
+    tutti_free(s->saved);
+    tutti_free(s);
+}
+
+enum tutti_status tutti_survive_open(struct tutti_comm *comm)
+{
+    const uint32_t n = (uint32_t)comm->size;
+    struct tutti_survive *s = tutti_alloc(sizeof(*s));
+    if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for a communicator that survives");
+    pthread_mutex_init(&s->lock, NULL);
+    tutti_synchrony_init(&s->view);
+    comm->survive = s;
+    s->set_bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
+    s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_MOST;
+    s->n = n;
+    s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
+    s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
+    s->set = tutti_alloc(s->set_bytes);
+    enum tutti_status status = s->ranks && s->kept && s->set
+                                   ? tutti_comm_dup(comm, &s->inner)
+                                   : tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
+    for (uint32_t i = 0; status >= 0 && i < n; i++) s->ranks[i] = i;
+    if (status >= 0) set_to_view(s);
+    if (status < 0) tutti_survive_close(comm);
+    tutti_call_surviving = survive_call;
+    return status;
+}
