@@ -79,7 +79,7 @@ def measured(cells: list[dict], name: str) -> float:
 
 
 def fit(chosen: argparse.Namespace, where: str) -> dict:
-    """loggops in ns: of direct, a message takes 2o + L + sG; with 4 ranks on c CPUs, each has 3 to send and 3 to take."""
+    """loggops in ns: by `direct` a message takes 2o + L + sG; with 4 ranks each has 3 to send and 3 to take."""
     crowd = max(1.0, 4 / os.cpu_count())
     two, four = (bench(chosen, where, n, "all_reduce", ["-b", "8", "-e", "8"]) for n in (2, 4))
     large = bench(chosen, where, 2, "all_reduce", ["-b", "1M", "-e", "1M"])
@@ -92,10 +92,10 @@ def simulate(chosen: argparse.Namespace, constants: dict, op: str, n: int, bytes
     """Microseconds; None: the method is no schedule."""
     crowd = max(1.0, n / os.cpu_count())
     o, gap = constants["o"] * crowd, constants["G"] * crowd
-    # The bench counts bytes as nccl-tests do: of all_gather and the like, of all ranks' blocks together. Its calls follow
-    # one another, so that a root may be ahead.
-    words = ["sched", "sim", name, "--kind", op, "--world", str(n), "--bytes", str(bytes_), "--net", "loggops", "--json"]
-    words += ["--calls", str(CALLS)]
+    # The bench counts bytes as nccl-tests do: of all_gather and the like, of all ranks' blocks together. Its calls
+    # follow one another, so that a root may be ahead.
+    words = ["sched", "sim", name, "--kind", op, "--world", str(n), "--bytes", str(bytes_), "--calls", str(CALLS)]
+    words += ["--net", "loggops", "--json"]
     words += ["--latency", f"{constants['L']:.0f}ns", "--overhead", f"{o:.0f}ns", "--gap", "0ns"]
     words += ["--byte-overhead", f"{gap:.6f}", "--bandwidth", f"{1 / gap:.6f}", "--eager", "1T"]
     done = subprocess.run([str(chosen.tutti / "bin" / "tutti"), *words], capture_output=True, text=True)
@@ -137,7 +137,8 @@ def table(rows: list[dict]) -> list[str]:
             if not here:
                 continue
             errors = [error_of(row, by) for row in here]
-            kinds = {op: statistics.median(error_of(r, by) for r in here if r["op"] == op) for op in {r["op"] for r in here}}
+            of_kind = {op: [error_of(row, by) for row in here if row["op"] == op] for op in {row["op"] for row in here}}
+            kinds = {op: statistics.median(errors_of) for op, errors_of in of_kind.items()}
             worst = max(kinds, key=kinds.get)
             figures = f"{statistics.median(errors):.0%} | {quantile(errors, 0.9):.0%} | {worst} ({kinds[worst]:.0%})"
             lines.append(f"| {where} | {n} | {by} | {len(here)} | {figures} |")
@@ -164,8 +165,8 @@ def svg(rows: list[dict]) -> str:
     for factor, dashes in ((1.0, ""), (1.25, "4 3"), (1 / 1.25, "4 3")):
         ends = [at(10.0**low * max(1, 1 / factor), 10.0**low * max(1, factor)),
                 at(10.0**high * min(1, 1 / factor), 10.0**high * min(1, factor))]  # fmt: skip
-        drawn.append('<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" stroke="#888" stroke-dasharray="{}"/>'.format(
-            *ends[0], *ends[1], dashes))  # fmt: skip
+        places = 'x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"'.format(*ends[0], *ends[1])
+        drawn.append(f'<line {places} stroke="#888" stroke-dasharray="{dashes}"/>')
     for x, y, by, row in points:
         right, down = at(x, y)
         what = escape(f"{row['where']} {row['ranks']} {row['op']} {row['bytes']} {row['way']}: {y:.1f} for {x:.1f} us")
@@ -175,7 +176,8 @@ def svg(rows: list[dict]) -> str:
         drawn.append(f'<circle cx="{left + side + 20}" cy="{top + 20 * i}" r="5" fill="{COLOURS[by]}"/>'
                      f'<text x="{left + side + 32}" y="{top + 20 * i + 4}">{by}</text>')  # fmt: skip
     drawn.append(f'<text x="{left + side / 2}" y="{top + side + 40}" text-anchor="middle">measured</text>')
-    drawn.append(f'<text x="16" y="{top + side / 2}" transform="rotate(-90 16 {top + side / 2})">predicted</text></svg>')
+    middle = top + side / 2
+    drawn.append(f'<text x="16" y="{middle}" transform="rotate(-90 16 {middle})">predicted</text></svg>')
     return "\n".join(drawn) + "\n"
 
 

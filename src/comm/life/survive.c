@@ -27,7 +27,7 @@ struct tutti_survive {
     struct tutti_comm *inner;
     uint32_t *ranks, n; /* the view: rank of the handle by rank of inner */
     struct tutti_synchrony view;
-    size_t set_bytes, kept_bytes; /* of a set; of one kept result in all */
+    size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
     unsigned char *kept;          /* N_KEPT of them */
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
@@ -67,18 +67,10 @@ static bool set_has(const unsigned char *set, uint32_t rank)
 
 /* ---- what a call is here ---- */
 
-static bool is_supported(enum tutti_kind kind)
-{
-    return kind == TUTTI_ALL_REDUCE || kind == TUTTI_REDUCE || kind == TUTTI_BROADCAST || kind == TUTTI_ALL_GATHER ||
-           kind == TUTTI_GATHER || kind == TUTTI_REDUCE_SCATTER || kind == TUTTI_BARRIER;
-}
-
-/* It can not be done here before all have begun it. */
-static bool syncs(enum tutti_kind kind)
-{
-    return kind == TUTTI_ALL_REDUCE || kind == TUTTI_ALL_GATHER || kind == TUTTI_REDUCE_SCATTER ||
-           kind == TUTTI_BARRIER;
-}
+/* Kinds that are carried out, as bits: what the survivors have is still what was asked for. */
+#define KINDS                                                                                                          \
+    (1u << TUTTI_ALL_REDUCE | 1u << TUTTI_REDUCE | 1u << TUTTI_BROADCAST | 1u << TUTTI_ALL_GATHER |                    \
+     1u << TUTTI_GATHER | 1u << TUTTI_REDUCE_SCATTER | 1u << TUTTI_BARRIER)
 
 /* Bytes of the result where it is equal on all ranks; SIZE_MAX: it is not. */
 static size_t common_bytes(const struct tutti_call *call)
@@ -131,71 +123,62 @@ static enum tutti_status gather_some(struct tutti_survive *s, const struct tutti
                                      const struct tutti_call_options *options)
 {
     const struct tutti_bind *bind = &call->job.bind;
-    const size_t block = bind->count * tutti_dtype_bytes(call->job.info.dtype);
-    size_t *tables = tutti_alloc_array(2 * (size_t)s->n, sizeof(*tables));
-    if (!tables) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a table of %u ranks", s->n);
-    for (uint32_t i = 0; i < s->n; i++) tables[i] = bind->count, tables[s->n + i] = s->ranks[i] * bind->count;
+    const enum tutti_dtype dtype = call->job.info.dtype;
+    const size_t block = bind->count * tutti_dtype_bytes(dtype);
+    size_t *counts = tutti_alloc_array(2 * (size_t)s->n, sizeof(*counts)), *displs = counts + s->n;
+    if (!counts) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a table of %u ranks", s->n);
+    for (uint32_t i = 0; i < s->n; i++) counts[i] = bind->count, displs[i] = s->ranks[i] * bind->count;
     for (uint32_t r = 0; bind->output && r < (uint32_t)call->comm->size; r++)
         if (inner_rank(s, (int32_t)r) < 0) memset((char *)bind->output + r * block, 0, block);
-    enum tutti_status status = call->job.info.kind == TUTTI_GATHER
-                                   ? tutti_gather_v(bind->input, bind->count, bind->output, tables, tables + s->n,
-                                                    call->job.info.dtype, root, s->inner, options, NULL)
-                                   : tutti_all_gather_v(bind->input, bind->output, tables, tables + s->n,
-                                                        call->job.info.dtype, s->inner, options, NULL);
-    tutti_free(tables);
+    enum tutti_status status =
+        tutti_kind_info(call->job.info.kind)->rooted
+            ? tutti_gather_v(bind->input, bind->count, bind->output, counts, displs, dtype, root, s->inner, options,
+                             NULL)
+            : tutti_all_gather_v(bind->input, bind->output, counts, displs, dtype, s->inner, options, NULL);
+    tutti_free(counts);
     return status;
+}
+
+/* The same call among the members of the view. */
+static enum tutti_status call_inner(struct tutti_survive *s, const struct tutti_call *call, int32_t root,
+                                    const void *input, const struct tutti_call_options *options)
+{
+    const struct tutti_call_info *info = &call->job.info;
+    struct tutti_call inner;
+    tutti_call_set(&inner, info->kind, info->dtype, info->op, root, call->job.bind.count, input, call->job.bind.output);
+    return tutti_call_collective(&inner, s->inner, options, NULL);
 }
 
 /* The blocks of the lost ranks are left out of a copy of the input. */
 static enum tutti_status scatter_some(struct tutti_survive *s, const struct tutti_call *call,
                                       const struct tutti_call_options *options)
 {
-    const struct tutti_bind *bind = &call->job.bind;
-    const size_t block = bind->count * tutti_dtype_bytes(call->job.info.dtype);
+    const size_t block = call->job.bind.count * tutti_dtype_bytes(call->job.info.dtype);
+    const char *input = call->job.bind.input;
     char *copy = tutti_alloc(block * s->n + 1);
     if (!copy) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for the blocks of %u ranks", s->n);
-    for (uint32_t i = 0; i < s->n; i++)
-        memcpy(copy + i * block, (const char *)bind->input + s->ranks[i] * block, block);
-    enum tutti_status status = tutti_reduce_scatter(copy, bind->output, bind->count, call->job.info.dtype,
-                                                    (enum tutti_op)call->job.info.op, s->inner, options, NULL);
+    for (uint32_t i = 0; input && i < s->n; i++) memcpy(copy + i * block, input + s->ranks[i] * block, block);
+    enum tutti_status status = call_inner(s, call, 0, copy, options);
     tutti_free(copy);
     return status;
 }
 
 static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_call *call)
 {
-    const struct tutti_call_info *info = &call->job.info;
-    const struct tutti_bind *bind = &call->job.bind;
+    const struct tutti_kind_info *kind = tutti_kind_info(call->job.info.kind);
+    const bool some = kind->block_a_slot && s->n < (uint32_t)call->comm->size;
+    const int32_t root = kind->rooted ? inner_rank(s, call->job.info.root) : 0;
     struct tutti_call_options own = call->options;
     const struct tutti_call_options *options = own.size ? &own : NULL;
-    if (info->op == TUTTI_PREMUL_SUM) own.premul = call->job.factor; /* which the check has read */
-    const enum tutti_op op = (enum tutti_op)info->op;
-    const bool all = s->n == (uint32_t)call->comm->size;
-    const int32_t root = tutti_kind_info(info->kind)->rooted ? inner_rank(s, info->root) : 0;
+    if (call->job.info.op == TUTTI_PREMUL_SUM) own.premul = call->job.factor; /* which the check has read */
     if (root < 0) {
         s->end.status = TUTTI_ERR_PEER_DEAD;
-        s->end.lost = info->root;
+        s->end.lost = call->job.info.root;
         return TUTTI_OK;
     }
-    switch (info->kind) {
-    case TUTTI_ALL_REDUCE:
-        return tutti_all_reduce(bind->input, bind->output, bind->count, info->dtype, op, s->inner, options, NULL);
-    case TUTTI_REDUCE:
-        return tutti_reduce(bind->input, bind->output, bind->count, info->dtype, op, root, s->inner, options, NULL);
-    case TUTTI_BROADCAST:
-        return tutti_broadcast(bind->output, bind->count, info->dtype, root, s->inner, options, NULL);
-    case TUTTI_BARRIER:
-        return tutti_barrier(s->inner, options, NULL);
-    case TUTTI_REDUCE_SCATTER:
-        if (!all) return scatter_some(s, call, options);
-        return tutti_reduce_scatter(bind->input, bind->output, bind->count, info->dtype, op, s->inner, options, NULL);
-    case TUTTI_GATHER:
-        if (!all) return gather_some(s, call, root, options);
-        return tutti_gather(bind->input, bind->output, bind->count, info->dtype, root, s->inner, options, NULL);
-    default:
-        if (!all) return gather_some(s, call, root, options);
-        return tutti_all_gather(bind->input, bind->output, bind->count, info->dtype, s->inner, options, NULL);
-    }
+    if (some && kind->reduces) return scatter_some(s, call, options);
+    if (some) return gather_some(s, call, root, options);
+    return call_inner(s, call, root, call->job.bind.input, options);
 }
 
 /* ---- what the machine asks for ---- */
@@ -297,7 +280,8 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
     uint32_t n_tries = 0;
     if (s->has_ended) return tutti_fail_record(&s->error);
     if (saved > 0) TUTTI_TRY(save(s, call, saved));
-    enum tutti_synchrony_do next = tutti_synchrony_call(&s->view, bytes <= KEEP_MOST, syncs(call->job.info.kind));
+    enum tutti_synchrony_do next =
+        tutti_synchrony_call(&s->view, bytes <= KEEP_MOST, !tutti_kind_info(call->job.info.kind)->rooted);
     for (;;) switch (next) {
         case TUTTI_SYNCHRONY_DATA:
             next = do_data(s, call, saved > 0 && n_tries++ > 0);
@@ -331,7 +315,7 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
 static enum tutti_status survive_call(struct tutti_call *call)
 {
     struct tutti_survive *s = call->comm->survive;
-    if (!is_supported(call->job.info.kind) || call->type != TUTTI_CALL_COLLECTIVE || call->job.bind.v)
+    if (!(KINDS >> call->job.info.kind & 1) || call->type != TUTTI_CALL_COLLECTIVE || call->job.bind.v)
         return tutti_call_fail(
             call, TUTTI_ERR_UNSUPPORTED,
             "a communicator that survives carries out all_reduce, reduce, reduce_scatter, all_gather, "

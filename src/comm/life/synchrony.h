@@ -33,7 +33,7 @@ enum tutti_synchrony_do {
     TUTTI_SYNCHRONY_COMMIT,  /* a barrier of the view */
     TUTTI_SYNCHRONY_RETURN,  /* the call is over */
     TUTTI_SYNCHRONY_TAKE,    /* the call is over, with a result that was handed on: it is kept here */
-    TUTTI_SYNCHRONY_AGREE,   /* who is left of this view */
+    TUTTI_SYNCHRONY_AGREE,   /* the members that are left of this view */
     TUTTI_SYNCHRONY_GATHER,  /* each member's state to all of the new view */
     TUTTI_SYNCHRONY_HAND_ON, /* the result of call `handed` from member `from` of the view to all, who keep it */
     TUTTI_SYNCHRONY_END,     /* a result that some returned is lost for others: its only holders died */
@@ -57,7 +57,7 @@ struct tutti_synchrony {
     bool commits;      /* after what is handed on, the call behind is over */
     bool owns;         /* the call at hand is over with the own result */
     enum tutti_synchrony_do doing;
-    struct tutti_synchrony_state *states; /* of the members, while results are handed on; owned */
+    struct tutti_synchrony_state *states; /* the members', while results are handed on; owned */
     uint32_t n;
 };
 

@@ -26,7 +26,7 @@ static bool syncs_of(enum form form)
 struct member {
     struct tutti_synchrony view;
     bool alive, left;    /* left: it returned from its last call, and went */
-    bool inside, agreed; /* of the operation, of the agreement at hand */
+    bool inside, agreed; /* in the operation, in the agreement at hand */
     enum tutti_synchrony_do doing;
     uint32_t number; /* operations of this view that it began */
     uint64_t output, returned[CALLS + 1], kept[CALLS + 2];
@@ -37,7 +37,7 @@ struct op {
     uint64_t call;
     uint32_t from;
     uint64_t began, ended; /* members by bits */
-    uint64_t value;        /* of a broadcast, or handed on */
+    uint64_t value;        /* a broadcast's, or what is handed on */
     struct tutti_synchrony_state states[MOST];
 };
 struct epoch {
@@ -264,7 +264,7 @@ static void world_open(uint64_t seed, uint32_t n, bool flawed)
     w.seed = seed, w.n = n, w.n_epochs = 1, w.n_calls = CALLS, w.flawed = flawed;
     w.epochs[1].members = n == MOST ? UINT64_MAX : bit(n) - 1;
     for (uint32_t call = 1; call <= CALLS; call++) w.forms[call] = rnd(N_FORMS), w.roots[call] = rnd(n);
-    w.forms[CALLS] = LARGE; /* who goes has committed */
+    w.forms[CALLS] = LARGE; /* a member that goes has committed */
     for (uint32_t i = 0; i < n; i++) {
         struct member *m = &w.members[i];
         tutti_synchrony_init(&m->view);
