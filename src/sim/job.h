@@ -48,7 +48,7 @@ struct tutti_job {
     uint32_t accumulate; /* passes before one that communicates, and that one */
     uint64_t bucket, first_bucket, unit;
     bool bucket_given, first_bucket_given, overlap;
-    double call_overhead_s, interference, compression, compression_rate, gather;
+    double speed, call_overhead_s, interference, compression, compression_rate, gather;
     uint32_t ranks_per_node, shard, stages, microbatches, strong_from;
     uint32_t nodes[TUTTI_JOB_MOST_POINTS], n_nodes;
     struct tutti_job_noise noises[TUTTI_JOB_MOST_NOISES];
@@ -72,7 +72,8 @@ void tutti_job_fini(struct tutti_job *job);
 enum tutti_status tutti_job_read(const char *name, const char *text, size_t bytes, struct tutti_job *job);
 /* Sets one key, as a line "key = value" does. ARGUMENT with a sentence. */
 enum tutti_status tutti_job_set(struct tutti_job *job, const char *key, const char *value);
-/* Whether keys fit one another; to be called when all are set. ARGUMENT with a sentence. */
+/* Whether keys fit one another, and what follows from them; to be called once, when all are set. ARGUMENT with a
+ * sentence. */
 enum tutti_status tutti_job_check(struct tutti_job *job);
 /* The keys, one by one, for help; false: there are no more. */
 bool tutti_job_key(uint32_t i, const char **name, const char **fallback, const char **help);

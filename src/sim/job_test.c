@@ -53,6 +53,7 @@ static void test_data_without_overlap(void **state)
     near(point.called_s, 0.009);
     near(point.step_s, 0.100);
     near(point.efficiency, 0.91);
+    near(step_of("forward=30ms\nbucket=1\noverlap=no\nspeed=3\n" THREE, 4, false).step_s, 0.030 + 0.009);
     near(step_of("forward=30ms\nbucket=1\noverlap=no\naccumulate=3\n" THREE, 4, false).step_s, 0.279);
     near(step_of("forward=30ms\nbucket=1\noverlap=no\ncall_overhead=1ms\ncompression=2\ncompression_rate=1\n" THREE, 4,
                  false)

@@ -43,6 +43,7 @@ static const struct key {
     TIMED("backward", backward_s, "0s", "backward pass in all; default: until the last gradient"),
     TIMED("input", input_s, "0s", "before a step's first forward pass: loading, copies"),
     TIMED("optimizer", optimizer_s, "0s", "after the last gradient is reduced"),
+    KEY(speed, RATIO, "1", 1e-6, 1e6, "times of computing are those of a machine that is so many times faster"),
     KEY(accumulate, COUNT, "1", 1, 65536, "passes of a step, of which only the last communicates"),
     KEY(bucket, SIZE, "25M", 1, 1e15, "data, pipeline: bytes that close a bucket"),
     KEY(first_bucket, SIZE, "1M", 1, 1e15, "the same of the first bucket; default: 1M, or bucket where that is given"),
@@ -476,6 +477,18 @@ static enum tutti_status order_ready(struct tutti_job *job)
     return TUTTI_OK;
 }
 
+/* Times as they are on a machine of this speed. */
+static void hasten(struct tutti_job *job)
+{
+    double *times[] = {&job->input_s, &job->forward_s, &job->backward_s, &job->optimizer_s};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(times); i++) *times[i] /= job->speed;
+    for (uint32_t i = 0; i < job->n_tensors; i++) {
+        job->tensors[i].forward_s /= job->speed;
+        job->tensors[i].backward_s /= job->speed;
+        job->tensors[i].ready_s /= job->speed;
+    }
+}
+
 /* Samples become shares of their mean. */
 static void center_samples(struct tutti_job *job)
 {
@@ -505,5 +518,6 @@ enum tutti_status tutti_job_check(struct tutti_job *job)
             return tutti_fail(TUTTI_ERR_ARGUMENT, "%u nodes of %u ranks: at most %u ranks are simulated", job->nodes[i],
                               job->ranks_per_node, TUTTI_SIM_MOST_RANKS);
     center_samples(job);
+    hasten(job);
     return TUTTI_OK;
 }

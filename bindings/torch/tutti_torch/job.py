@@ -155,8 +155,8 @@ class Recorder:
 def write_job(tensors, times, keys, steps=()):
     """tensors: (name, bytes, ready, forward), seconds, as the forward pass takes them."""
     lines = ["# A training step of one rank, for `tutti sched job`."]
-    lines += [f"{key} = {value}" for key, value in keys.items()]
     lines += [f"{key} = {seconds * 1e3:.6f}ms" for key, seconds in times.items()]
+    lines += [f"{key} = {value}" for key, value in keys.items()]
     lines += ["[tensors]"]
     for name, n_bytes, ready, forward in tensors:
         also = f" forward={forward * 1e3:.6f}ms" if forward > 0 else ""

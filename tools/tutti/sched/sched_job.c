@@ -158,9 +158,10 @@ static enum tutti_status fit(struct source *source, struct job_times *times)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "--to %.40s: it takes an efficiency such as 92%%", options.to);
     if (share) goal /= 100;
     TUTTI_TRY(fit_efficiency(source, times, high, &at));
-    for (; at > goal && high < 1e6; high *= 4) TUTTI_TRY(fit_efficiency(source, times, 4 * high, &at));
+    while (at > goal && high < 1e6 && fit_efficiency(source, times, 4 * high, &at) >= 0) high *= 4;
     if (at > goal)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "--fit %.60s: the efficiency stays above %.40s", options.fit, options.to);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "--fit %.60s: the efficiency is still %.2f %% with %g", options.fit,
+                          100 * at, high);
     for (int i = 0; i < FIT_STEPS && high - low > 1e-6; i++) {
         double middle = (low + high) / 2;
         TUTTI_TRY(fit_efficiency(source, times, middle, &at));
@@ -170,9 +171,10 @@ static enum tutti_status fit(struct source *source, struct job_times *times)
             high = middle;
     }
     TUTTI_TRY(fit_efficiency(source, times, (low + high) / 2, &at));
-    if (at - goal > 0.001 || goal - at > 0.001)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "--fit %.60s: with 0 the efficiency is %.2f %% already", options.fit,
-                          100 * at);
+    if (at - goal > 0.002 || goal - at > 0.002)
+        return tutti_fail(TUTTI_ERR_ARGUMENT,
+                          "--fit %.60s: nothing comes nearer than %.2f %%, with %g; steps may be too few", options.fit,
+                          100 * at, (low + high) / 2);
     return TUTTI_OK;
 }
 
