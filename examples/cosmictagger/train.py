@@ -100,10 +100,10 @@ def record(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
-    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=4, help="events of a rank in a step")
     parser.add_argument("--held-out", type=int, default=64, help="events that IoU is of")
-    parser.add_argument("--every", type=int, default=40, help="steps between two looks at these")
+    parser.add_argument("--every", type=int, default=100, help="steps between two looks at these")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--backend", default="tutti")
     parser.add_argument("--record", metavar="FILE", help="time a step of the full network, and write it as a job")

@@ -421,7 +421,7 @@ enum tutti_status tutti_job_step(const struct tutti_job *job, uint32_t nodes, bo
     if (status >= 0) {
         out->possible = true;
         out->exposed_s = quiet - out->ideal_s;
-        out->waited_s = out->step_s - quiet;
+        out->waited_s = fabs(out->step_s - quiet) > 1e-9 * quiet ? out->step_s - quiet : 0;
         out->efficiency = out->step_s > 0 ? (1 - job->drop) * share * full / out->step_s : 1;
     }
     close_step(&step);

@@ -27,6 +27,8 @@ static double published_at(const struct tutti_job *job, uint32_t nodes)
 
 /* ---- the table ---- */
 
+enum { WIDEST = 64 }; /* label */
+
 static const char *percent(double share, bool possible, char out[16])
 {
     if (possible && !isnan(share))
@@ -55,11 +57,14 @@ static void show_all(const struct job_run *runs, size_t n, FILE *out)
 {
     const struct tutti_job *job = &runs[0].job;
     char text[16];
-    fprintf(out, "\n  weak efficiency by nodes\n  %-44s", "");
+    int width = 12;
+    for (size_t r = 0; r < n; r++)
+        if ((int)strnlen(runs[r].label, WIDEST) > width) width = (int)strnlen(runs[r].label, WIDEST);
+    fprintf(out, "\n  weak efficiency by nodes\n  %-*s", width, "");
     for (uint32_t i = 0; i < job->n_nodes; i++) fprintf(out, " %8u", job->nodes[i]);
     fputc('\n', out);
     for (size_t r = 0; r < n; r++) {
-        fprintf(out, "  %-44.44s", runs[r].label);
+        fprintf(out, "  %-*.*s", width, width, runs[r].label);
         for (uint32_t i = 0; i < job->n_nodes; i++)
             fprintf(out, " %8s", percent(runs[r].weak[i].efficiency, runs[r].weak[i].possible, text));
         fputc('\n', out);
