@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events like those of a liquid argon detector at the surface, made up by seed: cosmic muons that cross all of it, and in
-half of the events one neutrino interaction, with tracks and a shower from one vertex. Points in space are seen by three
-planes of wires at 0 and +-60 degrees: the columns are wires, the rows the drift time, which all planes share. Most
+"""Events like those of a liquid argon detector at the surface, made up by seed: cosmic muons that cross all of it, and
+in half of the events one neutrino interaction, with tracks and a shower from one vertex. Points in space are seen by
+three planes of wires at 0 and +-60 degrees: the columns are wires, the rows the drift time, which all planes share. Most
 pixels are empty. Labels: 0 background, 1 cosmic, 2 neutrino (where both are, neutrino)."""
 
 import math
@@ -46,7 +46,8 @@ def neutrino(generator):
     for i in range(int(torch.randint(3, 6, (1,), generator=generator))):
         direction = unit(torch.randn(3, generator=generator) * 0.6 + torch.tensor([1.0, 0.0, 0.0]))
         length = float(0.1 + 0.4 * torch.rand(1, generator=generator))
-        points.append(shower(vertex + 0.03 * direction, direction, generator) if i == 0 else line(vertex, direction, length, 0.004))
+        track = line(vertex, direction, length, 0.004)
+        points.append(shower(vertex + 0.03 * direction, direction, generator) if i == 0 else track)
     return torch.cat(points)
 
 

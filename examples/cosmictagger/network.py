@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A U-Net that labels the pixels of events seen by three wire planes, in the shape of CosmicTagger's configuration "a21":
+"""A U-Net that labels the pixels of events seen by three wire planes, shaped as CosmicTagger's configuration "a21":
 8,510,547 parameters in 178 tensors. The planes go through the same layers, as images of one batch; only at the deepest
 level, where an image is smallest, they are put side by side, so that the network can tell what belongs together.
 
 Written from the description of the network (C. Adams et al., "Neutral pion and cosmic tagging", JINST 2020, and its
 configuration): depth 6, 8 filters at first and 8 more at each level, two 3x3 convolutions a level on either side, five
-5x5 convolutions of 256 filters at the deepest, max pooling, interpolation, sums across; batch norm and bias everywhere."""
+5x5 convolutions of 256 filters at the deepest, max pooling, interpolation, sums across; batch norm and bias
+everywhere."""
 
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ CLASSES = ("background", "cosmic", "neutrino")
 @dataclass(frozen=True)
 class Shape:
     depth: int = 6
-    filters: int = 8  # of the first level, and how many more each level has
+    filters: int = 8  # at the first level, and how many more each level has
     blocks: int = 2  # convolutions of a level, on the way down and on the way up
     deepest_blocks: int = 5
     deepest_kernel: int = 5
@@ -32,7 +33,8 @@ SMALL = Shape(depth=3, filters=6, deepest_blocks=2, deepest_kernel=3, bottleneck
 
 def convolution(inputs, outputs, kernel):
     """The one building block: a convolution that keeps the size, batch norm, leaky ReLU."""
-    return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2), nn.BatchNorm2d(outputs), nn.LeakyReLU())
+    layer = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.LeakyReLU())
 
 
 def series(filters, n, kernel):
@@ -94,8 +96,8 @@ class Tagger(nn.Module):
 
 
 def loss_of(scores, labels):
-    """Cross entropy in which a pixel weighs the less the more of its class the event has, by the square root: nearly all
-    of an event is background."""
+    """Cross entropy in which a pixel weighs the less the more of its class the event has, by the square root: nearly
+    all of an event is background."""
     counts = torch.stack([(labels == c).flatten(1).sum(1) for c in range(len(CLASSES))], 1).clamp(min=1)
     weights = counts.rsqrt().gather(1, labels.flatten(1)).view(labels.shape)
     return (nn.functional.cross_entropy(scores, labels, reduction="none") * weights).sum() / weights.sum()

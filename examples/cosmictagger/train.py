@@ -25,7 +25,7 @@ A21_SIZE = 640, 1024  # pixels of a plane, as published
 
 
 def iou(model, n_events, batch, rank, world):
-    """Of each class, over all ranks: pixels that are and are said to be, by pixels that are or are said to be."""
+    """By class, over all ranks: pixels that are and are said to be it, by those that are or are said to be."""
     both = torch.zeros(2, len(network.CLASSES))
     model.eval()
     with torch.no_grad():
@@ -72,8 +72,8 @@ def learn(args):
 
 
 def record(args):
-    """A step of the full network on smaller images. Its passes keep their shares, so the time of a full step on the machine
-    that is meant says how much faster that one is; the optimizer's work does not depend on the image."""
+    """A step of the full network on smaller images. Its passes keep their shares, so the time of a full step on the
+    machine that is meant says how much faster that one is; the optimizer's work does not depend on the image."""
     from tutti_torch.job import record_job
 
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 300
-"""The example CosmicTagger: its network is that of configuration a21, parameter for parameter, planes are told apart, events
-are what they say, two ranks learn as they should, and its job is that network's."""
+"""The example CosmicTagger: its network is that of configuration a21, parameter for parameter, planes are told apart,
+events are what they say, two ranks learn as they should, and its job is that network's."""
 
 import os
 import re
@@ -52,7 +52,8 @@ class Network(unittest.TestCase):
         flat = torch.zeros(1, 3, 1, 4, 4)
         wrong = flat.clone()
         wrong[:, 0, ..., 0, 0] = 9.0
-        root = (15 * 15**-0.5 * torch.log(torch.tensor(3.0)) + torch.logsumexp(torch.tensor([9.0, 0, 0]), 0)) / (15**0.5 + 1)
+        three, nine = torch.log(torch.tensor(3.0)), torch.logsumexp(torch.tensor([9.0, 0, 0]), 0)
+        root = (15 * 15**-0.5 * three + nine) / (15**0.5 + 1)
         self.assertAlmostEqual(float(network.loss_of(wrong, labels)), float(root), places=5)
 
 
@@ -79,8 +80,8 @@ class Trained(unittest.TestCase):
             [TUTTI, "run", "-n", "2", "--", sys.executable, str(EXAMPLE / "train.py"), "--steps", "20", "--every", "10",
              "--held-out", "16"], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr)
-        lines = re.findall(r"step +(\d+) of 20 on 2 ranks: loss ([\d.]+), IoU background ([\d.]+), cosmic ([\d.]+), neutrino "
-                           r"([\d.]+)", done.stdout)
+        lines = re.findall(r"step +(\d+) of 20 on 2 ranks: loss ([\d.]+), IoU background ([\d.]+), "
+                           r"cosmic ([\d.]+), neutrino ([\d.]+)", done.stdout)
         self.assertEqual([line[0] for line in lines], ["10", "20"])
         self.assertLess(float(lines[1][1]), float(lines[0][1]))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 300
-"""Jobs from PyTorch: a recorded step and one read from PyTorch's traces say what the model is and when its gradients are
-ready, `tutti sched job` takes both, and makes the buckets that DDP makes."""
+"""Jobs from PyTorch: a recorded step and one read from PyTorch's traces say what the model is and when its gradients
+are ready, `tutti sched job` takes both, and makes the buckets that DDP makes."""
 
 import json
 import os
@@ -142,10 +142,12 @@ class Traced(unittest.TestCase):
             return {"ph": "X", "cat": "kernel", "ts": ts, "dur": dur, "name": name, "args": {"External id": number}}
 
         gradient = [[1, 2, 0, 10, 4, "cuda:0"]]
-        nodes = [node(1, "aten::conv2d"), node(2, job.BACKWARD + "ConvolutionBackward0"), node(3, job.GRADIENT, gradient),
+        nodes = [node(1, "aten::conv2d"),
+                 node(2, job.BACKWARD + "ConvolutionBackward0"), node(3, job.GRADIENT, gradient),
                  node(4, job.BACKWARD + "ConvolutionBackward0"), node(5, job.GRADIENT, gradient)]
         events = [op(i, 10 * i, 5) for i in range(1, 6)]
-        events += [kernel(1, 100, 900), kernel(2, 1000, 2000), kernel(2, 1000, 99999, "ncclAllReduce"), kernel(4, 3000, 500)]
+        events += [kernel(1, 100, 900), kernel(2, 1000, 2000), kernel(2, 1000, 99999, "ncclAllReduce"),
+                   kernel(4, 3000, 500)]
         text = job.from_traces({"nodes": nodes}, {"traceEvents": events})
         self.assertEqual([t[1] for t in tensors_of(text).values()], [0.0025, 0.002])
         self.assertIn("forward = 0.900000ms", text)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Descriptions of a training step for `tutti sched job`, which tells its efficiency on more nodes than there are: recorded
-while a model trains (`record_job`), or read from the traces that PyTorch's own profilers wrote of one step (`from_traces`,
-`python -m tutti_torch.job`). Times are those of one rank, so train without a wrapper that communicates."""
+"""Descriptions of a training step for `tutti sched job`, which tells its efficiency on more nodes than there are:
+recorded while a model trains (`record_job`), or read from the traces that PyTorch's own profilers wrote of one step
+(`from_traces`, `python -m tutti_torch.job`). Times are those of one rank, so train without a wrapper that
+communicates."""
 
 import argparse
 import contextlib
@@ -36,7 +37,7 @@ class Clock:
 
 
 class Step:
-    """Marks of one step: forward pass, backward pass, gradients by parameter, optimizer, modules that have parameters."""
+    """Marks of one step: passes, gradients by parameter, optimizer, modules that have parameters."""
 
     def __init__(self, begin):
         self.begin, self.backward, self.end = begin, None, None
@@ -63,7 +64,8 @@ class Recorder:
                 self.owners[module] = own[0]
                 self.handles += [module.register_forward_pre_hook(self.module_begins),
                                  module.register_forward_hook(self.module_ends)]
-        self.handles += [model.register_forward_pre_hook(self.step_begins), model.register_forward_hook(self.forward_ends)]
+        self.handles += [model.register_forward_pre_hook(self.step_begins),
+                         model.register_forward_hook(self.forward_ends)]
         for name, parameter in self.parameters.items():
             hook = lambda _, name=name: self.gradient_ready(name)  # noqa: E731
             self.handles.append(parameter.register_post_accumulate_grad_hook(hook))
@@ -168,9 +170,9 @@ def write_job(tensors, times, keys, steps=()):
 
 @contextlib.contextmanager
 def record_job(model, path=None, *, warm_up=1, **keys):
-    """Records the steps (forward, backward, optimizer) that `model` makes within, and writes their medians to `path` as a
-    job. Times are taken when gradients have been accumulated, in stream order on GPUs. keys: further keys of the job, such
-    as nodes="1,64,2048"; the first `warm_up` steps are left out. Yields the Recorder, whose text() is the same."""
+    """Records the steps (forward, backward, optimizer) that `model` makes within, and writes their medians to `path` as
+    a job. Times are taken when gradients have been accumulated, in stream order on GPUs. keys: further keys of the job,
+    such as nodes="1,64,2048"; the first `warm_up` steps are left out. Yields the Recorder, whose text() is the same."""
     recorder = Recorder(model)
     try:
         yield recorder
@@ -189,7 +191,7 @@ OPTIMIZER = "Optimizer.step#"
 
 
 class Timeline:
-    """When what an operation of the host began is over: its own end, or with GPUs that of the last kernel until then."""
+    """When what an operation of the host began is over: its own end, or that of the last kernel until then."""
 
     def __init__(self, events):
         self.events = {e["args"]["Record function id"]: e for e in events
@@ -216,8 +218,9 @@ def last_step(nodes):
 
 
 def from_traces(execution_trace, kineto_trace, **keys):
-    """The text of a job. execution_trace: JSON of ExecutionTraceObserver (what gradients there are), kineto_trace: that of
-    profile.export_chrome_trace for the same steps (when they were ready), both as parsed. ValueError with a sentence."""
+    """The text of a job. execution_trace: JSON of ExecutionTraceObserver (what gradients there are), kineto_trace: that
+    of profile.export_chrome_trace for the same steps (when they were ready), both as parsed. ValueError with a
+    sentence."""
     nodes = []
     for node in execution_trace.get("nodes", []):
         numbers = [a["value"] for a in node.get("attrs", []) if a.get("name") == "rf_id"]
