@@ -18,7 +18,8 @@ struct picture {
     const struct tutti_sim_program *program;
     const struct tutti_sim_network *network;
     uint32_t n_rows;
-    double row; /* height */
+    double row;      /* height */
+    uint64_t end_ps; /* the last one's, which may be a sample's */
 };
 
 /* What a rank does: in which part of its row, in which colour. */
@@ -47,7 +48,7 @@ static void escaped_write(FILE *file, const char *text)
 
 static double x_of(const struct picture *picture, uint64_t ps)
 {
-    double end = picture->report->result.end_ps > 0 ? (double)picture->report->result.end_ps : 1;
+    double end = picture->end_ps > 0 ? (double)picture->end_ps : 1;
     return LEFT + (WIDTH - LEFT - RIGHT) * (double)ps / end;
 }
 
@@ -77,7 +78,11 @@ static void head_write(const struct picture *picture)
     if (!report->goal)
         fprintf(picture->file, " %s, %llu bytes", tutti_kind_name(report->kind), (unsigned long long)report->bytes);
     fprintf(picture->file, ", %u ranks, network %s: %.3f us</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">",
-            picture->program->n_ranks, report->network, (double)report->result.end_ps / 1e6);
+            report->n_ranks, report->network, (double)picture->end_ps / 1e6);
+    if (report->classes > 0)
+        fprintf(picture->file, "%u rank%s for all %u; ", report->classes, report->classes == 1 ? " stands" : "s stand",
+                report->n_ranks);
+    if (report->sampled > 0) fprintf(picture->file, "the first %u of %u rounds; ", report->sampled, report->n_rounds);
     if (picture->n_rows < picture->program->n_ranks)
         fprintf(picture->file, "%u of the ranks are shown; ", picture->n_rows);
     fprintf(picture->file, "critical path: %u messages over %u ranks</text>\n", report->critical.n_messages,
@@ -96,14 +101,18 @@ static void head_write(const struct picture *picture)
 
 static void axes_write(const struct picture *picture)
 {
-    const uint64_t end = picture->report->result.end_ps;
+    static const char *const units[] = {"ps", "ns", "us", "ms", "s"};
+    const uint64_t end = picture->end_ps;
+    double scale = 1;
+    size_t unit = 0;
+    for (; unit + 1 < TUTTI_ARRAY_LEN(units) && (double)end >= 1000 * scale; unit++) scale *= 1000;
     const double bottom = y_of(picture, picture->n_rows);
     for (uint64_t i = 0; i <= 10; i++) {
         double x = x_of(picture, (uint64_t)((double)end / 10 * (double)i));
         fprintf(picture->file,
                 "<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eeeeee\"/>"
-                "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#666666\">%.4g us</text>\n",
-                x, TOP, x, bottom, x, bottom + 16, (double)end / 1e7 * (double)i);
+                "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#666666\">%.4g %s</text>\n",
+                x, TOP, x, bottom, x, bottom + 16, (double)end / 10 * (double)i / scale, units[unit]);
     }
     for (uint32_t row = 0; row < picture->n_rows; row++) {
         double y = y_of(picture, row);
@@ -196,6 +205,8 @@ bool sim_draw(const struct sim_report *report, const struct tutti_sim_program *p
 {
     struct picture picture = {.report = report, .program = program, .network = network, .file = fopen(path, "w")};
     bool written = picture.file != NULL;
+    for (uint32_t r = 0; r < program->n_ranks; r++)
+        if (report->result.rank_end_ps[r] > picture.end_ps) picture.end_ps = report->result.rank_end_ps[r];
     picture.n_rows = program->n_ranks < MOST_ROWS ? program->n_ranks : MOST_ROWS;
     picture.row = picture.n_rows <= 16 ? 36 : 20;
     if (written) {
