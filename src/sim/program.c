@@ -6,16 +6,19 @@
 
 #include "sim/sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 void *tutti_sim_alloc(uint64_t n, size_t bytes)
 {
-    void *memory = tutti_alloc_array(n, bytes);
+    const size_t page = 2 << 20;
+    uint64_t total;
+    if (__builtin_mul_overflow(n, bytes, &total) || total < page) return tutti_alloc_array(n, bytes);
+    void *memory;
+    if (posix_memalign(&memory, page, total) != 0) return NULL;
 #ifdef MADV_HUGEPAGE
-    const uintptr_t page = 2 << 20;
-    uintptr_t first = ((uintptr_t)memory + page - 1) / page * page, end = ((uintptr_t)memory + n * bytes) / page * page;
-    if (memory && first < end) madvise((void *)first, end - first, MADV_HUGEPAGE); /* if it can not be: as it is */
+    madvise(memory, total / page * page, MADV_HUGEPAGE); /* if it can not be: as it is */
 #endif
     return memory;
 }
@@ -140,6 +143,7 @@ static enum tutti_status give_lists(struct tutti_sim_program *program)
     while (capacity < 2 * (uint64_t)program->n_ops) capacity *= 2;
     uint32_t *table = tutti_sim_alloc(capacity, sizeof(*table));
     if (!table) return no_memory(program);
+    memset(table, 0, capacity * sizeof(*table));
     for (uint32_t i = 0; i < program->n_ops; i++) {
         struct tutti_sim_op *op = &program->ops[i];
         if (op->type == TUTTI_SIM_CALC) continue;

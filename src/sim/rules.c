@@ -18,6 +18,9 @@
 
 #include "sim/network.h"
 
+/* Numbers of gates a rank: three are used, and lie in one line of memory. */
+enum { GATES = 4 };
+
 struct rules {
     struct tutti_sim_network network;
     union {
@@ -25,6 +28,7 @@ struct rules {
         struct tutti_sim_ports ports;
     } rule;
     uint32_t n_cpus, n_nics; /* a rank's */
+    uint32_t stride;         /* from one rank to the next, in `busy`: the usual three lie in one line of memory */
     struct busy {
         uint64_t until; /* it is free from then on */
         uint32_t by;    /* the operation that took it last; with TUTTI_SIM_BY_MESSAGE, the message of that send */
@@ -44,7 +48,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 
 static struct busy *busy_of(const struct rules *net, uint32_t rank)
 {
-    return &net->busy[(size_t)rank * (net->n_cpus + 2 * net->n_nics)];
+    return &net->busy[(size_t)rank * net->stride];
 }
 
 static struct busy *cpu_of(const struct rules *net, uint32_t rank, const struct tutti_sim_op *op)
@@ -81,10 +85,11 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
     struct rules *net = tutti_alloc(sizeof(*net));
     if (net) {
         *net = (struct rules){.network = {.ops = ops, .program = program}, .n_cpus = n_cpus, .n_nics = n_nics};
-        size_t n = (size_t)program->n_ranks * (n_cpus + 2 * n_nics);
-        net->busy = tutti_alloc_array(n, sizeof(*net->busy));
-        for (size_t i = 0; net->busy && i < n; i++) net->busy[i].by = TUTTI_SIM_NONE;
-        if (n_cpus == 1 && n_nics == 1) net->network.n_gates = 3 * program->n_ranks;
+        net->stride = (n_cpus + 2 * n_nics + 3) / 4 * 4;
+        size_t n = (size_t)program->n_ranks * net->stride;
+        net->busy = tutti_sim_alloc(n, sizeof(*net->busy));
+        for (size_t i = 0; net->busy && i < n; i++) net->busy[i] = (struct busy){.by = TUTTI_SIM_NONE};
+        if (n_cpus == 1 && n_nics == 1) net->network.n_gates = GATES * program->n_ranks;
         if (net->busy) return net;
         rules_close(&net->network);
     }
@@ -96,7 +101,7 @@ static struct rules *rules_open(const struct tutti_sim_network_ops *ops, const s
 static uint32_t loggops_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
 {
     if (network->n_gates == 0) return TUTTI_SIM_NONE;
-    return arrives ? 3 * op->peer + 2 : 3 * op->rank + (op->type == TUTTI_SIM_SEND);
+    return arrives ? GATES * op->peer + 2 : GATES * op->rank + (op->type == TUTTI_SIM_SEND);
 }
 
 static uint32_t ports_gate(const struct tutti_sim_network *network, const struct tutti_sim_op *op, bool arrives)
@@ -108,7 +113,6 @@ static void rules_fetch(const struct tutti_sim_network *network, const struct tu
 {
     const struct busy *busy = busy_of(rules_of(network), arrives ? op->peer : op->rank);
     __builtin_prefetch(busy, 1);
-    __builtin_prefetch(busy + 2, 1);
 }
 
 /* ---- loggops ---- */
@@ -204,7 +208,7 @@ enum tutti_status tutti_sim_loggops_open(const struct tutti_sim_loggops *rule, c
     struct rules *net = rules_open(&loggops_ops, program, program->n_cpus, program->n_nics);
     if (!net) return TUTTI_ERR_MEMORY;
     net->rule.loggops = *rule;
-    net->network.gates_together = 3; /* messages need the CPU, too */
+    net->network.gates_together = GATES; /* messages need the CPU, too */
     /* A message of s bytes takes at least sG of the CPU or of the NIC where o or g is as long as G; the one less of the
      * last is in the latency. */
     uint64_t least = 2 * rule->o + rule->L;
@@ -247,7 +251,6 @@ static struct tutti_sim_begun ports_begin(struct tutti_sim_network *network, con
     bool sends = op->type == TUTTI_SIM_SEND;
     uint64_t until = now + (sends ? carry(net, op->size) : op->size);
     *ports_of(net, op) = (struct busy){until, number_of(net, op)};
-    if (sends) net->carried[2 * op->rank] += op->size;
     return (struct tutti_sim_begun){.done_ps = until, .arrives_ps = now + net->rule.ports.alpha_ps};
 }
 
@@ -259,7 +262,6 @@ static uint64_t ports_ready_in(const struct tutti_sim_network *network, const st
 static uint64_t ports_take_in(struct tutti_sim_network *network, const struct tutti_sim_op *send, uint64_t now)
 {
     struct rules *net = rules_of(network);
-    net->carried[2 * send->peer + 1] += send->size;
     uint64_t until = now + carry(net, send->size);
     busy_of(net, send->peer)[PORT_IN] = (struct busy){until, number_of(net, send) | TUTTI_SIM_BY_MESSAGE};
     return until;
@@ -284,11 +286,25 @@ static uint64_t ports_end(const struct tutti_sim_network *network, uint32_t rank
     return later(later(busy[0].until, busy[PORT_OUT].until), busy[PORT_IN].until);
 }
 
+/* What each port carried: all messages of a run that has ended. False: no memory. */
+static bool add_up(struct rules *net)
+{
+    const struct tutti_sim_program *program = net->network.program;
+    net->carried = tutti_alloc_array(2 * (size_t)program->n_ranks, sizeof(*net->carried));
+    for (uint32_t i = 0; net->carried && i < program->n_ops; i++) {
+        const struct tutti_sim_op *op = &program->ops[i];
+        if (op->type != TUTTI_SIM_SEND) continue;
+        net->carried[2 * op->rank] += op->size;
+        net->carried[2 * op->peer + 1] += op->size;
+    }
+    return net->carried;
+}
+
 static bool ports_link(const struct tutti_sim_network *network, uint32_t i, struct tutti_sim_link *out, char *name,
                        size_t capacity)
 {
-    const struct rules *net = rules_of(network);
-    if (i >= 2 * network->program->n_ranks) return false;
+    struct rules *net = rules_of(network);
+    if (i >= 2 * network->program->n_ranks || (!net->carried && !add_up(net))) return false;
     if (name) snprintf(name, capacity, "port of rank %u, %s", i / 2, i % 2 ? "in" : "out");
     *out = (struct tutti_sim_link){.bytes = (double)net->carried[i],
                                    .bandwidth = 1e15 / (double)net->rule.ports.beta_fs,
@@ -323,8 +339,5 @@ enum tutti_status tutti_sim_ports_open(const struct tutti_sim_ports *rule, const
     net->network.limits =
         (struct tutti_sim_limits){.latency_ps = rule->alpha_ps, .n_parts = 1, .parts = {{1, (double)rule->beta_fs}}};
     *out = &net->network;
-    net->carried = tutti_alloc_array(2 * (size_t)program->n_ranks, sizeof(*net->carried));
-    if (net->carried) return TUTTI_OK;
-    rules_close(*out);
-    return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network of %u ranks", program->n_ranks);
+    return TUTTI_OK;
 }

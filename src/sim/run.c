@@ -357,7 +357,7 @@ static enum tutti_status open_run(struct run *run)
     run->lists = tutti_sim_alloc(n_lists, sizeof(*run->lists));
     run->result->rank_end_ps = tutti_alloc_array(program->n_ranks, sizeof(*run->result->rank_end_ps));
     size_t n_gates = run->ops->gate ? run->network->n_gates : 0;
-    if (n_gates > 0) run->gates = tutti_alloc_array(n_gates, sizeof(*run->gates));
+    if (n_gates > 0) run->gates = tutti_sim_alloc(n_gates, sizeof(*run->gates));
     if (!run->moments || !run->lists || !run->result->rank_end_ps || (n_gates > 0 && !run->gates))
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a run of %u operations", program->n_ops);
     memset(run->lists, 0xff, n_lists * sizeof(*run->lists));

@@ -26,6 +26,7 @@ struct list {
 struct gate {
     uint32_t first, last; /* by order, linked by `mate` */
     uint32_t front;       /* the order of the event that is in the queue for all; NONE: nothing waits here */
+    uint32_t unused;      /* gates lie within lines of memory */
 };
 
 struct run {

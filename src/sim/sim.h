@@ -77,8 +77,7 @@ struct tutti_sim_program {
     uint32_t rank; /* the rank that is being filled */
 };
 
-/* As tutti_alloc_array; what is large lies in large pages where the system has them, for a run goes from rank to rank.
- */
+/* As tutti_alloc_array, but not zeroed; what is large begins at a page, a large one where the system has them. */
 void *tutti_sim_alloc(uint64_t n, size_t bytes);
 
 /* ---- programs (program.c) ---- */
