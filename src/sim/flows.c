@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define NOWHERE UINT32_MAX
+#define MOST_PS 9e18
 #define FEW 256 /* so many messages under way end each at its own time */
 
 struct flow {
@@ -309,7 +310,11 @@ static void share_out(struct flows *net, uint64_t now)
         if (flow->left < 0) flow->left = 0;
         flow->since = now;
         flow->rate = rate;
-        flow->end = now + (uint64_t)(flow->left / rate + 0.5);
+        if (flow->left / rate + (double)now > MOST_PS)
+            net->network.status = tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u: a message ends after more than 100 days",
+                                             net->network.program->ops[flow->send].rank);
+        else
+            flow->end = now + (uint64_t)(flow->left / rate + 0.5);
         settle(net, flow->at == NOWHERE ? net->n_heap++ : flow->at, number);
     }
 }

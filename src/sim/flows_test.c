@@ -657,6 +657,18 @@ static void test_texts(void **state)
         open_topology(text, 100, &topology);
         assert_int_equal((int)topology.is.seed, 3);
         tutti_sim_topology_close(&topology);
+        /* Nodes are as large as the text says, else the levels; a preset comes last. */
+        const struct tutti_shape levels = {.size = 12, .n_levels = 1, .levels = {{1, {{6, 2}}}}};
+        assert_int_equal(tutti_sim_topology_open(tutti_sim_presets[i].fabric, &levels, &topology), TUTTI_OK);
+        assert_int_equal(topology.n_nodes, 2);
+        tutti_sim_topology_close(&topology);
+        assert_int_equal(tutti_sim_topology_open(text, &levels, &topology), TUTTI_OK);
+        assert_int_equal(topology.n_nodes, 2);
+        tutti_sim_topology_close(&topology);
+        tutti_append(text, sizeof(text), ",ranks=3");
+        assert_int_equal(tutti_sim_topology_open(text, &levels, &topology), TUTTI_OK);
+        assert_int_equal(topology.n_nodes, 4);
+        tutti_sim_topology_close(&topology);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_PS 9e18      /* that a calc takes */
 #define MOST_PERIODS 4096 /* those that are looked at for one calc; what is longer is lengthened by the mean */
 
 #define ROW(where, field, value, from, to, unit_name, text)                                                            \
@@ -49,7 +50,7 @@ bool tutti_sim_sample_takes(struct tutti_sim_sample *sample)
 
 enum tutti_status tutti_sim_noise_set(struct tutti_sim_noise *noise, const char *text)
 {
-    uint64_t set;
+    uint64_t set = 0;
     tutti_sim_parameters_default(&tutti_sim_noise_table, &noise->is);
     return tutti_sim_parameters_set(&tutti_sim_noise_table, text, &noise->is, &set);
 }
@@ -74,7 +75,7 @@ static bool which_parse(const char *text, struct tutti_sim_stragglers *out)
 enum tutti_status tutti_sim_straggler_add(struct tutti_sim_noise *noise, const char *text)
 {
     struct tutti_sim_stragglers added = {0};
-    uint64_t set;
+    uint64_t set = 0;
     if (noise->n_stragglers == TUTTI_SIM_MOST_STRAGGLERS)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "more than %d descriptions of stragglers", TUTTI_SIM_MOST_STRAGGLERS);
     if (!which_parse(text, &added))
@@ -156,7 +157,8 @@ static uint64_t free_from(const struct noisy *net, uint32_t rank, uint64_t time)
 static uint64_t stretched(const struct noisy *net, uint32_t rank, uint64_t time, uint64_t work)
 {
     uint64_t begin = time;
-    work = (uint64_t)((double)work * (double)net->slow[rank]);
+    double slowly = (double)work * (double)net->slow[rank];
+    work = slowly < MOST_PS ? (uint64_t)slowly : (uint64_t)MOST_PS;
     if (net->every == 0 || net->length == 0) return work;
     for (uint32_t n = 0; n < MOST_PERIODS; n++) {
         uint64_t period = time / net->every, end = (period + 1) * net->every;

@@ -58,17 +58,18 @@ bool tutti_sim_topology_named(const char *text)
 }
 
 /* What follows the fabric's name: a preset, or not, then parameters. *set: bit i when row i of the table was among the
- * latter, or the preset's. */
+ * latter. */
 static enum tutti_status set_all(struct tutti_sim_topology *out, const char *text, uint64_t *set)
 {
     const char *name = out->fabric->name, *rest = text + strlen(name) + (text[strlen(name)] == ':');
     const struct tutti_sim_table table = {name, tutti_sim_parameters, tutti_sim_n_parameters,
                                           (size_t)(out->fabric - tutti_sim_fabrics)};
+    uint64_t of_preset = 0;
     tutti_sim_parameters_default(&table, &out->is);
     for (size_t i = 0; i < tutti_sim_n_presets; i++) {
         const struct tutti_sim_preset *preset = &tutti_sim_presets[i];
         if (strcmp(preset->fabric, name) != 0 || !starts(rest, preset->name)) continue;
-        TUTTI_TRY(tutti_sim_parameters_set(&table, preset->text, &out->is, set));
+        TUTTI_TRY(tutti_sim_parameters_set(&table, preset->text, &out->is, &of_preset));
         rest += strlen(preset->name);
         if (*rest == ',') rest++;
         break;

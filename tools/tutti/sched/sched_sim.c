@@ -314,6 +314,9 @@ int sched_sim(int argc, char **argv)
     for (size_t i = 0; i < n_names; i++)
         if (is_goal(names[i]) && n_names > 1)
             return tutti_args_fail(&spec, "%s: a program in GOAL text is simulated alone.", names[i]);
+    if (is_goal(names[0]) && (sched_network.machine || sched_network.copy || sched_network.fold))
+        return tutti_args_fail(&spec,
+                               "--machine, --copy and --fold are for algorithms: GOAL text says what calc takes.");
     if (n_names > 1 && options.svg) return tutti_args_fail(&spec, "--svg draws one program.");
     if (!world_parse()) return TUTTI_EXIT_USAGE;
     if (!sched_network.net) sched_network.net = is_goal(names[0]) ? "loggops" : "ports";

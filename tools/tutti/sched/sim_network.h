@@ -22,48 +22,31 @@ extern struct sched_network sched_network;
     ((struct sched_network){                                                                                           \
         .latency_ns = TUTTI_NEVER, .overhead_ns = TUTTI_NEVER, .gap_ns = TUTTI_NEVER, .eager = UINT64_MAX, .seed = 1})
 
-#define SCHED_NETWORK_ARGS                                                                                              \
-    {                                                                                                                   \
-        "net",                                                                                                          \
-        0,                                                                                                              \
-        TUTTI_ARG_TEXT,                                                                                                 \
-        &sched_network.net,                                                                                             \
-        "NET",                                                                                                          \
-        "ports (default), loggops (GOAL's), or links: dragonfly, fat_tree:taper=2; --net help tells all"},              \
-        {"latency", 'L', TUTTI_ARG_TIME, &sched_network.latency_ns, "T", "ports: alpha (2us); loggops: L (2500ns)"},    \
-        {"bandwidth", 0, TUTTI_ARG_TEXT, &sched_network.bandwidth, "GB/s", "of a port (25); loggops: 1/G (1/6)"},       \
-        {"overhead", 'o', TUTTI_ARG_TIME, &sched_network.overhead_ns, "T", "loggops: o (1500ns)"},                      \
-        {"byte-overhead",                                                                                               \
-         'O',                                                                                                           \
-         TUTTI_ARG_TEXT,                                                                                                \
-         &sched_network.byte_overhead,                                                                                  \
-         "NS",                                                                                                          \
-         "loggops: O, nanoseconds a byte (0)"},                                                                         \
-        {"gap", 'g', TUTTI_ARG_TIME, &sched_network.gap_ns, "T", "loggops: g (1000ns)"},                                \
-        {"eager",                                                                                                       \
-         'S',                                                                                                           \
-         TUTTI_ARG_SIZE,                                                                                                \
-         &sched_network.eager,                                                                                          \
-         "B",                                                                                                           \
-         "loggops: S, longer messages wait for their receive (65535)"},                                                 \
-        {"noise", 0, TUTTI_ARG_TEXT, &sched_network.noise, "TEXT", "ranks held now and then: every=1ms,length=25us"},   \
-        {"straggler",    0,                                                                                             \
-         TUTTI_ARG_LIST, &sched_network.stragglers,                                                                     \
-         "TEXT",         "ranks (7, 8-15, 1%) that are late or slow: 1%:late=1ms,slow=1.5"},                            \
-        {"slow-link",    0,                                                                                             \
-         TUTTI_ARG_LIST, &sched_network.slow_links,                                                                     \
-         "TEXT",         "links (a name, 1%, nic:1%) and their part of the rate: nic:1%=0.5"},                          \
-        {"fail-link",    0,                                                                                             \
-         TUTTI_ARG_LIST, &sched_network.failed_links,                                                                   \
-         "TEXT",         "links that carry nothing: a name such as nic:3.0.out, 1%, global:1%"},                        \
-        {"seed", 0, TUTTI_ARG_U32, &sched_network.seed, "N", "chance of noise, shares of ranks and links (default 1)"}, \
-        {"machine",      0,                                                                                             \
-         TUTTI_ARG_TEXT, &sched_network.machine,                                                                        \
-         "FILE",         "rates of copies and folds: none (default), auto, a file of tutti tune"},                      \
-        {"copy", 0, TUTTI_ARG_TEXT, &sched_network.copy, "GB/s", "rate of a rank's copies, instead of the machine's"},  \
-    {                                                                                                                   \
-        "fold", 0, TUTTI_ARG_TEXT, &sched_network.fold, "GB/s", "rate of a rank's folds, likewise"                      \
-    }
+/* clang-format off */
+#define SCHED_NETWORK_ARG(name, letter, type, field, value, help) \
+    {name, letter, TUTTI_ARG_##type, &sched_network.field, value, help}
+#define SCHED_NETWORK_ARGS \
+    SCHED_NETWORK_ARG("net", 0, TEXT, net, "NET", \
+        "ports (default), loggops (GOAL's), or links such as dragonfly; --net help tells all"), \
+    SCHED_NETWORK_ARG("latency", 'L', TIME, latency_ns, "T", "ports: alpha (2us); loggops: L (2500ns)"), \
+    SCHED_NETWORK_ARG("bandwidth", 0, TEXT, bandwidth, "GB/s", "of a port (25); loggops: 1/G (1/6)"), \
+    SCHED_NETWORK_ARG("overhead", 'o', TIME, overhead_ns, "T", "loggops: o (1500ns)"), \
+    SCHED_NETWORK_ARG("byte-overhead", 'O', TEXT, byte_overhead, "NS", "loggops: O, nanoseconds a byte (0)"), \
+    SCHED_NETWORK_ARG("gap", 'g', TIME, gap_ns, "T", "loggops: g (1000ns)"), \
+    SCHED_NETWORK_ARG("eager", 'S', SIZE, eager, "B", "loggops: S, longer messages wait for their receive (65535)"), \
+    SCHED_NETWORK_ARG("noise", 0, TEXT, noise, "TEXT", "ranks held now and then: every=1ms,length=25us"), \
+    SCHED_NETWORK_ARG("straggler", 0, LIST, stragglers, "TEXT", \
+        "ranks (7, 8-15, 1%) that are late or slow: 1%:late=1ms,slow=1.5"), \
+    SCHED_NETWORK_ARG("slow-link", 0, LIST, slow_links, "TEXT", \
+        "links (a name, 1%, nic:1%) and their part of the rate: nic:1%=0.5"), \
+    SCHED_NETWORK_ARG("fail-link", 0, LIST, failed_links, "TEXT", \
+        "links that carry nothing: a name such as nic:3.0.out, 1%, global:1%"), \
+    SCHED_NETWORK_ARG("seed", 0, U32, seed, "N", "chance of noise, shares of ranks and links (default 1)"), \
+    SCHED_NETWORK_ARG("machine", 0, TEXT, machine, "FILE", \
+        "rates of copies and folds: none (default), auto, a file of tutti tune"), \
+    SCHED_NETWORK_ARG("copy", 0, TEXT, copy, "GB/s", "rate of a rank's copies, instead of the machine's"), \
+    SCHED_NETWORK_ARG("fold", 0, TEXT, fold, "GB/s", "rate of a rank's folds, likewise")
+/* clang-format on */
 
 /* Whether the network is "help": then it was told on stdout. */
 bool sched_network_help(void);
