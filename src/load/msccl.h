@@ -21,6 +21,7 @@ enum {
     TUTTI_MSCCL_MOST_STEPS = 256,
     TUTTI_MSCCL_MOST_BLOCKS = 216,
     TUTTI_MSCCL_MOST_CHANNELS = 32,
+    TUTTI_MSCCL_MOST_PEERS = 32, /* to send to on a channel; to receive from */
     TUTTI_MSCCL_MOST_COUNT = 71,
     TUTTI_MSCCL_SLOTS = 2
 };

@@ -34,6 +34,7 @@ struct touch { /* a read of a chunk since it was written */
 struct writing {
     FILE *file;
     uint32_t per_channel; /* messages of two ranks before the next channel begins */
+    uint32_t n_groups;    /* peers by their distance, where a rank has more than a channel takes */
     const struct tutti_schedule *schedule;
     uint32_t n_in, n_out;
     bool whole;     /* the output has all of DATA */
@@ -49,7 +50,7 @@ struct writing {
     uint32_t *known; /* by step, then block: how many steps of it are over when this one is; `width` each */
     uint32_t width;
     size_t known_capacity;
-    uint32_t most_steps, most_blocks, most_channels; /* any rank's */
+    uint32_t most_steps, most_waited, most_channels; /* any rank's */
 };
 
 static enum tutti_status room(void **array, size_t n, uint32_t *capacity, size_t bytes)
@@ -213,6 +214,15 @@ static void place(const struct writing *w, uint8_t buffer, uint32_t chunk, bool 
                                                    : chunk;
 }
 
+/* The channel of a message, by its number among those of the two ranks, which both count alike. */
+static uint32_t channel_of(const struct writing *w, const struct tutti_step *s, uint32_t message)
+{
+    const uint32_t n = w->schedule->shape.size, own = w->schedule->shape.slot;
+    const uint32_t from = tutti_step_sends(s) ? own : s->peer, to = tutti_step_sends(s) ? s->peer : own;
+    const uint32_t group = ((to + n - from) % n - 1) / TUTTI_MSCCL_MOST_PEERS;
+    return message / w->per_channel * w->n_groups + (w->n_groups > 1 ? group : 0);
+}
+
 /* A part of a step, of so many chunks from the first on. */
 static enum tutti_status write_part(struct writing *w, const struct tutti_step *s, uint32_t first, uint32_t n,
                                     uint32_t message)
@@ -228,7 +238,7 @@ static enum tutti_status write_part(struct writing *w, const struct tutti_step *
     if (writes) place(w, s->dst_buffer, s->dst + first, false, &step.dst_buffer, &step.dst);
     if (tutti_step_is_message(s))
         TUTTI_TRY(block_find(w, tutti_step_sends(s) ? s->peer : TUTTI_MSCCL_NONE,
-                             tutti_step_sends(s) ? TUTTI_MSCCL_NONE : s->peer, message / w->per_channel, &step.block));
+                             tutti_step_sends(s) ? TUTTI_MSCCL_NONE : s->peer, channel_of(w, s, message), &step.block));
     else
         TUTTI_TRY(local_block(w, &step.block));
     if (s->op == TUTTI_STEP_RECV_REDUCE)
@@ -304,7 +314,9 @@ static void write_rank(struct writing *w)
         if (w->blocks[b].n > w->most_steps) w->most_steps = w->blocks[b].n;
         if (w->blocks[b].channel >= w->most_channels) w->most_channels = w->blocks[b].channel + 1;
     }
-    if (w->n_blocks > w->most_blocks) w->most_blocks = w->n_blocks;
+    for (uint32_t i = 0; i < w->n_steps; i++)
+        if (w->steps[i].wait != TUTTI_MSCCL_NONE && w->steps[w->steps[i].wait].block >= w->most_waited)
+            w->most_waited = w->steps[w->steps[i].wait].block + 1;
     fprintf(w->file, "  </gpu>\n");
 }
 
@@ -337,6 +349,22 @@ static enum tutti_status do_rank(struct writing *w, const struct tutti_schedule 
     return TUTTI_OK;
 }
 
+/* Whether some rank sends to, or receives from, more others than a channel takes. */
+static bool is_busy(const struct tutti_schedule *const *schedules, uint32_t n, uint32_t *counts)
+{
+    for (uint32_t s = 0; s < n; s++) {
+        uint32_t peers[2] = {0, 0};
+        memset(counts, 0, 2 * (size_t)n * sizeof *counts);
+        for (uint32_t i = 0; i < schedules[s]->n_steps; i++) {
+            const struct tutti_step *step = &schedules[s]->steps[i];
+            const bool sends = tutti_step_sends(step);
+            if (tutti_step_is_message(step)) peers[sends] += counts[2 * step->peer + sends]++ == 0;
+        }
+        if (peers[0] > TUTTI_MSCCL_MOST_PEERS || peers[1] > TUTTI_MSCCL_MOST_PEERS) return true;
+    }
+    return false;
+}
+
 static enum tutti_status do_ranks(struct writing *w, const struct tutti_schedule *const *schedules, uint32_t n)
 {
     uint32_t *messages = tutti_alloc_array(n, 2 * sizeof *messages);
@@ -344,6 +372,7 @@ static enum tutti_status do_ranks(struct writing *w, const struct tutti_schedule
     w->needs = tutti_alloc_array(w->width, sizeof *w->needs);
     enum tutti_status status =
         messages && w->needs ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "no memory to write a plan of %u ranks", n);
+    w->n_groups = status >= 0 && is_busy(schedules, n, messages) ? (n - 2) / TUTTI_MSCCL_MOST_PEERS + 1 : 1;
     for (uint32_t s = 0; s < n && status >= 0; s++) status = do_rank(w, schedules[s], messages);
     tutti_free(messages);
     tutti_free(w->needs);
@@ -408,6 +437,13 @@ enum tutti_status tutti_msccl_write(const struct tutti_schedule *const *schedule
         if (w.most_steps <= TUTTI_MSCCL_MOST_STEPS) break;
     }
     const bool separate = tutti_kind_info(schedules[0]->kind)->separate_in;
+    const uint32_t n_chunks = 2 * schedules[0]->n_chunks + schedules[0]->n_scratch;
+    if (status >= 0 && (w.most_waited > INT8_MAX + 1 || n_chunks > INT16_MAX))
+        status = tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                            "%s %s of %u ranks has steps that wait for thread block %u, or %u chunks: MSCCL's runtime "
+                            "keeps these numbers in 8 and 16 bits",
+                            schedules[0]->algorithm->name, tutti_kind_name(schedules[0]->kind), n,
+                            w.most_waited ? w.most_waited - 1 : 0, n_chunks);
     if (status >= 0 && (w.most_steps > TUTTI_MSCCL_MOST_STEPS || w.most_channels > TUTTI_MSCCL_MOST_CHANNELS))
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED,
                             "%s %s of %u ranks needs %u steps of a thread block and %u channels: MSCCL takes at most "
