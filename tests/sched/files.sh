@@ -53,6 +53,16 @@ expect 0 'all_reduce #[0-9]+ on .*: mine, ' env TUTTI_ALGORITHMS=./mine.c,mine_t
 unset TUTTI_LOG
 expect 0 'wrong values: 0$' on_hosts 3 "$tutti" bench all_reduce -b 64K -e 64K --rounds 1 --calls 2 --check --algorithm "$work/mine_too.py"
 
+# ---- plans of others: 3 ranks of MSCCL, 2 of MSCCL++; what was exported ----
+plans=$source/tests/fuzz/corpus
+expect 0 'wrong values: 0$' bench --algorithm "$plans/msccl/pairs.xml"
+expect 0 'wrong values: 0$' on_hosts 3 "$tutti" bench all_to_all -b 12K -e 12K --rounds 1 --calls 2 --check --algorithm "$plans/msccl/exchange.xml"
+expect 0 'wrong values: 0$' "$tutti" bench all_gather -n 2 -b 1K -e 64K -f 64 --rounds 1 --calls 2 --check --algorithm "$plans/mscclpp/puts.json"
+expect 0 '' "$tutti" sched export ./mine.c --world 3 --output mine.xml
+expect 0 'wrong values: 0$' bench --algorithm ./mine.xml
+expect 0 'own +a plan of MSCCL' env TUTTI_ALGORITHMS="$plans/msccl/pairs.xml" "$tutti" sched list
+expect 0 'left out: .*pairs.xml is a plan for 3 ranks' "$tutti" bench all_reduce -n 2 -b 1K -e 1K --algorithm "$plans/msccl/pairs.xml"
+
 # ---- other contents on a rank ----
 mkdir rank0 rank1
 cp mine.c rank0/own.c
