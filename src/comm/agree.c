@@ -31,7 +31,7 @@ static enum tutti_status seal(const struct agreeing *a, const struct tutti_sched
     struct tutti_facts facts = comm->facts;
     struct tutti_question question = {
         .kind = a->info.kind, .bytes = a->info.count * tutti_dtype_bytes(a->info.dtype), .commutative = true};
-    facts.overrides = NULL, facts.own = NULL;
+    facts.overrides = NULL, facts.own = NULL, facts.found = NULL;
     facts.reproducible = false;
     TUTTI_TRY(tutti_choose(&facts, &question, &algorithm, &shape));
     shape.slot = (uint32_t)comm->rank;

@@ -25,6 +25,7 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     comm->wanted_device = TUTTI_DEVICE_NONE;
     comm->facts.reproducible = context->config.number[TUTTI_OPT_reproducible] != 0;
     comm->facts.own = context->own;
+    comm->facts.found = context->found.n ? &context->found : NULL;
     comm->facts.overrides = context->config.text[TUTTI_OPT_algorithm];
     comm->facts.memo = &comm->memo;
     comm->facts.slice_bytes = context->config.number[TUTTI_OPT_slice];

@@ -31,6 +31,7 @@ struct tutti_user_op {
 struct tutti_context {
     struct tutti_config config;
     struct tutti_machine machine;            /* this host's, as far as this rank knows */
+    struct tutti_found_list found;           /* algorithms of the same file */
     const struct tutti_cpu_kernels *kernels; /* by the option simd */
     struct tutti_engine *engine;             /* NULL once the context was destroyed */
     struct tutti_cache *cache;

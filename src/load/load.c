@@ -16,7 +16,7 @@ static const struct form {
     enum tutti_status (*open)(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 } forms[] = {
     {".c", true, tutti_open_c},        {".so", false, tutti_open_object},    {".py", false, tutti_open_python},
-    {".xml", false, tutti_open_msccl}, {".json", false, tutti_open_mscclpp},
+    {".xml", false, tutti_open_msccl}, {".json", false, tutti_open_mscclpp}, {".plan", false, tutti_open_plan},
 };
 
 /* One file's. Found again by its contents. */

@@ -58,6 +58,7 @@ enum tutti_status tutti_open_object(const struct tutti_load_source *source, stru
 enum tutti_status tutti_open_python(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 enum tutti_status tutti_open_mscclpp(const struct tutti_load_source *source, struct tutti_algorithm *out,
                                      char *subject);
+enum tutti_status tutti_open_plan(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 enum tutti_status tutti_open_msccl(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject);
 /* Keeps the source's text as a file for the prover, who is given what was read here, not what the file may be by then.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plans of MSCCL and MSCCL++ as algorithms: one kind, one number of ranks, root 0. */
+/* Plans, of MSCCL, of MSCCL++ and of our own, as algorithms: one kind, one number of ranks, root 0. */
 
 #include "load/msccl.h"
 #include "load/mscclpp.h"
@@ -67,4 +67,18 @@ enum tutti_status tutti_open_mscclpp(const struct tutti_load_source *source, str
 {
     (void)subject;
     return load(source, tutti_pp_load, "a plan of MSCCL++", out);
+}
+
+/* The text of a plan of our own (sched/plan.h); its file's name is its name. */
+static enum tutti_status read_plan(const char *path, char *text, size_t bytes, struct tutti_plan *out, char *name)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    snprintf(name, sizeof((struct loaded *)NULL)->name, "%.*s", (int)(strlen(base) - strlen(".plan")), base);
+    return tutti_plan_read(path, text, bytes, out);
+}
+
+enum tutti_status tutti_open_plan(const struct tutti_load_source *source, struct tutti_algorithm *out, char *subject)
+{
+    (void)subject;
+    return load(source, read_plan, "a plan for one number of ranks", out);
 }

@@ -237,6 +237,18 @@ static void memo_keep(const struct tutti_facts *facts, uint64_t key, struct tutt
     chosen->ns = (double)ns; /* the same from now on */
 }
 
+/* Lines of tuning files are no orders: one that does not fit the call is passed over. */
+static bool choose_found(const struct tutti_facts *facts, const struct tutti_question *question,
+                         struct tutti_candidate *out)
+{
+    const struct tutti_found *found = tutti_found_for(facts->found, question->kind, &facts->shape, question->bytes);
+    uint32_t radix = 0;
+    const struct tutti_algorithm *algorithm = found ? tutti_algorithm_find(found->name, &radix) : NULL;
+    if (!algorithm || !may_run(facts, question, algorithm, radix, &out->shape)) return false;
+    out->algorithm = algorithm;
+    return true;
+}
+
 static enum tutti_status choose(const struct tutti_facts *facts, const struct tutti_question *question,
                                 struct tutti_candidate *out)
 {
@@ -249,6 +261,8 @@ static enum tutti_status choose(const struct tutti_facts *facts, const struct tu
 
     *out = (struct tutti_candidate){.algorithm = own, .ns = HUGE_VAL};
     if (own && may_run(facts, question, own, 0, &out->shape)) return TUTTI_OK;
+
+    if (choose_found(facts, question, out)) return TUTTI_OK;
 
     const uint64_t key = memo_key(facts, question);
     if (memo_find(facts, question, key, out)) return TUTTI_OK;

@@ -6,6 +6,7 @@
  * which algorithm runs a call, a pure function of facts agreed at creation and of arguments that all ranks share.
  * cost.h says what a call costs, machine.h holds the measured constants of a host. */
 
+#include "model/found.h"
 #include "model/machine.h"
 #include "sched/sched.h"
 #include "topo/topo.h"
@@ -33,7 +34,8 @@ struct tutti_facts {
     bool reproducible;
     const struct tutti_algorithm *const *own; /* option "algorithms": by kind, the one that is used where it fits; NULL:
                                                * none */
-    const char *overrides; /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
+    const char *overrides;                /* option "algorithm": all_reduce=ring,broadcast=tree:4; already checked */
+    const struct tutti_found_list *found; /* by a search, beside the table; NULL: nothing */
     struct tutti_machine machine;
     uint64_t slice_bytes, eager_bytes; /* options of these names */
     struct tutti_memo *memo;           /* for these facts (apart from reproducible and overrides); NULL: none */
@@ -52,7 +54,8 @@ struct tutti_candidate {
     double ns;
 };
 
-/* What the call's override or the option asks for, else the candidate of the least predicted time. Exception: if the
+/* What the call's override or the option asks for, else what was found for this world and size where it may run the
+ * call, else the candidate of the least predicted time. Exception: if the
  * shape has levels, an algorithm that uses them goes before all others. Levels say that it is dear to leave a group,
  * and no constant tells how dear. ARGUMENT or UNSUPPORTED with a sentence when an override is unknown or does not fit;
  * without override there is always an answer. */

@@ -17,6 +17,7 @@
 #define LINE_MAX_BYTES 256
 #define ROWS_MOST 32  /* a bit each */
 #define WAY "way"     /* lines of model/ways.h */
+#define FOUND "found" /* lines of model/found.h */
 #define FRACTION 1000 /* values are written in thousandths */
 
 struct position { /* for sentences */
@@ -54,7 +55,7 @@ static enum tutti_status line_read(const struct tutti_constants *table, const st
 {
     char *rest = NULL, *name = strtok_r(text, " \t\r\n", &rest), *value = strtok_r(NULL, " \t\r\n", &rest);
     double number;
-    if (!name || name[0] == '#' || strcmp(name, WAY) == 0) return TUTTI_OK;
+    if (!name || name[0] == '#' || strcmp(name, WAY) == 0 || strcmp(name, FOUND) == 0) return TUTTI_OK;
     size_t i = row_find(table, name);
     if (i == table->n) return name_fail(table, position, name);
     const struct tutti_constant *row = &table->rows[i];

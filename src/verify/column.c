@@ -392,8 +392,9 @@ static enum tutti_status check_column(struct column *column, uint64_t most_work)
     static const uint32_t reaches[] = {1, 64, UINT32_MAX};
     const struct tutti_coverage before = *column->coverage;
     enum tutti_status status = TUTTI_OK;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(reaches) && status >= 0; i++) {
+    for (uint32_t i = column->supply->reach; i < TUTTI_ARRAY_LEN(reaches) && status >= 0; i++) {
         if (i > 0 && column->supply->n_blocks == 1) break;
+        column->supply->reach = i; /* the next column will hardly need less */
         column->reach = reaches[i];
         column->supply->exact = column->reach == UINT32_MAX;
         column->supply->most_work = column->supply->work + 4 * most_work; /* an estimate may err */

@@ -22,6 +22,7 @@ struct tutti_supply {
     uint32_t n_chunks, n_rounds, n_blocks;      /* n_blocks: of a rank */
     uint32_t per_block;                         /* rounds */
     uint64_t work, most_work;                   /* steps generated, and as many as a while of searching is worth */
+    uint32_t reach;                             /* index of the reach that a column was proved with (column.c) */
     bool exact;                                 /* receives take their sends by counting, never by being near */
     struct tutti_block *cache;
     uint32_t n_cache, *numbers;

@@ -41,7 +41,7 @@ for test in $(grep -E '^\| |fuzz\.' "$root/docs/security.md" | grep -oE '`([a-z]
     grep -qx "$test" <<<"$tests" || { echo "manual: docs/security.md names the test $test, which is not there"; n_failed=$((n_failed + 1)); }
 done
 
-for command in run bench info prove tune chaos "sched list" "sched show" "sched check" "sched mutants" "sched sim" "sched job" "sched startup"; do
+for command in run bench info prove tune chaos "sched list" "sched show" "sched check" "sched mutants" "sched sim" "sched search" "sched job" "sched startup"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
     told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root/man/tutti.1" |
         sed -nE '/^\.It Fl/s/.*Fl \\-([a-z\\-]+).*/--\1/p' | tr -d '\\')

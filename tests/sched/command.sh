@@ -100,6 +100,26 @@ done
 expect 2 'dissemination can not run scan with 8 ranks: it has no radix' "$tutti" sched show dissemination:3 --kind scan
 expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check dissemination:3 --sizes 9
 expect 0 '^1 of 1 proved on 1 shape in' "$tutti" sched check hierarchical:1 --levels 3,2 --kind all_reduce
+# Large worlds by sample, all of the table by several processes, and refusals made small and drawn.
+expect 0 'by sample: these steps alone; contents of 4 of 4096 chunks, followed to 16384 of their 16384 results' "$tutti" sched check ring --kind all_reduce --world 4096
+expect 0 'by sample: all steps of all ranks are checked; contents of 1 of 64 chunks' "$tutti" sched check ring --kind all_gather --world 8x8 --sample 1
+expect 0 '^1 of 1 proved on 1 shape in .*: 4096 schedules, [0-9]* steps' "$tutti" sched check tree --kind all_reduce --world 4096
+expect 0 '^5[0-9] of 5[0-9] proved on ' "$tutti" sched check --all --sizes 6-8 --jobs 2
+expect 2 "leave 'ring' out" "$tutti" sched check ring --all
+expect 2 '--sample 3 and --full: give one of them' "$tutti" sched check ring --sample 3 --full
+expect 2 '--world says all that --sizes and --levels say' "$tutti" sched check ring --world 8 --sizes 8
+expect 0 '^[0-9]* of [0-9]* mutants caught by 39 rules in .*, 0 missed$' "$tutti" sched mutants
+expect 0 ' lose hazard .* sealer ' "$tutti" sched mutants ring --sites 2 --seed 3 --verbose
+expect 2 'give 1 to 1000' "$tutti" sched mutants --sites 0
+
+# ---- search: what it stores is proved, and found again ----
+expect 0 'all_reduce, 4 ranks, 65536 bytes on ports' "$tutti" sched search --world 4 --bytes 64K --seconds 0
+expect 0 "library's choice" "$tutti" sched search --world 2x4 --bytes 1M --net dragonfly --seconds 1s --store --tuning "$work/found.tune"
+expect 0 '' grep -q '^found all_reduce 2x4 786432 1572864 ' "$work/found.tune"
+found=$(awk '/^found/ { print $6 }' "$work/found.tune")
+expect 0 '1 of 1 proved on 1 shape' "$tutti" sched check "$found" --kind all_reduce --world 2x4
+expect 2 '--world 1: give 2 to' "$tutti" sched search --world 1
+expect 2 'the blocks of 8 ranks would be empty' "$tutti" sched search --kind all_gather --bytes 8
 # What was found stands before what is said about it, in one file too.
 "$tutti" sched check tree --root 99 --sizes 4 >both 2>&1
 tail -n 2 both | head -n 1 | grep -q 'nothing to check' || { echo "FAILED: the sentence does not come last"; failed=1; }

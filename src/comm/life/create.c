@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -281,6 +282,44 @@ static enum tutti_status devices_choose(const char *kind)
     return strcmp(kind, "auto") == 0 ? TUTTI_OK : tutti_device_use(kind, &ops);
 }
 
+/* Algorithms that a search left in the tuning file, and the files that they name. Their hash joins the option
+ * algorithms, which all ranks must have alike. */
+static enum tutti_status found_read(struct tutti_context *context)
+{
+    char path[PATH_MAX], agreed[1024];
+    struct tutti_found_list *list = &context->found;
+    uint64_t hash = 0;
+    if (!tutti_machine_file(&context->config, path, sizeof path)) return TUTTI_OK;
+    TUTTI_TRY(tutti_found_read(path, list));
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct tutti_algorithm *algorithm;
+        uint32_t radix;
+        TUTTI_TRY(tutti_load_find(&context->config, list->list[i].name, &radix, &algorithm));
+        const uint64_t identity = algorithm ? algorithm->identity : 0;
+        const char *name = identity ? algorithm->name : list->list[i].name;
+        hash = tutti_hash64(name, strlen(name), tutti_mix64(hash ^ identity ^ list->list[i].to));
+    }
+    if (list->n == 0) return TUTTI_OK;
+    char **option = &context->config.text[TUTTI_OPT_algorithms];
+    snprintf(agreed, sizeof agreed, "%s%sfound#%016llx", *option, (*option)[0] ? "," : "", (unsigned long long)hash);
+    char *copy = tutti_alloc(strlen(agreed) + 1);
+    if (!copy) return tutti_fail(TUTTI_ERR_MEMORY, "context_create: out of memory");
+    memcpy(copy, agreed, strlen(agreed) + 1);
+    tutti_free(*option);
+    *option = copy;
+    return TUTTI_OK;
+}
+
+/* As for the constants: the file of this host counts as far as it is right, one that is named must be. */
+static enum tutti_status found_load(struct tutti_context *context)
+{
+    const enum tutti_status status = found_read(context);
+    if (status >= 0 || strcmp(context->config.text[TUTTI_OPT_tuning], "auto") != 0) return status;
+    tutti_log(TUTTI_LOG_WARN, "%s; going on without", tutti_last_error()->text);
+    context->found.n = 0;
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_context_create(const struct tutti_option *options, size_t n, struct tutti_context **out)
 {
     tutti_forks_count();
@@ -299,6 +338,7 @@ enum tutti_status tutti_context_create(const struct tutti_option *options, size_
     TUTTI_TRY_GOTO(status, tutti_load_overrides(&context->config), err_config);
     TUTTI_TRY_GOTO(status, tutti_overrides_check(context->config.text[TUTTI_OPT_algorithm]), err_config);
     TUTTI_TRY_GOTO(status, tutti_machine_load(&context->config, &context->machine), err_config);
+    TUTTI_TRY_GOTO(status, found_load(context), err_config);
     TUTTI_TRY_GOTO(status, tutti_cache_create(SCHEDULES_CACHED, &context->cache), err_config);
     TUTTI_TRY_GOTO(status, engine_open(context), err_cache);
     context->kernels = tutti_kernels_find(context->config.text[TUTTI_OPT_simd]);

@@ -47,6 +47,7 @@ int tutti_cmd_sched(int argc, char **argv)
         {"mutants", "[ALG|FILE]     ", "how well the checker refuses: faults by rules", sched_mutants},
         {"new", "NAME [--python]", "write a file to begin an algorithm with", sched_new},
         {"sim", "ALG|FILE.goal  ", "how long a call takes on a network, by discrete events", sim},
+        {"search", "[options]      ", "proved schedules that are faster than the choice of the library", sched_search},
         {"job", "FILE           ", "the efficiency of a training job by number of nodes", sched_job},
         {"export", "ALG|FILE       ", "write a schedule for other programs: GOAL text, MSCCL's XML", sched_export},
         {"startup", "               ", "how long ranks take until all of them can send", sched_startup},

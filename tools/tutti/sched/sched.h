@@ -57,6 +57,7 @@ int sched_show(int argc, char **argv);
 int sched_check(int argc, char **argv);
 int sched_mutants(int argc, char **argv);
 int sched_sim(int argc, char **argv);
+int sched_search(int argc, char **argv);
 int sched_job(int argc, char **argv);
 int sched_new(int argc, char **argv);
 int sched_export(int argc, char **argv);
