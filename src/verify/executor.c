@@ -266,24 +266,18 @@ static bool wanted(const struct engine *e, uint32_t rank, uint32_t chunk, struct
     const uint32_t block = chunk / e->per_block;
     const uint64_t elements = elements_in_data(e, rank, chunk);
     bool any = false;
-    switch (e->kind) {
-    case TUTTI_BROADCAST:
+    if (e->kind == TUTTI_BARRIER) return false;
+    if (e->kind == TUTTI_BROADCAST || e->kind == TUTTI_SCATTER) {
         *out = own(e->root, chunk, elements);
-        return true;
-    case TUTTI_SCATTER:
-        *out = own(e->root, chunk, elements);
-        return block == rank;
-    case TUTTI_ALL_GATHER:
-    case TUTTI_GATHER:
+        return e->kind == TUTTI_BROADCAST || block == rank;
+    }
+    if (e->kind == TUTTI_ALL_GATHER || e->kind == TUTTI_GATHER) {
         *out = own(block, chunk, elements);
         return e->kind == TUTTI_ALL_GATHER || rank == e->root;
-    case TUTTI_ALL_TO_ALL:
+    }
+    if (e->kind == TUTTI_ALL_TO_ALL) {
         *out = own(block, rank * e->per_block + chunk % e->per_block, elements);
         return true;
-    case TUTTI_BARRIER:
-        return false;
-    default:
-        break;
     }
     const bool scans = e->kind == TUTTI_SCAN || e->kind == TUTTI_EXSCAN;
     const uint32_t last = !scans ? e->n : e->kind == TUTTI_SCAN ? rank + 1 : rank;

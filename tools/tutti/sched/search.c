@@ -63,7 +63,7 @@ static int by_time(const void *a, const void *b)
 {
     const struct search_entry *x = a, *y = b;
     if (x->ps != y->ps) return x->ps < y->ps ? -1 : 1;
-    if (!x->planned != !y->planned) return x->planned ? 1 : -1; /* of equal ones, the table's */
+    if (!x->planned != !y->planned) return x->planned ? 1 : -1; /* where both are as fast, the table's */
     return strcmp(x->label, y->label);
 }
 
@@ -129,7 +129,7 @@ struct stage {
     const struct tutti_algorithm *algorithm;
     enum tutti_kind kind;
     uint32_t base, stride, size, place; /* place: of the slot in it */
-    uint32_t chunk, n_chunks;           /* of the whole */
+    uint32_t chunk, n_chunks;           /* all that it is given */
 };
 
 static uint32_t chunks_of(const struct tutti_algorithm *algorithm, enum tutti_kind kind, uint32_t size)
