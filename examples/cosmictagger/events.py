@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Events like those of a liquid argon detector at the surface, made up by seed: cosmic muons that cross all of it, and
 in half of the events one neutrino interaction, with tracks and a shower from one vertex. Points in space are seen by
-three planes of wires at 0 and +-60 degrees: the columns are wires, the rows the drift time, which all planes share. Most
-pixels are empty. Labels: 0 background, 1 cosmic, 2 neutrino (where both are, neutrino)."""
+three planes of wires at 0 and +-60 degrees: the columns are wires, the rows the drift time, which all planes share.
+Most pixels are empty. Labels: 0 background, 1 cosmic, 2 neutrino (where both are, neutrino)."""
 
 import math
 

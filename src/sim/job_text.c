@@ -12,6 +12,8 @@
 #include <string.h>
 
 enum { LINE = 1024 };
+#define MOST_RANKS 1048576.0
+#define MOST_SAMPLES 4e9
 
 enum type { TEXT, TIME, SIZE, COUNT, RATIO, FLAG, PARALLEL, ORDER, NODES, NOISE, STRAGGLERS, PUBLISHED };
 
@@ -497,6 +499,21 @@ static void center_samples(struct tutti_job *job)
     for (uint32_t i = 0; i < job->n_samples; i++) job->samples[i] = job->samples[i] * job->n_samples / sum - 1;
 }
 
+/* Bounds that keep an answer within minutes. */
+static enum tutti_status check_work(const struct tutti_job *job)
+{
+    const uint32_t most = job->nodes[job->n_nodes - 1];
+    const double ranks = (double)most * job->ranks_per_node, noises = job->n_noises > 1 ? job->n_noises : 1;
+    const double passes = job->parallel == TUTTI_JOB_PIPELINE ? (double)job->stages * job->microbatches : 0;
+    if (ranks > MOST_RANKS)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "%u nodes of %u ranks: at most %.0f ranks are simulated", most,
+                          job->ranks_per_node, MOST_RANKS);
+    if ((job->n_noises > 0 && ranks * noises * job->steps > MOST_SAMPLES) ||
+        (passes + job->n_tensors) * job->accumulate * job->steps > MOST_SAMPLES)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "steps = %u are too many for this job: give fewer", job->steps);
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_job_check(struct tutti_job *job)
 {
     if (job->n_tensors == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "there are no tensors: list them below [tensors]");
@@ -513,10 +530,7 @@ enum tutti_status tutti_job_check(struct tutti_job *job)
     if (job->stages > job->n_tensors)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%u stages of %u tensors: a stage has one at least", job->stages,
                           job->n_tensors);
-    for (uint32_t i = 0; i < job->n_nodes; i++)
-        if ((uint64_t)job->nodes[i] * job->ranks_per_node > TUTTI_SIM_MOST_RANKS)
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "%u nodes of %u ranks: at most %u ranks are simulated", job->nodes[i],
-                              job->ranks_per_node, TUTTI_SIM_MOST_RANKS);
+    TUTTI_TRY(check_work(job));
     center_samples(job);
     hasten(job);
     return TUTTI_OK;
