@@ -25,7 +25,7 @@ enum {
 
 struct estimate {
     double ops, bytes, seconds;
-    uint32_t rounds;
+    uint32_t rounds, slices;
 };
 
 /* What all ranks would take, if all do as much as the first or the middle one, whichever does more. */
@@ -41,6 +41,7 @@ static enum tutti_status estimate_of(const struct sim_call *call, struct estimat
         if (call->work->fold_fs > 0) ops *= 1.5;
         if (ops > most) most = ops;
         out->rounds = schedule->n_rounds;
+        out->slices = schedule->defect ? 1 : tutti_sim_slices_of(call->work, schedule);
         tutti_schedule_destroy(schedule);
     }
     out->ops = most * shape.size;
@@ -91,18 +92,31 @@ static void refuse(const struct sim_call *call, const char *why, struct sim_repo
              why);
 }
 
-/* The first rounds of all ranks, as many as fit; false: they are too few to tell the rest. */
+/* How many of n parts are simulated where `fit` of them fit; 0: too few to tell the rest. */
+static uint32_t sampled_of(double fit, uint32_t n, uint32_t multiple)
+{
+    uint32_t some = fit > n / 2 ? n / 2 : (uint32_t)fit;
+    some = some >= 2 * multiple ? some / (2 * multiple) * (2 * multiple) : LEAST_SAMPLED;
+    return fit < LEAST_SAMPLED || some > n / 2 ? 0 : some;
+}
+
+/* The first rounds of all ranks, or the first slices, as many as fit; false: they are too few to tell the rest. */
 static bool make_sample(const struct sim_call *call, const struct estimate *estimate, struct sim_report *report,
                         struct tutti_sim_program *out)
 {
     struct tutti_sim_work work = *call->work;
-    double fit = SAMPLED_OPS / estimate->ops * estimate->rounds;
-    if (call->rounds == 0) work.rounds = fit < LEAST_SAMPLED ? 0 : fit < 2 * MULTIPLE ? LEAST_SAMPLED : MULTIPLE * 2;
-    if (call->rounds == 0 && fit >= 4 * MULTIPLE) work.rounds = (uint32_t)fit / (2 * MULTIPLE) * 2 * MULTIPLE;
-    if (call->rounds > 0) work.rounds = call->rounds;
-    if (work.rounds == 0 || 2 * work.rounds > estimate->rounds) return false;
+    double share = SAMPLED_OPS / estimate->ops;
+    uint32_t rounds = sampled_of(share * estimate->rounds, estimate->rounds, MULTIPLE), slices = 0;
+    if (call->rounds > 0) rounds = call->rounds <= estimate->rounds / 2 ? call->rounds : 0;
+    if (call->rounds == 0 && rounds == 0) slices = sampled_of(share * estimate->slices, estimate->slices, 1);
+    if (rounds == 0 && slices == 0) return false;
+    work.rounds = rounds;
+    if (slices > 0)
+        work.block_bytes = work.block_bytes / estimate->slices * slices / work.element_bytes * work.element_bytes;
     if (tutti_sim_program_make(call->algorithm, call->kind, call->shape, &work, out) < 0) return false;
-    report->sampled = work.rounds;
+    report->sampled = slices > 0 ? slices : rounds;
+    report->sampled_of = slices > 0 ? estimate->slices : estimate->rounds;
+    report->by_slices = slices > 0;
     return true;
 }
 

@@ -27,17 +27,28 @@ void sim_report_extrapolate(struct sim_report *report, const struct tutti_sim_pr
     struct tutti_sim_result *result = &report->result;
     uint32_t half = report->sampled / 2;
     uint64_t first = 0;
-    for (uint32_t i = 0; i < program->n_ops; i++)
-        if (program->ops[i].place < half && result->moments[i].end_ps > first) first = result->moments[i].end_ps;
-    double more = (double)(report->n_rounds - report->sampled), second = (double)(result->end_ps - first);
-    double factor = (double)report->n_rounds / report->sampled;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        uint32_t part = report->by_slices ? program->ops[i].tag % program->n_slices : program->ops[i].place;
+        if (part < half && result->moments[i].end_ps > first) first = result->moments[i].end_ps;
+    }
+    double more = (double)(report->sampled_of - report->sampled), second = (double)(result->end_ps - first);
+    double factor = (double)report->sampled_of / report->sampled;
     result->end_ps += (uint64_t)(second / (report->sampled - half) * more);
-    if (result->end_ps < report->bounds.most_ps) result->end_ps = report->bounds.most_ps;
     result->n_messages = (uint64_t)((double)result->n_messages * factor);
     result->n_bytes = (uint64_t)((double)result->n_bytes * factor);
-    report->n_steps = (uint32_t)(report->n_steps * factor);
+    if (report->by_slices)
+        report->n_slices = report->sampled_of;
+    else
+        report->n_steps = (uint32_t)(report->n_steps * factor);
     report->link.busy_ps = (uint64_t)((double)report->link.busy_ps * factor);
     report->link.bytes *= factor;
+    if (result->end_ps < report->bounds.most_ps) result->end_ps = report->bounds.most_ps;
+    if (result->end_ps < report->link.busy_ps) result->end_ps = report->link.busy_ps;
+}
+
+static const char *parts_of(const struct sim_report *report)
+{
+    return report->by_slices ? "slices" : "rounds";
 }
 
 /* The first and the last hops of the path, for the program is gone when they are shown. */
@@ -181,11 +192,11 @@ static void show_symmetry(const struct sim_report *report, FILE *out)
 {
     const struct tutti_sim_symmetry *symmetry = &report->symmetry;
     if (report->sampled > 0)
-        fprintf(out,
-                "  estimate        the first %u of %u rounds of all ranks were simulated; the rest is taken to go on "
-                "as the\n"
-                "                  second half of them%s%s\n",
-                report->sampled, report->n_rounds, report->all[0] ? ". " : "", report->all);
+        fprintf(
+            out,
+            "  estimate        the first %u of %u %s of all ranks were simulated; the rest is taken to go on as the\n"
+            "                  second half of them%s%s\n",
+            report->sampled, report->sampled_of, parts_of(report), report->all[0] ? ". " : "", report->all);
     if (report->classes == 0) return;
     fprintf(out,
             "  symmetry        %u rank%s for all %u, whose steps are the same but for the peers: ", report->classes,
@@ -327,7 +338,7 @@ static void json_one(const struct sim_report *report, FILE *out)
                 share_of(report->link.busy_ps, result->end_ps), report->link.bytes, report->link.bandwidth);
     }
     json_critical(report, out);
-    if (report->sampled > 0) fprintf(out, ",\"sampled_rounds\":%u", report->sampled);
+    if (report->sampled > 0) fprintf(out, ",\"sampled_%s\":%u", parts_of(report), report->sampled);
     if (report->classes > 0)
         fprintf(out, ",\"symmetry\":{\"classes\":%u,\"compared\":%u,\"rounded\":%s,\"unclear\":%llu}", report->classes,
                 report->symmetry.n_compared, report->symmetry.rounded ? "true" : "false",

@@ -25,10 +25,11 @@ struct sim_report {
         uint64_t begin_ps, end_ps;
     } hops[6];
     uint32_t n_hops;
-    uint32_t sampled; /* rounds that were simulated; the time is an estimate from them. 0: all */
-    char all[192];    /* what all would have taken; empty: not too much */
-    uint32_t classes; /* so many ranks stood for all; 0: each for itself */
-    bool all_fit;     /* and all could be simulated, too */
+    uint32_t sampled, sampled_of; /* rounds that were simulated; the time is an estimate from them. 0: all */
+    bool by_slices;               /* not rounds but slices */
+    char all[192];                /* what all would have taken; empty: not too much */
+    uint32_t classes;             /* so many ranks stood for all; 0: each for itself */
+    bool all_fit;                 /* and all could be simulated, too */
     struct tutti_sim_symmetry symmetry;
     double seconds[2]; /* to make the program, and to run it */
     char refused[512]; /* a sentence when there is no result; else empty */
@@ -39,7 +40,8 @@ void sim_report_network(struct sim_report *report, const struct tutti_sim_networ
 /* What the moments of the run tell: idle share and critical path. */
 enum tutti_status sim_report_moments(struct sim_report *report, const struct tutti_sim_program *program,
                                      const struct tutti_sim_network *network);
-/* Where only the first rounds were simulated: the time of all, if the rest goes on as the second half of them. */
+/* Where only the first rounds or slices were simulated: the time of all, if the rest goes on as the second half of
+ * them. */
 void sim_report_extrapolate(struct sim_report *report, const struct tutti_sim_program *program);
 void sim_report_fini(struct sim_report *report);
 

@@ -82,7 +82,9 @@ static void head_write(const struct picture *picture)
     if (report->classes > 0)
         fprintf(picture->file, "%u rank%s for all %u; ", report->classes, report->classes == 1 ? " stands" : "s stand",
                 report->n_ranks);
-    if (report->sampled > 0) fprintf(picture->file, "the first %u of %u rounds; ", report->sampled, report->n_rounds);
+    if (report->sampled > 0)
+        fprintf(picture->file, "the first %u of %u %s; ", report->sampled, report->sampled_of,
+                report->by_slices ? "slices" : "rounds");
     if (picture->n_rows < picture->program->n_ranks)
         fprintf(picture->file, "%u of the ranks are shown; ", picture->n_rows);
     fprintf(picture->file, "critical path: %u messages over %u ranks</text>\n", report->critical.n_messages,
