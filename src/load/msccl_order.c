@@ -289,7 +289,7 @@ static void put(struct run *run, uint32_t connection, uint32_t depth)
         wake(run, receiver);
 }
 
-static void signal(struct run *run, uint32_t block)
+static void give_signal(struct run *run, uint32_t block)
 {
     struct state *state = &run->states[block];
     state->flag = state->at + 1;
@@ -329,7 +329,7 @@ static enum tutti_status go(struct run *run, uint32_t block)
     if (step->does & TUTTI_MSCCL_SENDS) put(run, b->out, event.depth);
     if (step->does) TUTTI_TRY(add(run, &event));
     state->depth = event.depth;
-    if (step->signals) signal(run, block);
+    if (step->signals) give_signal(run, block);
     state->at++;
     wake(run, block);
     return TUTTI_OK;
