@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plans of MSCCL++ against an interpreter that shares nothing with the library: right ones are proved, each fault is told
-in one sentence, and what the command proves of plans that are broken at random is right in every interleaving tried.
+"""Plans of MSCCL++ against an interpreter that shares nothing with the library: right ones are proved, each fault is
+told in one sentence, and what the command proves of plans that are broken at random is right in every interleaving.
 
 usage: mscclpp_test.py TUTTI"""
 
@@ -73,7 +73,7 @@ class OneSidedRun:
     def __init__(self, root, seed):
         self.root, self.chance, self.n = root, random.Random(seed), len(root["gpus"])
         gathers, self.in_place = root["collective"] == "allgather", root["inplace"]
-        self.parts = 2  # of a chunk, which the blocks of a group share
+        self.parts = 2  # a chunk's, which the blocks of a group share
         self.n_out = root["gpus"][0]["output_chunks"] * self.parts
         self.n_in = root["gpus"][0]["input_chunks"] * self.parts
         self.value = {(g, c): self.chance.getrandbits(64) for g in range(self.n) for c in range(self.n_in)}
