@@ -273,3 +273,8 @@ def _main(path, copy, out, *shape):
     with open(out, "w", encoding="utf-8") as file:
         file.write(text)
     return 0
+
+
+if __name__ == "__main__":
+    sys.modules["tutti"] = sys.modules["__main__"]  # what files import, whatever lies beside them
+    sys.exit(_main(*sys.argv[1:]))

@@ -53,18 +53,15 @@ static uint64_t module_hash(void)
     return tutti_hash64(tutti_python_tutti, (size_t)(tutti_python_end_tutti - tutti_python_tutti), 0);
 }
 
-/* The module's folder, as a variable for the interpreter. */
-static enum tutti_status module_write(char *variable, size_t capacity)
+/* The module's file, which is written once. */
+static enum tutti_status module_write(char *path)
 {
-    char name[TUTTI_KEPT_NAME], path[PATH_MAX];
-    const char *others = getenv("PYTHONPATH");
+    char name[TUTTI_KEPT_NAME];
     snprintf(name, sizeof name, "python-%016llx/tutti.py", (unsigned long long)module_hash());
     TUTTI_TRY(tutti_kept_folder(name));
     TUTTI_TRY(tutti_kept_path(name, path));
     if (access(path, R_OK) != 0)
         TUTTI_TRY(tutti_kept_write(name, tutti_python_tutti, (size_t)(tutti_python_end_tutti - tutti_python_tutti)));
-    *strrchr(path, '/') = '\0';
-    snprintf(variable, capacity, "PYTHONPATH=%s%s%s", path, others ? ":" : "", others ? others : "");
     return TUTTI_OK;
 }
 
@@ -96,28 +93,26 @@ static enum tutti_status run_failed(const struct script *script, struct tutti_sp
     return tutti_fail(TUTTI_ERR_ARGUMENT, "%s", line);
 }
 
-/* Runs the module on the file; what it writes is kept as `name`. world: five words, or none to ask what it offers. */
+/* Runs the module, as a program, on the file; what it writes is kept as `name`. world: five words, or none to ask what
+ * it offers. */
 static enum tutti_status run(const struct script *script, const char *name, const char *const world[5])
 {
-    static const char start[] = "import sys, tutti; sys.exit(tutti._main(*sys.argv[1:]))";
-    char path[PATH_MAX + 4200], place[PATH_MAX], beside[PATH_MAX], new_name[TUTTI_KEPT_NAME];
+    char module[PATH_MAX], place[PATH_MAX], beside[PATH_MAX], new_name[TUTTI_KEPT_NAME];
     const bool is_known = script->interpreter && access(script->interpreter, X_OK) == 0;
     struct tutti_spawned ran;
-    TUTTI_TRY(module_write(path, sizeof path));
+    TUTTI_TRY(module_write(module));
     TUTTI_TRY(tutti_kept_path(name, place));
     snprintf(new_name, sizeof new_name, "new-%d-%.16s", (int)getpid(), name);
     TUTTI_TRY(tutti_kept_path(new_name, beside));
     const char *words[20] = {"env",
                              "PYTHONHASHSEED=0",
                              "PYTHONDONTWRITEBYTECODE=1",
-                             path,
                              is_known ? script->interpreter : script->python,
-                             "-c",
-                             start,
+                             module,
                              script->path,
                              script->copy,
                              beside};
-    size_t n = 10;
+    size_t n = 8;
     for (size_t i = 0; world && i < 5; i++) words[n++] = world[i];
     (void)unlink(beside);
     TUTTI_TRY(tutti_spawn(words, RUN_NS, OUTPUT_BYTES, &ran));
@@ -131,15 +126,45 @@ static enum tutti_status run(const struct script *script, const char *name, cons
     return status;
 }
 
+/* What the file's fault was, kept for as long as other ranks may ask the same: "1", or "0" where it does not do the
+ * world, and the sentence. OK: nothing is kept. */
+static enum tutti_status fault_read(const char *name)
+{
+    enum { YOUNGEST_S = 60 };
+    char *text;
+    size_t bytes;
+    if (!tutti_kept_read(name, YOUNGEST_S, &text, &bytes)) return TUTTI_OK;
+    const enum tutti_status status =
+        tutti_fail(text[0] == '1' ? TUTTI_ERR_ARGUMENT : TUTTI_ERR_UNSUPPORTED, "%.400s", bytes > 0 ? text + 1 : "");
+    tutti_free(text);
+    return status;
+}
+
+static enum tutti_status fault_keep(const char *name, enum tutti_status status)
+{
+    const struct tutti_error why = *tutti_last_error();
+    char text[TUTTI_ERROR_TEXT + 1];
+    if (status != TUTTI_ERR_ARGUMENT && status != TUTTI_ERR_UNSUPPORTED) return status;
+    snprintf(text, sizeof text, "%d%s", status == TUTTI_ERR_ARGUMENT, why.text);
+    (void)tutti_kept_write(name, text, strlen(text)); /* else others find out by themselves */
+    return tutti_fail_record(&why);
+}
+
 /* The kept text of that name, made where it is not there. */
 static enum tutti_status text_of(const struct script *script, const char *name, const char *const world[5], char **text,
                                  size_t *bytes)
 {
+    char fault[TUTTI_KEPT_NAME];
     if (tutti_kept_read(name, 0, text, bytes)) return TUTTI_OK;
+    snprintf(fault, sizeof fault, "%.48s.fault", name);
     const int lock = tutti_kept_lock(name);
     enum tutti_status status = TUTTI_OK;
     if (!tutti_kept_read(name, 0, text, bytes)) {
-        status = run(script, name, world);
+        status = fault_read(fault);
+        if (status >= 0) {
+            status = run(script, name, world);
+            if (status < 0) status = fault_keep(fault, status);
+        }
         if (status >= 0 && !tutti_kept_read(name, 0, text, bytes))
             status = tutti_fail(TUTTI_ERR_SYSTEM, "%s emits too much to be kept", script->path);
     }

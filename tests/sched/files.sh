@@ -42,6 +42,13 @@ done
 sed 's/(me + p - o)/(me + p + o)/' page.c >page_wrong.c
 expect 1 'my_pat all_gather, size 5, .*: rank 0, round 2, step 6 reads chunk 2 of DATA, which holds nothing' "$tutti" sched check ./page_wrong.c
 
+# A module of the same name beside a file, or where the command is run, is not taken for tutti's.
+mkdir beside
+cp mine_too.py beside/
+echo 'raise SystemExit("wrong module")' | tee tutti.py >beside/tutti.py
+expect 0 '^1 of 1 proved' "$tutti" sched check beside/mine_too.py --sizes 6
+rm tutti.py
+
 # ---- run: by path, by option, by the option algorithm, over TCP ----
 expect 0 'wrong values: 0$' bench --algorithm ./mine.c
 expect 0 'wrong values: 0$' bench --algorithm ./mine_too.py

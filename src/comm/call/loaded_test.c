@@ -185,6 +185,9 @@ static void test_contexts(void **state)
     option = (struct tutti_option){"algorithm", path};
     assert_int_equal(tutti_context_create(&option, 1, &context), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "does not offer broadcast"));
+    assert_true(tutti_algorithm_offers("fold", "all_reduce") && tutti_algorithm_offers("tree:4", "broadcast"));
+    assert_false(tutti_algorithm_offers("fold", "broadcast") || tutti_algorithm_offers("fold", "fold"));
+    assert_false(tutti_algorithm_offers("no_such", "all_reduce") || tutti_algorithm_offers(NULL, NULL));
     assert_int_equal(tutti_algorithm_load(NULL, NULL), TUTTI_ERR_ARGUMENT);
     assert_int_equal(tutti_algorithm_load("", NULL), TUTTI_ERR_ARGUMENT);
 }
