@@ -18,6 +18,7 @@ extern "C" {
 
 struct tutti_context;
 struct tutti_comm;
+struct tutti_work; /* coll.h */
 
 #define TUTTI_TIMEOUT_DEFAULT 0 /* 30 minutes, or the option TUTTI_TIMEOUT */
 
@@ -49,7 +50,7 @@ struct tutti_comm_config {
     bool nonblocking;    /* return at once; poll with tutti_comm_state */
     int64_t device;  /* the device whose memory calls may use: a CUDA device as this process counts, or one of the two
                         below; so wide that size tells whether it is there */
-    int64_t survive; /* not 0: its calls survive the death of ranks, see tutti_comm_contributors; so wide, too */
+    int64_t survive; /* not 0: its calls survive the death of ranks, see tutti_work_contributors; so wide, too */
 };
 #define TUTTI_DEVICE_AUTO (-1) /* the device of the calling thread's current CUDA context, if there is one */
 #define TUTTI_DEVICE_NONE (-2) /* host memory alone */
@@ -73,19 +74,20 @@ TUTTI_API enum tutti_status tutti_comm_split(struct tutti_comm *comm, int32_t co
                                              struct tutti_comm **out) TUTTI_MUST_USE;
 /* Collective: a communicator of the same ranks with its own order and errors. */
 TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti_comm **out) TUTTI_MUST_USE;
-/* The ranks whose contributions the last call of this thread's order on a communicator with config.survive holds,
- * ascending; *n: how many. ranks may be NULL; at most capacity of them are written. Of other communicators: all.
+/* The ranks whose contributions a call's result holds, ascending; *n: how many. work NULL: the last call on comm that
+ * ended; else a complete one of the last 64 of comm. ranks may be NULL; at most capacity of them are written. Of
+ * communicators without config.survive: all ranks. Errors: ARGUMENT.
  *
- * A rank of such a communicator may die at any time: each call ends on all survivors with the same bits, made of the
- * same contributors, or with the same error (PEER_DEAD: the root of the call died). The survivors do not lose the call
- * that they are in: it is done again without the dead, unless some have returned from it with their contribution; then
- * all get that result. Input is intact, or restored, until a call ends; the blocks of lost ranks in the results of
- * all_gather and gather are zero; avg divides by the contributors. all_reduce, reduce, reduce_scatter, all_gather,
- * gather, broadcast and barrier of equal blocks in host memory are carried out (others: UNSUPPORTED); a call that asks
- * for a work ends before it returns. Not with nonblocking. Ranks keep their numbers. A rank that ends its part without
- * a barrier may have a result that the others, where one of them dies at that moment, make without it. */
-TUTTI_API enum tutti_status tutti_comm_contributors(struct tutti_comm *comm, int32_t *ranks, size_t capacity,
-                                                    size_t *n) TUTTI_MUST_USE;
+ * A rank of a communicator with config.survive may die at any time: each call ends on all survivors with the same bits,
+ * made of the same contributors, or with the same error (PEER_DEAD: the root of the call died). The survivors do not
+ * lose the call that they are in: it is done again without the dead, unless some have returned from it with their
+ * contribution; then all get that result. Input is intact, or restored, until a call ends; the blocks of lost ranks in
+ * the results of all_gather and gather are zero; avg divides by the contributors. all_reduce, reduce, reduce_scatter,
+ * all_gather, gather, broadcast and barrier of equal blocks in host memory are carried out, one after another (others:
+ * UNSUPPORTED). Not with nonblocking. Ranks keep their numbers. A rank that ends its part without a barrier may have a
+ * result that the others, where one of them dies at that moment, make without it. */
+TUTTI_API enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm,
+                                                    int32_t *ranks, size_t capacity, size_t *n) TUTTI_MUST_USE;
 
 /* Called by the survivors alone, with the same list of ranks to leave out (dead ones may be left out of the list: they
  * are found). Works on an aborted or failed communicator, which stays as it is. Errors as for create. */

@@ -283,6 +283,10 @@ enum tutti_status tutti_work_join(struct tutti_engine *engine, struct tutti_work
                                   struct tutti_work **out);
 /* The handle of a call that was carried out past the engine and is complete. MEMORY. */
 enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_t start_ns, struct tutti_work **out);
+/* The handle of a call that its maker carries out on a thread of its own: complete when that thread fulfils it, once,
+ * with a record or NULL. MEMORY. */
+enum tutti_status tutti_work_promise(struct tutti_team *team, uint64_t seq, const char *label, struct tutti_work **out);
+void tutti_work_fulfil(struct tutti_work *work, const struct tutti_error *error);
 /* Waits until the call's own deadline, frees, and leaves the error record on this thread: what blocking calls do. */
 enum tutti_status tutti_work_finish(struct tutti_work *work);
 

@@ -113,6 +113,33 @@ enum tutti_status tutti_works_past(struct tutti_works *works, const void *home, 
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_works_promise(struct tutti_works *works, const void *home, uint64_t seq, const char *label,
+                                      struct tutti_work **out)
+{
+    struct tutti_work *work = tutti_work_new(works, TUTTI_WORK_PROMISED);
+
+    if (!work) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the handle of a call");
+    atomic_fetch_add(&work->refs, 1); /* the maker's */
+    work->home = home;
+    work->seq = seq;
+    work->label = label;
+    *out = work;
+    return TUTTI_OK;
+}
+
+void tutti_work_fulfil(struct tutti_work *work, const struct tutti_error *error)
+{
+    struct tutti_owner *owner = &work->works->owner;
+
+    if (error) work->error = *error;
+    work->end_ns = tutti_owner_now(owner);
+    atomic_store(&work->done, 1);
+    tutti_owner_wake(owner, work);
+    tutti_owner_kick(owner); /* its owner may sleep, and wait for this */
+    if (atomic_load(&work->hooks)) tutti_work_due(work);
+    tutti_work_drop(work);
+}
+
 static bool is_done(const struct tutti_work *work)
 {
     if (work->type != TUTTI_WORK_JOIN) return atomic_load(&work->done) != 0;
@@ -269,6 +296,7 @@ struct tutti_works *tutti_works_create(const size_t bytes[TUTTI_N_WORK_TYPES], u
     memcpy(works->bytes, bytes, sizeof(works->bytes));
     works->n_forks = tutti_n_forks;
     works->bytes[TUTTI_WORK_JOIN] = sizeof(struct tutti_join);
+    works->bytes[TUTTI_WORK_PROMISED] = sizeof(struct tutti_work);
     atomic_init(&works->refs, 1);
     tutti_owner_init(&works->owner, spin_ns);
     works->submitted_end = &works->submitted;

@@ -17,6 +17,7 @@ enum tutti_work_type {
     TUTTI_WORK_FOLLOWED,
     TUTTI_WORK_WAIT,
     TUTTI_WORK_ACCESS,
+    TUTTI_WORK_PROMISED,
     TUTTI_WORK_JOIN,
     TUTTI_N_WORK_TYPES
 };
@@ -75,7 +76,7 @@ struct tutti_works {
 enum tutti_status tutti_work_check(const struct tutti_work *work, const char *call);
 
 /* ---- work.c: any thread ---- */
-/* bytes: of a work of each type, but for JOIN. NULL: no memory. */
+/* bytes: of a work of each type, but for JOIN and PROMISED. NULL: no memory. */
 struct tutti_works *tutti_works_create(const size_t bytes[TUTTI_N_WORK_TYPES], uint64_t spin_ns);
 void tutti_works_unref(struct tutti_works *works);
 void *tutti_work_new(struct tutti_works *works, enum tutti_work_type type); /* NULL: no memory */
@@ -122,11 +123,13 @@ enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *n
 struct tutti_work *tutti_works_take(struct tutti_works *works);
 /* Owner: publishes the result (NULL: success), wakes, drops the engine's reference. */
 void tutti_work_complete(struct tutti_work *work, const struct tutti_error *error);
-/* tutti_work_join and tutti_work_past of engine.h. */
+/* tutti_work_join, tutti_work_past and tutti_work_promise of engine.h. */
 enum tutti_status tutti_works_join(struct tutti_works *works, struct tutti_work **children, size_t n,
                                    struct tutti_work **out);
 enum tutti_status tutti_works_past(struct tutti_works *works, const void *home, uint64_t seq, uint64_t start_ns,
                                    struct tutti_work **out);
+enum tutti_status tutti_works_promise(struct tutti_works *works, const void *home, uint64_t seq, const char *label,
+                                      struct tutti_work **out);
 
 /* ---- notify.c: any thread ---- */
 /* Runs what is queued and ends the thread. Called from within a function that the thread runs, it ends the thread

@@ -12,8 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Results up to so many bytes are kept, this many of them: twice what the machine may need. */
+/* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
+ * are known. */
 enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64 };
+
+/* A call that waits for its turn. */
+struct waiting {
+    struct tutti_call call;
+    struct tutti_work *work; /* promised */
+    struct waiting *next;
+};
 
 /* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
 struct kept {
@@ -23,16 +31,24 @@ struct kept {
 };
 
 struct tutti_survive {
-    pthread_mutex_t lock; /* one call at a time */
+    /* Calls go one after another, in their order: on the caller's thread if none is before it and it blocks, else on a
+     * thread of this communicator. Under the lock: */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct waiting *first, **tail;
+    bool is_running, has_thread, stops;
+    pthread_t thread;
+    /* The running call's, and between calls the lock's: */
     struct tutti_comm *inner;
     uint32_t *ranks, n; /* the view: rank of the handle by rank of inner */
-    struct tutti_synchrony view;
+    struct tutti_synchrony synchrony;
     size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
     unsigned char *kept;          /* N_KEPT of them */
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
     size_t saved_bytes;
-    struct kept end; /* how the call at hand ends */
+    unsigned char *sets; /* those of the last N_KEPT calls */
+    struct kept end;     /* how the call at hand ends */
     bool has_ended;
     struct tutti_error error; /* then: why nothing goes on */
 };
@@ -199,18 +215,18 @@ static enum tutti_synchrony_do stop(struct tutti_survive *s)
 static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status status)
 {
     if (status < 0 && !is_loss(status)) return stop(s);
-    return tutti_synchrony_ended(&s->view, status < 0);
+    return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
 static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call, bool again)
 {
     if (again) memcpy(call->job.bind.output, s->saved, overwritten(call));
-    s->end = (struct kept){.call = s->view.called, .lost = -1};
+    s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
     enum tutti_status status = carry_out(s, call);
     if (status >= 0) {
         set_to_view(s);
-        if (s->view.keeps) {
-            struct kept *kept = kept_at(s, s->view.called);
+        if (s->synchrony.keeps) {
+            struct kept *kept = kept_at(s, s->synchrony.called);
             *kept = s->end;
             kept->bytes = common_bytes(call);
             memcpy(set_of(kept), s->set, s->set_bytes);
@@ -239,7 +255,7 @@ static enum tutti_synchrony_do do_agree(struct tutti_survive *s, const struct tu
     pthread_mutex_unlock(&call->comm->lock);
     tutti_comm_destroy(before);
     atomic_store(&next->timeout_ns, atomic_load(&call->comm->timeout_ns));
-    return tutti_synchrony_installed(&s->view, s->view.epoch + 1);
+    return tutti_synchrony_installed(&s->synchrony, s->synchrony.epoch + 1);
 }
 
 static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
@@ -250,25 +266,25 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
         tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
         return stop(s);
     }
-    enum tutti_status status = tutti_all_gather(&s->view.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
+    enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
     if (status < 0 && !is_loss(status))
         next = stop(s);
     else
-        next = tutti_synchrony_gathered(&s->view, status < 0 ? NULL : states, s->n);
+        next = tutti_synchrony_gathered(&s->synchrony, status < 0 ? NULL : states, s->n);
     tutti_free(states);
     return next;
 }
 
 static enum tutti_synchrony_do do_hand_on(struct tutti_survive *s)
 {
-    return ended(s, tutti_broadcast(kept_at(s, s->view.handed), s->kept_bytes, TUTTI_UINT8, (int32_t)s->view.from,
-                                    s->inner, NULL, NULL));
+    return ended(s, tutti_broadcast(kept_at(s, s->synchrony.handed), s->kept_bytes, TUTTI_UINT8,
+                                    (int32_t)s->synchrony.from, s->inner, NULL, NULL));
 }
 
 static void take(struct tutti_survive *s, const struct tutti_call *call)
 {
-    struct kept *kept = kept_at(s, s->view.called);
+    struct kept *kept = kept_at(s, s->synchrony.called);
     s->end = *kept;
     memcpy(s->set, set_of(kept), s->set_bytes);
     if (kept->bytes > 0 && kept->status >= 0) memcpy(call->job.bind.output, result_of(s, kept), kept->bytes);
@@ -281,7 +297,7 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
     if (s->has_ended) return tutti_fail_record(&s->error);
     if (saved > 0) TUTTI_TRY(save(s, call, saved));
     enum tutti_synchrony_do next =
-        tutti_synchrony_call(&s->view, bytes <= KEEP_MOST, !tutti_kind_info(call->job.info.kind)->rooted);
+        tutti_synchrony_call(&s->synchrony, bytes <= KEEP_MOST, !tutti_kind_info(call->job.info.kind)->rooted);
     for (;;) switch (next) {
         case TUTTI_SYNCHRONY_DATA:
             next = do_data(s, call, saved > 0 && n_tries++ > 0);
@@ -310,11 +326,76 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
         }
 }
 
-/* ---- calls ---- */
+/* ---- calls, one after another ---- */
+
+static unsigned char *set_at(const struct tutti_survive *s, uint64_t call)
+{
+    return s->sets + call % N_KEPT * s->set_bytes;
+}
+
+/* The lock is held, and nothing runs. */
+static enum tutti_status run_unlocked(struct tutti_survive *s, const struct tutti_call *call)
+{
+    s->is_running = true;
+    pthread_mutex_unlock(&s->lock);
+    enum tutti_status status = run(s, call);
+    pthread_mutex_lock(&s->lock);
+    memcpy(set_at(s, s->synchrony.called), s->set, s->set_bytes);
+    s->is_running = false;
+    pthread_cond_broadcast(&s->changed);
+    return status;
+}
+
+static void *serve(void *arg)
+{
+    struct tutti_survive *s = arg;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while ((!s->first && !s->stops) || s->is_running) pthread_cond_wait(&s->changed, &s->lock);
+        struct waiting *w = s->first;
+        if (!w) break;
+        const enum tutti_status status = run_unlocked(s, &w->call);
+        s->first = w->next;
+        if (!s->first) s->tail = &s->first;
+        tutti_work_fulfil(w->work, status < 0 ? tutti_last_error() : NULL);
+        tutti_free(w);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* The lock is held. */
+static enum tutti_status enqueue(struct tutti_survive *s, const struct tutti_call *call, uint64_t number,
+                                 struct tutti_work **work)
+{
+    struct waiting *w = tutti_alloc(sizeof(*w));
+    if (!w) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a call that waits for its turn");
+    if (!s->has_thread) {
+        const int error = tutti_thread_start(&s->thread, 0, serve, s);
+        s->has_thread = error == 0;
+        if (error) {
+            tutti_free(w);
+            return tutti_call_fail(call, TUTTI_ERR_SYSTEM, "no thread for calls that do not block: %s",
+                                   strerror(error));
+        }
+    }
+    enum tutti_status status = tutti_work_promise(call->comm->team, number, call->options.label, &w->work);
+    if (status < 0) {
+        tutti_free(w);
+        return status;
+    }
+    w->call = *call;
+    *s->tail = w;
+    s->tail = &w->next;
+    *work = w->work;
+    pthread_cond_broadcast(&s->changed);
+    return TUTTI_OK;
+}
 
 static enum tutti_status survive_call(struct tutti_call *call)
 {
     struct tutti_survive *s = call->comm->survive;
+    struct tutti_work *work = NULL;
     if (!(KINDS >> call->job.info.kind & 1) || call->type != TUTTI_CALL_COLLECTIVE || call->job.bind.v)
         return tutti_call_fail(
             call, TUTTI_ERR_UNSUPPORTED,
@@ -325,31 +406,42 @@ static enum tutti_status survive_call(struct tutti_call *call)
                                "a communicator that survives takes no part in groups and recordings");
     if (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0)
         return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "a communicator that survives takes host memory alone");
-    const uint64_t start_ns = call->work ? tutti_now_ns() : 0;
     pthread_mutex_lock(&s->lock);
-    enum tutti_status status = run(s, call);
-    const uint64_t number = atomic_fetch_add(&call->comm->sequence, 1) + 1;
+    const bool now = !call->work && !s->first && !s->is_running;
+    const uint64_t number = tutti_comm_sequence(call->comm) + 1;
+    enum tutti_status status = now ? TUTTI_OK : enqueue(s, call, number, &work);
+    if (status >= 0) atomic_store(&call->comm->sequence, number);
+    if (now) status = run_unlocked(s, call);
     pthread_mutex_unlock(&s->lock);
-    if (status < 0 || !call->work) return status;
-    return tutti_work_past(call->comm->team, number, start_ns, call->work);
+    if (status < 0 || now) return status;
+    if (!call->work) return tutti_work_finish(work);
+    *call->work = work;
+    return TUTTI_OK;
 }
 
-enum tutti_status tutti_comm_contributors(struct tutti_comm *comm, int32_t *ranks, size_t capacity, size_t *n)
+enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm, int32_t *ranks,
+                                          size_t capacity, size_t *n)
 {
-    if (!n) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_contributors: n is NULL");
-    TUTTI_TRY(tutti_comm_enter(comm, "comm_contributors"));
+    if (!n) return tutti_fail(TUTTI_ERR_ARGUMENT, "work_contributors: n is NULL");
+    TUTTI_TRY(tutti_comm_enter(comm, "work_contributors"));
     struct tutti_survive *s = comm->survive;
+    enum tutti_status status = TUTTI_OK;
     size_t found = 0;
     if (s) pthread_mutex_lock(&s->lock);
-    for (int32_t rank = 0; rank < comm->size; rank++) {
-        if (s && !set_has(s->set, (uint32_t)rank)) continue;
+    const uint64_t last = s ? s->synchrony.called - s->is_running : 0, call = work ? tutti_work_sequence(work) : last;
+    if (s && (call == 0 || call > last || call + N_KEPT <= last))
+        status = tutti_fail(TUTTI_ERR_ARGUMENT,
+                            "work_contributors on rank %d: call #%llu is not one of the last %d that ended",
+                            (int)comm->rank, (unsigned long long)call, (int)N_KEPT);
+    for (int32_t rank = 0; status >= 0 && rank < comm->size; rank++) {
+        if (s && !set_has(set_at(s, call), (uint32_t)rank)) continue;
         if (ranks && found < capacity) ranks[found] = rank;
         found++;
     }
     if (s) pthread_mutex_unlock(&s->lock);
     tutti_comm_leave(comm);
-    *n = found;
-    return TUTTI_OK;
+    if (status >= 0) *n = found;
+    return status;
 }
 
 /* ---- begin and end ---- */
@@ -370,10 +462,17 @@ void tutti_survive_close(struct tutti_comm *comm)
 {
     struct tutti_survive *s = comm->survive;
     if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->stops = true; /* when what waits is over */
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    if (s->has_thread) pthread_join(s->thread, NULL);
     comm->survive = NULL;
     if (s->inner) tutti_comm_destroy(s->inner);
-    tutti_synchrony_fini(&s->view);
+    tutti_synchrony_fini(&s->synchrony);
+    pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    tutti_free(s->sets);
     tutti_free(s->ranks);
     tutti_free(s->kept);
     tutti_free(s->set);
@@ -387,7 +486,9 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm)
     struct tutti_survive *s = tutti_alloc(sizeof(*s));
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for a communicator that survives");
     pthread_mutex_init(&s->lock, NULL);
-    tutti_synchrony_init(&s->view);
+    pthread_cond_init(&s->changed, NULL);
+    s->tail = &s->first;
+    tutti_synchrony_init(&s->synchrony);
     comm->survive = s;
     s->set_bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
     s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_MOST;
@@ -395,11 +496,13 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm)
     s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
     s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
     s->set = tutti_alloc(s->set_bytes);
-    enum tutti_status status = s->ranks && s->kept && s->set
+    s->sets = tutti_alloc(N_KEPT * s->set_bytes);
+    enum tutti_status status = s->ranks && s->kept && s->set && s->sets
                                    ? tutti_comm_dup(comm, &s->inner)
                                    : tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
     for (uint32_t i = 0; status >= 0 && i < n; i++) s->ranks[i] = i;
     if (status >= 0) set_to_view(s);
+    atomic_store(&comm->sequence, 0); /* the duplicate was none of the user's calls */
     if (status < 0) tutti_survive_close(comm);
     tutti_call_surviving = survive_call;
     return status;

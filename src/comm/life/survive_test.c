@@ -72,27 +72,27 @@ static bool contributed(const struct call *c, int32_t rank)
     return false;
 }
 
-static enum tutti_status start(struct call *c, uint32_t form)
+static enum tutti_status start(struct call *c, uint32_t form, struct tutti_work **work)
 {
     const size_t n = c->count, me = (size_t)c->rank->index;
     switch (form) {
     case 0:
-        return tutti_all_reduce(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, NULL);
+        return tutti_all_reduce(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, work);
     case 1:
         memcpy(c->out, c->in, n * sizeof(*c->in));
-        return tutti_all_reduce(c->out, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, NULL);
+        return tutti_all_reduce(c->out, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, work);
     case 2:
-        return tutti_all_gather(c->in, c->out, n, TUTTI_UINT64, c->comm, NULL, NULL);
+        return tutti_all_gather(c->in, c->out, n, TUTTI_UINT64, c->comm, NULL, work);
     case 3:
-        return tutti_reduce_scatter(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, NULL);
+        return tutti_reduce_scatter(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, work);
     case 4: /* in place: the own block of the input becomes the result */
         memcpy(c->out, c->in, (size_t)c->rank->n * n * sizeof(*c->in));
-        return tutti_reduce_scatter(c->out, c->out + me * n, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, NULL);
+        return tutti_reduce_scatter(c->out, c->out + me * n, n, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, work);
     case 5:
         if (c->rank->index == c->root) memcpy(c->out, c->in, n * sizeof(*c->in));
-        return tutti_broadcast(c->out, n, TUTTI_UINT64, c->root, c->comm, NULL, NULL);
+        return tutti_broadcast(c->out, n, TUTTI_UINT64, c->root, c->comm, NULL, work);
     default:
-        return tutti_reduce(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->root, c->comm, NULL, NULL);
+        return tutti_reduce(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->root, c->comm, NULL, work);
     }
 }
 
@@ -138,11 +138,14 @@ static void killed_at_random(struct rank *rank)
         c.root = (int32_t)(tutti_random64(&seed) % (uint64_t)rank->n);
         const size_t n = c.count * (form == 3 || form == 4 ? (size_t)rank->n : 1);
         for (size_t i = 0; i < n; i++) c.in[i] = value_of(c.number, rank->index, i);
-        const enum tutti_status status = start(&c, form);
-        RANK_CHECK_OK(rank, tutti_comm_contributors(c.comm, c.set, MOST, &c.n_set));
-        if (form >= 5 && !contributed(&c, c.root)) continue; /* an older set: the root died */
-        if (form >= 5 && status == TUTTI_ERR_PEER_DEAD) {
-            RANK_CHECK(rank, strstr(tutti_last_error()->text, "which is the root") != NULL);
+        struct tutti_work *work = NULL;
+        const bool blocks = tutti_random64(&seed) % 2;
+        enum tutti_status status = start(&c, form, blocks ? NULL : &work);
+        if (work) status = tutti_work_wait(work, 0);
+        RANK_CHECK_OK(rank, tutti_work_contributors(work, c.comm, c.set, MOST, &c.n_set));
+        tutti_work_free(work);
+        if (form >= 5 && !contributed(&c, c.root)) {
+            RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, "which is the root"));
             board->digests[c.number][rank->index] = 1;
             continue;
         }
@@ -172,10 +175,82 @@ static void random_deaths(void **state)
     }
 }
 
+/* ---- calls in flight, and what is refused ---- */
+
+static void many_in_flight(struct rank *rank)
+{
+    enum { N = 100, COUNT = 5000 };
+    struct tutti_comm *comm = NULL;
+    struct tutti_work *works[N];
+    uint64_t *data = rank_alloc(rank, N * COUNT * sizeof(*data)), dies_ns = 10 * TUTTI_NS_PER_MS, last = 1;
+    pthread_t thread;
+    int32_t ranks[4];
+    size_t n = 0;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    if (rank->index == 2) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
+    for (int turn = 0; turn < 5; turn++) {
+        for (size_t i = 0; i < N * COUNT; i++) data[i] = (uint64_t)(rank->index + 1);
+        for (size_t i = 0; i < N; i++)
+            RANK_CHECK_OK(rank, tutti_all_reduce(data + i * COUNT, data + i * COUNT, i % 3 ? COUNT : 1, TUTTI_UINT64,
+                                                 TUTTI_SUM, comm, NULL, &works[i]));
+        RANK_CHECK_OK(rank,
+                      tutti_all_reduce(&last, &last, 1, TUTTI_UINT64, TUTTI_MAX, comm, NULL, NULL)); /* after them */
+        for (size_t i = 0; i < N; i++) {
+            RANK_CHECK_OK(rank, tutti_work_test(works[i]));
+            tutti_work_free(works[i]);
+            /* Ranks 0, 1 and 3 have put in 1 + 2 + 4; rank 2, 3. */
+            RANK_CHECK(rank, data[i * COUNT] == 10 || data[i * COUNT] == 7);
+            if (i > 0) RANK_CHECK(rank, data[i * COUNT] <= data[(i - 1) * COUNT]);
+        }
+        tutti_sleep_ns(5 * TUTTI_NS_PER_MS);
+    }
+    RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, ranks, 4, &n));
+    RANK_CHECK(rank, n == 3 && ranks[0] == 0 && ranks[1] == 1 && ranks[2] == 3);
+    RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
+    tutti_comm_destroy(comm);
+}
+
+static void refused(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL, *none = NULL;
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    uint64_t x[4] = {0}, y[4];
+    size_t n = 0;
+    config.rank = 0, config.n_ranks = 1, config.survive = 1, config.nonblocking = true;
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "nonblocking", tutti_comm_create(rank->context, &config, &none));
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "survives carries out",
+                     tutti_all_to_all(x, y, 1, TUTTI_UINT64, comm, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "survives carries out",
+                     tutti_send(x, 1, TUTTI_UINT64, 1 - rank->index, 0, comm, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "not one of the last", tutti_work_contributors(NULL, comm, NULL, 0, &n));
+    RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (rank->index == 0) tutti_comm_abort(comm, "enough");
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough",
+                     tutti_all_reduce(x, y, 4, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough", tutti_barrier(comm, NULL, NULL));
+    tutti_comm_destroy(comm);
+}
+
+static void in_flight(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
+    assert_int_equal(ranks_run(&config, many_in_flight), 0);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_threads(2, refused, NULL), 0);
+}
+
 int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

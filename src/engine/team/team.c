@@ -56,6 +56,11 @@ enum tutti_status tutti_work_past(struct tutti_team *team, uint64_t seq, uint64_
     return tutti_works_past(team->engine->works, team, seq, start_ns, out);
 }
 
+enum tutti_status tutti_work_promise(struct tutti_team *team, uint64_t seq, const char *label, struct tutti_work **out)
+{
+    return tutti_works_promise(team->engine->works, team, seq, label, out);
+}
+
 /* ---- where it is found ---- */
 
 struct tutti_team **tutti_team_bucket(struct tutti_port *port, uint64_t id, uint32_t epoch)
