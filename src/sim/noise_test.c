@@ -228,11 +228,57 @@ static void test_refused(void **state)
     tutti_sim_topology_close(&topology);
 }
 
+/* Memory that runs out at any allocation is an error, and nothing leaks (the sanitizers look). */
+static enum tutti_status run_all(const struct tutti_sim_program *program)
+{
+    const struct tutti_shape shape = {.size = program->n_ranks};
+    struct tutti_sim_noise noise = {.n_stragglers = 1, .stragglers = {{.share = 0.5, .is = {.late = 1e-6, .slow = 2}}}};
+    struct tutti_sim_topology topology;
+    struct tutti_sim_network *inner, *outer;
+    struct tutti_sim_result result;
+    TUTTI_TRY(tutti_sim_topology_open("dragonfly:ranks=2", &shape, &topology));
+    enum tutti_status status = tutti_sim_topology_damage(&topology, "nic", 0.5, 1);
+    if (status >= 0) status = tutti_sim_flows_open(&topology, program, &inner);
+    if (status < 0) {
+        tutti_sim_topology_close(&topology);
+        return status;
+    }
+    status = tutti_sim_noise_open(&noise, inner, &outer);
+    if (status < 0) {
+        inner->ops->close(inner);
+        return status;
+    }
+    status = tutti_sim_run(program, outer, &result);
+    outer->ops->close(outer);
+    if (status >= 0) tutti_sim_result_fini(&result);
+    return status;
+}
+
+static void test_out_of_memory(void **state)
+{
+    static const char text[] = "num_ranks 4\nrank 0 {\nsend 8b to 1\nsend 8b to 2\n}\nrank 1 {\nrecv 8b from 0\n}\n"
+                               "rank 2 {\nrecv 8b from 0\ncalc 1\n}\nrank 3 {\n}\n";
+    struct tutti_sim_program program;
+    enum tutti_status status = TUTTI_ERR_MEMORY;
+    uint64_t at = 0;
+    (void)state;
+    parse(text, &program);
+    while (status < 0) {
+        tutti_alloc_fail_at(++at);
+        status = run_all(&program);
+        tutti_alloc_fail_at(0);
+        if (status < 0) assert_int_equal(status, TUTTI_ERR_MEMORY);
+    }
+    assert_true(at > 20);
+    tutti_sim_program_fini(&program);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stragglers), cmocka_unit_test(test_noise),  cmocka_unit_test(test_noise_delays),
-        cmocka_unit_test(test_samples),    cmocka_unit_test(test_damage), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_stragglers),    cmocka_unit_test(test_noise),  cmocka_unit_test(test_noise_delays),
+        cmocka_unit_test(test_samples),       cmocka_unit_test(test_damage), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_out_of_memory),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);
