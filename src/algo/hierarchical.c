@@ -311,9 +311,14 @@ static uint32_t n_parts(const struct tutti_shape *shape)
     return shape->radix > 0 && shape->radix < shape->size ? shape->radix : shape->size;
 }
 
+/* Roots are equally far apart. Where there are fewer of them than groups, they take turns in their places in the group,
+ * lest all have the same one, and one slot of each group, with its network card, all the work. */
 static uint32_t part_root(const struct tutti_shape *shape, uint32_t part)
 {
-    return (uint32_t)((uint64_t)part * shape->size / n_parts(shape));
+    uint32_t slot = (uint32_t)((uint64_t)part * shape->size / n_parts(shape));
+    if (n_parts(shape) > n_units(shape, 1)) return slot;
+    struct group home = group_of(shape, 0, slot);
+    return home.first + part % home.n;
 }
 
 static uint32_t all_reduce_rounds(const struct tutti_shape *shape)
