@@ -108,7 +108,8 @@ static bool make_sample(const struct sim_call *call, const struct estimate *esti
     double share = SAMPLED_OPS / estimate->ops;
     uint32_t rounds = sampled_of(share * estimate->rounds, estimate->rounds, MULTIPLE), slices = 0;
     if (call->rounds > 0) rounds = call->rounds <= estimate->rounds / 2 ? call->rounds : 0;
-    if (call->rounds == 0 && rounds == 0) slices = sampled_of(share * estimate->slices, estimate->slices, 1);
+    if (call->rounds == 0 && rounds == 0) slices = sampled_of(2 * share * estimate->slices, estimate->slices, 1);
+    if (slices < 2 * work.active) slices = 0; /* the second half begins when as many are under way as can be */
     if (rounds == 0 && slices == 0) return false;
     work.rounds = rounds;
     if (slices > 0)
