@@ -27,7 +27,7 @@ static size_t birth_of(uint32_t op, enum kind kind)
 
 /* ---- gates ---- */
 
-static void park(struct run *run, struct gate *gate, uint32_t op, uint32_t order)
+static void park(struct run *run, struct sim_gate *gate, uint32_t op, uint32_t order)
 {
     uint32_t prior = gate->last;
     run->moments[op].order = order;
@@ -53,7 +53,7 @@ static void wait(struct run *run, struct tutti_sim_event event, uint64_t ready)
     if (number != TUTTI_SIM_NONE) {
         if (run->births)
             tutti_sim_birth_held_up(run->births, birth_of(op, kind), number / run->network->gates_together);
-        struct gate *gate = &run->gates[number];
+        struct sim_gate *gate = &run->gates[number];
         if (gate->front < event.order) {
             park(run, gate, op, event.order);
             return;
@@ -73,7 +73,7 @@ static void pass(struct run *run, struct tutti_sim_event event)
     if (number == TUTTI_SIM_NONE || (kind == BEGIN && op->type == TUTTI_SIM_RECV)) return;
     if (run->births) tutti_sim_birth_pass(run->births, number / run->network->gates_together);
     if (run->gates[number].front != event.order) return;
-    struct gate *gate = &run->gates[number];
+    struct sim_gate *gate = &run->gates[number];
     uint32_t next = gate->first;
     gate->front = TUTTI_SIM_NONE;
     if (next == TUTTI_SIM_NONE) return;

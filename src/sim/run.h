@@ -23,7 +23,7 @@ struct list {
 };
 
 /* Where events wait for one CPU or port: but for the lowest order they are no events meanwhile. */
-struct gate {
+struct sim_gate {
     uint32_t first, last; /* by order, linked by `mate` */
     uint32_t front;       /* the order of the event that is in the queue for all; NONE: nothing waits here */
     uint32_t unused;      /* gates lie within lines of memory */
@@ -39,7 +39,7 @@ struct run {
     struct tutti_sim_moment *moments; /* by operation */
     bool traced;                      /* they are kept */
     struct list *lists;
-    struct gate *gates;
+    struct sim_gate *gates;
     uint32_t *freed; /* by the event at hand */
     size_t n_freed, freed_capacity;
     uint32_t n_done;
