@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
+import tutti_torch  # noqa: F401  (registers the backend)
 from tutti_torch import job
 
 TUTTI = os.path.join(os.environ.get("TUTTI_BUILD", "build"), "bin", "tutti")
@@ -99,8 +100,8 @@ class Recorded(unittest.TestCase):
 
 
 class Traced(unittest.TestCase):
-    def traces(self, n_steps):
-        model = Model()
+    def traces(self, n_steps, wrap=lambda model: model):
+        model = wrap(Model())
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         step(model, optimizer)
         with tempfile.TemporaryDirectory() as folder:
@@ -127,6 +128,14 @@ class Traced(unittest.TestCase):
             self.assertGreaterEqual(ready[2], ready[4] + SLEEP * 0.99)
             self.assertGreaterEqual(ready[0], ready[2] + SLEEP * 0.99)
             self.assertEqual(efficiency(text)["tensors"], 6)
+
+    def test_ddp(self):
+        """DDP's own calls in the traces are none of the step's gradients."""
+        dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
+        model, nodes, events = self.traces(2, torch.nn.parallel.DistributedDataParallel)
+        dist.destroy_process_group()
+        sizes = [t[0] for t in tensors_of(job.from_traces(nodes, events)).values()]
+        self.assertEqual(sorted(sizes), sorted(4 * p.numel() for p in model.parameters() if p.requires_grad))
 
     def test_kernels(self):
         """On a GPU a gradient is ready when the last kernel until then is over, whatever the host did meanwhile."""
