@@ -38,7 +38,8 @@ struct tutti_job_noise {
 };
 
 struct tutti_job {
-    char name[TUTTI_JOB_TEXT], net[TUTTI_JOB_TEXT], algorithm[TUTTI_JOB_TEXT];
+    char name[TUTTI_JOB_TEXT], net[TUTTI_JOB_TEXT], slow_links[TUTTI_JOB_TEXT], failed_links[TUTTI_JOB_TEXT];
+    char algorithm[TUTTI_JOB_TEXT];
     uint32_t parallel, order;         /* enum tutti_job_parallel, tutti_job_order */
     struct tutti_job_tensor *tensors; /* as the forward pass takes them */
     uint32_t *by_ready;               /* numbers of tensors in the order in which their gradients are there */

@@ -40,6 +40,8 @@ static const struct key {
     KEY(ranks_per_node, COUNT, "8", 1, 4096, "ranks a node"),
     KEY(nodes, NODES, "1,2,4,8,16,32,64", 0, 0, "numbers of nodes to look at"),
     KEY(net, TEXT, "ports", 0, 0, "the network, as --net of tutti sched sim has it"),
+    KEY(slow_links, TEXT, "", 0, 0, "links and their part of the rate, as --slow-link has them: nic:1%=0.5"),
+    KEY(failed_links, TEXT, "", 0, 0, "links that carry nothing, as --fail-link has them: global:1%"),
     KEY(algorithm, TEXT, "auto", 0, 0, "auto: the fastest; a name of the list; two_level, three_level:NODES"),
     TIMED("forward", forward_s, "0s", "forward pass of a rank, beyond what tensors say"),
     TIMED("backward", backward_s, "0s", "backward pass in all; default: until the last gradient"),

@@ -20,7 +20,7 @@ enum { SMALL = 1 << 12, LARGE = 1 << 26, MOST_FLAT = 64 };
 
 /* What one algorithm takes for one kind of call in groups of one form. */
 struct line {
-    char net[TUTTI_JOB_TEXT];
+    char net[3 * TUTTI_JOB_TEXT]; /* and which links are slow, and have failed */
     const struct tutti_algorithm *algorithm;
     enum tutti_kind kind;
     uint32_t size, stride, ranks_per_node;
@@ -63,6 +63,10 @@ static enum tutti_status network_open(void *argument, const struct tutti_sim_pro
     sched_network = SCHED_NETWORK_DEFAULT;
     snprintf(net, sizeof(net), "%s", times->job->net);
     sched_network.net = net;
+    if (times->job->slow_links[0])
+        sched_network.slow_links = (struct tutti_arg_list){.values = {times->job->slow_links}, .n = 1};
+    if (times->job->failed_links[0])
+        sched_network.failed_links = (struct tutti_arg_list){.values = {times->job->failed_links}, .n = 1};
     if (strncmp(net, "ports:", 6) == 0) {
         net[5] = '\0';
         TUTTI_TRY(ports_parse(net + 6));
@@ -115,7 +119,7 @@ static enum tutti_status line_seconds(struct job_times *times, const struct tutt
                         .size = call->size,
                         .stride = call->stride,
                         .ranks_per_node = call->ranks_per_node};
-    snprintf(want.net, sizeof(want.net), "%s", times->job->net);
+    snprintf(want.net, sizeof(want.net), "%s;%s;%s", times->job->net, times->job->slow_links, times->job->failed_links);
     const struct line *line = line_find(times, &want);
     if (!line) {
         TUTTI_TRY(line_run(times, &want));
