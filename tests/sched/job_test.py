@@ -84,7 +84,7 @@ assert drawn.tagName == "svg" and len(drawn.getElementsByTagName("polyline")) ==
 
 # Links that are half as fast, and links that are not there.
 tree = JOB.replace("net = ports:latency=2us,bandwidth=25", "net = fat_tree:nics=2")
-slow = [run["weak"][1]["called_ms"] for run in ask(tree, "--with", "slow_links=nic:1.0.out=0.5")]
+slow = [run["weak"][1]["called_ms"] for run in ask(tree, "--with", "slow_links=nic:0.0.out=0.5")]
 assert slow[0] < slow[1] < 2 * slow[0], slow
 assert "is cut off" in run(tree, "--set", "failed_links=nic:0.0.out", status=1).stderr
 assert "nowhere" in run(tree, "--set", "failed_links=nowhere:1%", status=1).stderr
