@@ -14,7 +14,7 @@ import xml.dom.minidom
 TUTTI, ROOT = sys.argv[1:]
 ALPHA, BETA = 2e-3, 40e-9  # ms, and ms a byte, of the network ports:latency=2us,bandwidth=25
 SIZE = 12 << 20
-JOB = f"""name = one & <two>
+JOB = f"""name = one & <two> \u00e9
 net = ports:latency=2us,bandwidth=25
 ranks_per_node = 2
 nodes = 1,4

@@ -165,11 +165,11 @@ static double y_of(const struct panel *panel, double efficiency)
 
 static void text_write(FILE *out, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&')
-            fprintf(out, "&#%d;", *text);
-        else
-            fputc(*text, out);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '<' || *c == '>' || *c == '&' || *c >= 0x7f) /* what is no ASCII may be no UTF-8 either */
+            fprintf(out, "&#%d;", *c);
+        else if (*c >= 0x20)
+            fputc(*c, out);
     }
 }
 
