@@ -123,6 +123,13 @@ static void tree_name(const struct tutti_sim_topology *topology, uint32_t class,
 enum { LOCAL = TUTTI_SIM_FIRST_OWN, GLOBAL };
 enum { GROUPS, SWITCHES, LOCALS, GLOBALS, SWITCH_NICS };
 
+/* Links between two groups, when each switch has 16 for all others. */
+static uint32_t deal(uint32_t switches, uint32_t groups)
+{
+    uint32_t each = groups > 1 ? 16 * switches / (groups - 1) : 1;
+    return each > 0 ? each : 1;
+}
+
 static enum tutti_status dragonfly_plan(struct tutti_sim_topology *topology)
 {
     const struct tutti_sim_parameters *is = &topology->is;
@@ -130,11 +137,11 @@ static enum tutti_status dragonfly_plan(struct tutti_sim_topology *topology)
     uint64_t group = (uint64_t)is->switches * (uint64_t)is->nodes, needed = (topology->n_nodes + group - 1) / group;
     size[GROUPS] = is->groups > 0 ? (uint32_t)is->groups : (uint32_t)needed;
     if (size[GROUPS] < needed)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "dragonfly: %u nodes do not fit into %u groups of %llu",
-                          topology->n_nodes, size[GROUPS], (unsigned long long)group);
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "dragonfly: %u nodes do not fit into %u groups of %llu: give groups=%llu",
+                          topology->n_nodes, size[GROUPS], (unsigned long long)group, (unsigned long long)needed);
     size[SWITCHES] = (uint32_t)is->switches;
     size[LOCALS] = (uint32_t)is->locals;
-    size[GLOBALS] = (uint32_t)is->globals;
+    size[GLOBALS] = is->globals > 0 ? (uint32_t)is->globals : deal(size[SWITCHES], size[GROUPS]);
     size[SWITCH_NICS] = (uint32_t)is->nodes * topology->n_nics;
     tutti_sim_part_add(topology, group, is->bandwidth * size[GLOBALS] * (size[GROUPS] - 1));
     uint64_t local = (uint64_t)size[GROUPS] * size[SWITCHES] * size[SWITCHES] * size[LOCALS];

@@ -261,7 +261,7 @@ static const struct {
 } worlds[] = {
     {"fat_tree:hosts=4,ranks=2,taper=2", 48},
     {"fat_tree:hosts=3,ranks=4,nics=2,leaves=2,core_taper=2", 100},
-    {"dragonfly:switches=4,nodes=2,nics=2,ranks=2,routing=minimal", 96},
+    {"dragonfly:switches=4,nodes=2,nics=2,ranks=2,globals=2,routing=minimal", 96},
     {"dragonfly:switches=3,nodes=1,nics=4,ranks=2,globals=3,locals=2,routing=valiant", 60},
     {"dragonfly:switches=4,nodes=2,nics=3,ranks=4,globals=1,groups=9", 128},
     {"torus:dims=4x3x2", 24},
@@ -530,8 +530,8 @@ static void test_adaptive(void **state)
         struct tutti_sim_topology topology;
         struct tutti_sim_result result;
         double fullest;
-        snprintf(net, sizeof(net), "dragonfly:ranks=1,nics=1,switches=4,nodes=1,latency=0ns,hop=0ns,routing=%s",
-                 routings[i]);
+        snprintf(net, sizeof(net),
+                 "dragonfly:ranks=1,nics=1,switches=4,nodes=1,globals=2,latency=0ns,hop=0ns,routing=%s", routings[i]);
         open_topology(net, 8, &topology);
         assert_int_equal(run_on(&topology, &program, &result, &fullest), TUTTI_OK);
         assert_int_equal(result.end_ps, ends[i]);
@@ -641,6 +641,7 @@ static void test_texts(void **state)
         {"torus:dims=2x3", "torus: 16 nodes do not fit into one of 6"},
         {"torus:dims=600x2", "torus: dimensions of 602 nodes together: at most 504"},
         {"torus:dims=1000000x1000000x1000000x1000000", "more than 8388608 links"},
+        {"dragonfly:aurora,groups=1,switches=1,ranks=1", "16 nodes do not fit into 1 groups of 2"},
         {"dragonfly:groups=100000,globals=4096", "dragonfly: more than 8388608 links"},
     };
     const struct tutti_shape shape = {.size = 16};

@@ -30,8 +30,8 @@ const struct tutti_sim_parameter tutti_sim_parameters[] = {
 const size_t tutti_sim_n_parameters = TUTTI_ARRAY_LEN(tutti_sim_parameters);
 
 const struct tutti_sim_preset tutti_sim_presets[] = {
-    {"dragonfly", "aurora", "ranks=12,nics=8,nodes=2,switches=32,globals=2,bandwidth=25,local=28",
-     "Aurora: 12 GPU tiles and 8 Slingshot-11 NICs a node, 64 nodes a group, 2 links between groups"},
+    {"dragonfly", "aurora", "groups=166,ranks=12,nics=8,nodes=2,switches=32,globals=2,bandwidth=25,local=28",
+     "Aurora: 12 GPU tiles and 8 Slingshot-11 NICs a node, 64 nodes a group, 2 links between two groups"},
     {"rails", "h100", "ranks=8,nics=8,hosts=32,bandwidth=50,local=450",
      "islands of 8 H100 with NVLink 4, a 400 Gb/s NIC a GPU, 32 islands a rail switch"},
 };

@@ -26,7 +26,8 @@
     X(switches, NONE, 32, NONE, NONE, 1, 1024, COUNT, "switches a group, each joined to all others of it")             \
     X(nodes, NONE, 2, NONE, NONE, 1, 1e5, COUNT, "nodes a switch")                                                     \
     X(locals, NONE, 1, NONE, NONE, 1, 64, COUNT, "links between two switches of a group")                              \
-    X(globals, NONE, 2, NONE, NONE, 1, 4096, COUNT, "links between two groups")                                        \
+    X(globals, NONE, 0, NONE, NONE, 0, 4096, COUNT,                                                                    \
+      "links between two groups; 0: 16 a switch, dealt out to the groups")                                             \
     X(routing, NONE, 2, NONE, NONE, 0, 2, ROUTING, "minimal, valiant, or adaptive: the emptier when a message begins") \
     X(dims, NONE, NONE, 0, NONE, 0, 1e6, DIMS, "nodes in each dimension, such as 8x8x16; 0: near to a cube")           \
     X(local, 50, 50, 50, 450, 1e-6, 1e6, RATE, "of a rank, to and from others of its node")                            \

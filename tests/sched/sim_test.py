@@ -81,4 +81,28 @@ for words, status, sentence in (
         (["direct", "-k", "all_reduce", "-w", "100000"], 1, "--full runs them")):
     told = run(*words, status=status).stderr
     assert sentence in told and len(told.strip().splitlines()) <= 2, told
+
+# Networks of links: all of them in the help; the same seed gives the same; copies and folds cost what is said.
+told = run("--net", "help").stdout
+assert all(f"\n  {name} " in told for name in ("fat_tree", "dragonfly", "torus", "rails")) and ":aurora" in told
+noisy = ["ring", "-w", "8x8", "-b", "8M", "--net", "dragonfly:aurora", "--noise", "every=100us,length=20us"]
+quiet = ask(*noisy[:-2])["time_us"]
+assert ask(*noisy, "--seed", "5")["time_us"] == ask(*noisy, "--seed", "5")["time_us"] != ask(*noisy)["time_us"] > quiet
+assert near(ask("ring", "-w", "16", "-b", "16M", "--fold", "10")["time_us"], ring(16, 2**24) + 15 * 2**20 / 10e3)
+assert ask("ring", "-w", "16", "-b", "16M", "--machine", "auto")["time_us"] > ring(16, 2**24)
+for words, sentence in (
+    (["--net", "star"], "--net star: there are ports, loggops, fat_tree, dragonfly, torus and rails; see --net help."),
+    (["--net", "torus", "--bandwidth", "3"], "--bandwidth is for ports and loggops, not for --net torus; here it is a"),
+    (["--slow-link", "1%=.5"], "--slow-link is for networks of links, not for --net ports."),
+    (["--net", "torus", "--slow-link", "1%=2"], "--slow-link 1%=2: give links and their part of the rate"),
+    (["--net", "torus", "--fail-link", "x"], "--fail-link x: no link is called 'x': give a share (1%)"),
+    (["--straggler", "99:late=1us"], "straggler 99: there are 8 ranks."),
+    (["--noise", "each=1ms"], "--noise each=1ms: noise has no parameter 'each'."),
+    (["--machine", "/none"], "--machine /none: the tuning file /none can not be read"),
+    (["--copy", "0"], "--copy 0: give GB/s, such as 50."),
+):
+    assert sentence in run("ring", *words, status=2).stderr, (words, run("ring", *words, status=2).stderr)
+cut = run("ring", "--net", "torus", "--fail-link", "nic:1.0.in", status=1).stderr
+assert "rank 0 is cut off from rank 1: every way crosses a link that failed, such as nic:1.0.in" in cut, cut
+
 print("sim: all as it should be")
