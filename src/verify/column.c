@@ -365,7 +365,10 @@ static enum tutti_status check_results(struct column *column, uint64_t most_work
         TUTTI_TRY(status);
         if (column->bundle.verdict->ok) compare(column, rank, &got, content, &wanted);
         column->coverage->n_results++;
-        if (++n_done == 1) began = column->supply->work; /* without the first, of which all was looked at */
+        if (++n_done == 1) { /* all of the first was looked at */
+            began = column->supply->work;
+            column->supply->most_work = began + 4 * most_work; /* an estimate may err */
+        }
         if (n_done != PILOT) continue;
         const uint64_t all = (column->supply->work - began) / (PILOT - 1) * n;
         if (all > most_work) stride = (uint32_t)(all / most_work) + 1;
@@ -397,7 +400,8 @@ static enum tutti_status check_column(struct column *column, uint64_t most_work)
         column->supply->reach = i; /* the next column will hardly need less */
         column->reach = reaches[i];
         column->supply->exact = column->reach == UINT32_MAX;
-        column->supply->most_work = column->supply->work + 4 * most_work; /* an estimate may err */
+        /* One result may take all steps. */
+        column->supply->most_work = column->supply->work + 4 * most_work + column->supply->for_one;
         *column->coverage = before;
         column->bundle.verdict->ok = true;
         column->bundle.verdict->text[0] = '\0';

@@ -24,6 +24,7 @@ struct tutti_supply {
     uint64_t work, most_work;                   /* steps generated, and as many as a while of searching is worth */
     uint32_t reach;                             /* index of the reach that a column was proved with (column.c) */
     bool exact;                                 /* receives take their sends by counting, never by being near */
+    uint64_t for_one;                           /* work that a single result may take beyond what a column may */
     struct tutti_block *cache;
     uint32_t n_cache, *numbers;
     char defect[512]; /* what an algorithm emitted that can not be; "": nothing */

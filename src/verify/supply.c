@@ -11,7 +11,7 @@ enum {
     FEW_ROUNDS = 256,
     STEPS_OF_BLOCK = 32,
     /* for rounds of few steps */ /* as many are generated at once */
-    MOST_CACHED = 4096,           /* blocks */
+    MOST_CACHED = 8192,           /* blocks */
     CACHE_BYTES = 1 << 28,        /* as far as blocks are as large as the first */
     SCAN_A_STEP = 8               /* steps that are looked at in the time in which one is generated */
 };
@@ -44,7 +44,7 @@ enum tutti_status tutti_supply_init(struct tutti_supply *supply, const struct tu
     if (supply->n_rounds > FEW_ROUNDS)
         supply->per_block = first_n < STEPS_OF_BLOCK ? STEPS_OF_BLOCK / (first_n + 1) + 1 : 1;
     supply->n_blocks = supply->n_rounds ? (supply->n_rounds + supply->per_block - 1) / supply->per_block : 1;
-    supply->n_cache = bytes * MOST_CACHED < CACHE_BYTES ? MOST_CACHED : (uint32_t)(CACHE_BYTES / bytes) + 16;
+    supply->n_cache = bytes * MOST_CACHED < CACHE_BYTES ? MOST_CACHED : (uint32_t)(CACHE_BYTES / bytes) + 4;
     supply->cache = tutti_alloc_array(supply->n_cache, sizeof *supply->cache);
     supply->numbers = tutti_alloc_array(shape->size, 2 * sizeof *supply->numbers);
     return supply->cache && supply->numbers ? TUTTI_OK

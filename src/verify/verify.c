@@ -171,6 +171,7 @@ enum tutti_status tutti_verify_sample(const struct tutti_algorithm *algorithm, e
                                       struct tutti_verdict *verdict, struct tutti_coverage *coverage)
 {
     const uint64_t most_of_barrier = UINT64_C(24) << 20; /* it has no columns: all steps are checked, or none */
+    const uint64_t most_for_one = UINT64_C(1) << 30;     /* half a minute */
     struct tutti_supply supply = {0};
     uint64_t n_steps;
     bool too_wide;
@@ -189,6 +190,7 @@ enum tutti_status tutti_verify_sample(const struct tutti_algorithm *algorithm, e
         goto err_verdict;
     }
     TUTTI_TRY_GOTO(status, tutti_supply_init(&supply, algorithm, kind, shape, NULL), err_blocks);
+    supply.for_one = 2 * n_steps < most_for_one ? 2 * n_steps : most_for_one;
     status = tutti_verify_columns(&supply, sampling->n_columns, sampling->most_work, verdict, coverage);
 err_blocks:
     if (supply.defect[0]) {

@@ -54,7 +54,7 @@ static const struct tutti_args spec = {
         "Without ALG all algorithms are proved. Exit status 1 when one is refused; then the smallest shape with the\n"
         "same kind of defect is sought, and drawn.\n"
         "What is long is proved by sample, and it says so: an algorithm that was named, in shapes of more than 24\n"
-        "million steps; without ALG, sizes from 257 on in shapes of more than 131,072 steps, but for one size in 32.",
+        "million steps; without ALG, sizes from 257 on in shapes of more than 131,072 steps, but for one size in 64.",
     .args = args,
     .n_args = sizeof args / sizeof args[0],
 };
@@ -385,13 +385,13 @@ static struct tutti_sweep_depth depth_choose(bool named)
 {
     const uint32_t n_columns = options.sample ? options.sample : SAMPLE;
     const struct tutti_sampling sampling = {
-        .n_columns = n_columns, .most_sealed = UINT64_C(16) << 20, .most_work = UINT64_C(1) << 28};
-    const struct tutti_sampling quick = {.n_columns = n_columns, .most_sealed = 1 << 17, .most_work = 1 << 21};
+        .n_columns = n_columns, .most_sealed = UINT64_C(16) << 20, .most_work = UINT64_C(1) << 26};
+    const struct tutti_sampling quick = {.n_columns = 2, .most_sealed = 1 << 17, .most_work = 1 << 17};
     if (options.full) return TUTTI_SWEEP_FULL;
     if (options.sample) return (struct tutti_sweep_depth){.sampling = sampling};
     if (named || shapes_given())
         return (struct tutti_sweep_depth){.full_steps = TUTTI_SWEEP_LONG, .sampling = sampling};
-    return (struct tutti_sweep_depth){.full_size = 256, .full_steps = 1 << 17, .full_every = 32, .sampling = quick};
+    return (struct tutti_sweep_depth){.full_size = 256, .full_steps = 1 << 17, .full_every = 64, .sampling = quick};
 }
 
 int sched_check(int argc, char **argv)
