@@ -160,8 +160,8 @@ static enum tutti_status fastest_seconds(struct job_times *times, const struct t
     return TUTTI_OK;
 }
 
-/* Within nodes, then across groups of nodes by ranks of equal place, each with its part of the bytes, and back: what
- * lies at `stride` is `size` apart groups, of which `group` are a level; 0: all of them. */
+/* Within nodes, then among ranks of equal place in `group` nodes (0: in all), then among those of equal place in all
+ * groups, each with its part of the bytes; and back. */
 static enum tutti_status levels_seconds(struct job_times *times, const struct tutti_job_call *call, uint32_t group,
                                         double *out)
 {
