@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES = 4 };
@@ -196,13 +197,21 @@ static int schedule_open(struct sim_report *report, struct tutti_sim_program *ou
 
 /* ---- one program ---- */
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * TUTTI_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 static int run(const struct tutti_sim_program *program, struct sim_report *report)
 {
     struct tutti_sim_network *network;
     if (!sched_network_open(&spec, program, options.levels, &network)) return TUTTI_EXIT_USAGE;
     const struct tutti_sim_watch watch = {.traced = true, .progress = isatty(STDERR_FILENO) ? show_run : NULL};
-    uint64_t begin = tutti_now_ns();
+    uint64_t begin = tutti_now_ns(), cpu = cpu_ns();
     enum tutti_status status = tutti_sim_run_watched(program, network, &watch, &report->result);
+    report->cpu_seconds = (double)(cpu_ns() - cpu) / TUTTI_NS_PER_S;
     report->seconds[1] = (double)(tutti_now_ns() - begin) / TUTTI_NS_PER_S;
     uint32_t copies = program->turn.world > 0 ? program->turn.world / program->turn.classes : 1;
     report->result.n_messages *= copies;

@@ -242,9 +242,11 @@ void sim_report_show(const struct sim_report *report, FILE *out)
     for (uint32_t r = 0; report->goal && r < report->n_ranks && report->n_ranks <= 16; r++)
         fprintf(out, "  rank %-10u ends at %.3f us\n", r, us_of(result->rank_end_ps[r]));
     show_symmetry(report, out);
-    fprintf(out, "  simulated       %llu events in %.3f s, %.1f million a second; %u operations made in %.3f s\n",
-            (unsigned long long)result->n_events, report->seconds[1],
-            report->seconds[1] > 0 ? (double)result->n_events / report->seconds[1] / 1e6 : 0, report->n_ops,
+    fprintf(out,
+            "  simulated       %llu events in %.3f s, %.3f of a core: %.1f million a second; %u operations made in "
+            "%.3f s\n",
+            (unsigned long long)result->n_events, report->seconds[1], report->cpu_seconds,
+            report->cpu_seconds > 0 ? (double)result->n_events / report->cpu_seconds / 1e6 : 0, report->n_ops,
             report->seconds[0]);
 }
 
@@ -344,8 +346,8 @@ static void json_one(const struct sim_report *report, FILE *out)
                 report->symmetry.n_compared, report->symmetry.rounded ? "true" : "false",
                 (unsigned long long)result->n_unclear);
     fprintf(out, ",\"estimate\":%s", is_estimate(report) ? "true" : "false");
-    fprintf(out, ",\"events\":%llu,\"seconds\":%.3f,\"seconds_to_make\":%.3f}", (unsigned long long)result->n_events,
-            report->seconds[1], report->seconds[0]);
+    fprintf(out, ",\"events\":%llu,\"seconds\":%.3f,\"cpu_seconds\":%.3f,\"seconds_to_make\":%.3f}",
+            (unsigned long long)result->n_events, report->seconds[1], report->cpu_seconds, report->seconds[0]);
 }
 
 void sim_report_json(const struct sim_report *reports, size_t n, FILE *out)

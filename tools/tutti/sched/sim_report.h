@@ -31,8 +31,9 @@ struct sim_report {
     uint32_t classes;             /* so many ranks stood for all; 0: each for itself */
     bool all_fit;                 /* and all could be simulated, too */
     struct tutti_sim_symmetry symmetry;
-    double seconds[2]; /* to make the program, and to run it */
-    char refused[512]; /* a sentence when there is no result; else empty */
+    double seconds[2];  /* to make the program, and to run it */
+    double cpu_seconds; /* the run's, of one core */
+    char refused[512];  /* a sentence when there is no result; else empty */
 };
 
 /* What the network tells after the run: bounds and the busiest link. */
