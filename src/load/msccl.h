@@ -4,8 +4,8 @@
 
 /* MSCCL's XML: one file is one algorithm for one number of GPUs. Each GPU has thread blocks, which run at once; each is
  * a sequence of steps, receives from at most one peer and sends to at most one, on one channel. A connection (from, to,
- * channel) is a queue with places for two messages. Steps of different blocks of a GPU are ordered only by what a step
- * waits for (depid, deps) and by messages.
+ * channel) is a queue with places for a few messages, by the protocol. Steps of different blocks of a GPU are ordered
+ * only by what a step waits for (depid, deps) and by messages.
  *
  * From file to plan: msccl_read.c has the text, msccl_check.c what must hold for the whole, msccl_order.c runs the
  * blocks, which gives an order of all steps or the deadlock, msccl_race.c proves that any other order gives the same,
@@ -23,7 +23,7 @@ enum {
     TUTTI_MSCCL_MOST_CHANNELS = 32,
     TUTTI_MSCCL_MOST_PEERS = 32, /* to send to on a channel; to receive from */
     TUTTI_MSCCL_MOST_COUNT = 71,
-    TUTTI_MSCCL_SLOTS = 2
+    TUTTI_MSCCL_MOST_SLOTS = 8 /* messages under way on a connection: of LL; a power of two */
 };
 #define TUTTI_MSCCL_NONE UINT32_MAX
 
@@ -69,6 +69,7 @@ struct tutti_msccl {
     char name[64];
     enum tutti_kind kind;
     uint32_t n_gpus, n_chunks, n_in, n_out; /* chunks: of a loop, of a GPU's input and output */
+    uint32_t n_slots;                       /* messages under way on a connection: Simple has 2, LL and LL128 8 */
     bool in_place;                          /* input and output are one memory */
     struct tutti_msccl_gpu *gpus;
     struct tutti_msccl_block *blocks;

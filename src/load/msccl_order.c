@@ -22,12 +22,12 @@ struct state {
     uint32_t next_held; /* the next block of the GPU that is held back; NONE */
     bool waits, queued, first, alone, urgent, held;
 };
-/* One of the (at most two) messages that are under way on a connection. */
+/* A message that is under way. */
 struct message {
     uint32_t depth;
-    uint32_t spill; /* where it was stored; NONE */
-    uint32_t next;  /* the one that was sent after it between the two GPUs, number 2 * connection + place; NONE */
-    uint32_t place; /* how many steps its GPU had done */
+    uint32_t spill;          /* where it was stored; NONE */
+    uint32_t next;           /* the one that was sent after it between the two GPUs, number_of(); NONE */
+    uint32_t place;          /* how many steps its GPU had done */
     uint32_t older, younger; /* among those of its GPU that are under way; NONE */
 };
 struct gpu {
@@ -44,7 +44,7 @@ struct run {
     struct tutti_msccl_order *order;
     struct state *states;
     uint32_t *sent, *received; /* by connection */
-    struct message *messages;  /* two a connection */
+    struct message *messages;  /* by connection, as many as there can be */
     uint32_t *head, *tail;     /* by pair: messages that were not received yet */
     struct gpu *gpus;
     uint32_t n_late; /* steps that are more than the window behind a message that is under way */
@@ -139,7 +139,7 @@ static enum why look(const struct run *run, uint32_t block, bool even_alone, uin
     if (receives && under_way(run, b->in) == 0) return NO_MESSAGE;
     const bool sends = step->does & TUTTI_MSCCL_SENDS;
     if (sends) *other = run->plan->connections[b->out].receiver;
-    if (sends && under_way(run, b->out) == TUTTI_MSCCL_SLOTS) return NO_ROOM;
+    if (sends && under_way(run, b->out) == run->plan->n_slots) return NO_ROOM;
     const struct gpu *gpu = &run->gpus[b->gpu];
     if (receives || !step->does || even_alone) return GOES_ON;
     const uint32_t urgent = is_urgent(run, block) ? 2 : 1;
@@ -167,12 +167,18 @@ static enum tutti_status add(struct run *run, const struct tutti_msccl_event *ev
     return TUTTI_OK;
 }
 
-/* The step that receives the oldest message of the connection, or the one after it. */
-static uint32_t receiving_step(const struct run *run, uint32_t connection, bool second)
+/* The k-th message of the connection, in messages[]. */
+static uint32_t number_of(uint32_t connection, uint32_t k)
+{
+    return TUTTI_MSCCL_MOST_SLOTS * connection + k % TUTTI_MSCCL_MOST_SLOTS;
+}
+
+/* The step that receives the oldest message of the connection that was not received, or a later one. */
+static uint32_t receiving_step(const struct run *run, uint32_t connection, uint32_t later)
 {
     const uint32_t block = run->plan->connections[connection].receiver;
     uint32_t step = run->plan->blocks[block].first + run->states[block].at;
-    for (uint32_t skip = second;; step++) {
+    for (uint32_t skip = later;; step++) {
         if (!(run->plan->steps[step].does & TUTTI_MSCCL_RECEIVES)) continue;
         if (skip-- == 0) return step;
     }
@@ -191,7 +197,7 @@ static void release(struct run *run, struct gpu *gpu)
 /* The message is no longer under way. */
 static void received(struct run *run, uint32_t number)
 {
-    struct gpu *gpu = &run->gpus[run->plan->connections[number / 2].from];
+    struct gpu *gpu = &run->gpus[run->plan->connections[number / TUTTI_MSCCL_MOST_SLOTS].from];
     const struct message *message = &run->messages[number];
     if (message->older == TUTTI_MSCCL_NONE)
         gpu->oldest = message->younger;
@@ -224,10 +230,10 @@ static void hold_back(struct run *run, uint32_t block)
 /* Stores the message that is the first between its two GPUs. */
 static enum tutti_status store(struct run *run, uint32_t number, uint32_t depth)
 {
-    const uint32_t connection = number / 2, gpu = run->plan->connections[connection].to;
+    const uint32_t connection = number / TUTTI_MSCCL_MOST_SLOTS, gpu = run->plan->connections[connection].to;
     struct message *message = &run->messages[number];
-    const bool second = (run->received[connection] & 1) != (number & 1);
-    const uint32_t step = receiving_step(run, connection, second);
+    const uint32_t later = (number - run->received[connection]) % TUTTI_MSCCL_MOST_SLOTS;
+    const uint32_t step = receiving_step(run, connection, later);
     message->spill = run->order->spilled[gpu];
     received(run, number);
     run->order->spilled[gpu] += run->plan->steps[step].n;
@@ -242,7 +248,7 @@ static enum tutti_status store(struct run *run, uint32_t number, uint32_t depth)
 static enum tutti_status take(struct run *run, uint32_t connection, struct tutti_msccl_event *event)
 {
     const uint32_t pair = run->plan->connections[connection].pair;
-    const uint32_t number = 2 * connection + (run->received[connection]++ & 1);
+    const uint32_t number = number_of(connection, run->received[connection]++);
     struct message *message = &run->messages[number];
     if (message->depth > event->depth) event->depth = message->depth;
     wake(run, run->plan->connections[connection].sender);
@@ -262,7 +268,7 @@ static enum tutti_status take(struct run *run, uint32_t connection, struct tutti
 static void put(struct run *run, uint32_t connection, uint32_t depth)
 {
     const uint32_t pair = run->plan->connections[connection].pair;
-    const uint32_t number = 2 * connection + (run->sent[connection]++ & 1);
+    const uint32_t number = number_of(connection, run->sent[connection]++);
     struct gpu *gpu = &run->gpus[run->plan->connections[connection].from];
     run->messages[number] = (struct message){.depth = depth,
                                              .spill = TUTTI_MSCCL_NONE,
@@ -392,7 +398,7 @@ static enum tutti_status run_init(struct run *run)
     run->first.blocks = tutti_alloc_array(n, sizeof *run->first.blocks);
     run->alone.blocks = tutti_alloc_array(n, sizeof *run->alone.blocks);
     run->sent = tutti_alloc_array(2 * (size_t)c, sizeof *run->sent);
-    run->messages = tutti_alloc_array(2 * (size_t)c, sizeof *run->messages);
+    run->messages = tutti_alloc_array(TUTTI_MSCCL_MOST_SLOTS * (size_t)c, sizeof *run->messages);
     run->head = tutti_alloc_array(2 * (size_t)p, sizeof *run->head);
     run->gpus = tutti_alloc_array(plan->n_gpus, sizeof *run->gpus);
     run->order->spilled = tutti_alloc_array(plan->n_gpus, sizeof *run->order->spilled);

@@ -105,21 +105,28 @@ struct tracing {
     uint32_t *last;     /* the last of what is sent from the chunk and may still be under way; NONE */
     struct sent *sent;
     uint32_t n_sent;
+    uint32_t *passed; /* by block: the last two events that pass on a sum; NONE */
 };
+
+static size_t place_in(uint32_t connection, uint32_t k)
+{
+    return TUTTI_MSCCL_MOST_SLOTS * (size_t)connection + k % TUTTI_MSCCL_MOST_SLOTS;
+}
 
 /* The k-th message of a connection is received by the k-th event that receives or stores one there. */
 static void receives_find(struct tracing *t, uint32_t *places)
 {
     const struct tutti_msccl *plan = t->m->plan;
-    uint32_t *n_sent = places + 2 * (size_t)plan->n_connections, *n_received = n_sent + plan->n_connections;
+    uint32_t *n_sent = places + TUTTI_MSCCL_MOST_SLOTS * (size_t)plan->n_connections,
+             *n_received = n_sent + plan->n_connections;
     for (uint32_t i = 0; i < t->m->order->n; i++) {
         const struct tutti_msccl_event *event = &t->m->order->events[i];
         const struct tutti_msccl_block *block = &plan->blocks[event->block];
         const uint8_t does = plan->steps[event->step].does;
         if ((does & TUTTI_MSCCL_RECEIVES) && event->act != TUTTI_MSCCL_TAKE)
-            t->received[t->m->sender[i] = places[2 * block->in + (n_received[block->in]++ & 1)]] = i;
+            t->received[t->m->sender[i] = places[place_in(block->in, n_received[block->in]++)]] = i;
         if ((does & TUTTI_MSCCL_SENDS) && event->act != TUTTI_MSCCL_STORE)
-            places[2 * block->out + (n_sent[block->out]++ & 1)] = i;
+            places[place_in(block->out, n_sent[block->out]++)] = i;
     }
 }
 
@@ -128,17 +135,29 @@ static uint32_t *last_of(const struct tracing *t, uint32_t gpu, struct place pla
     return &t->last[t->base[gpu] + (place.buffer == TUTTI_DATA ? 0 : t->m->plan->n_chunks) + place.chunk];
 }
 
+/* Event i writes over what the event sends, which is sent from a copy unless it is received before. */
+static void copy_for(struct tracing *t, uint32_t event, uint32_t gpu, uint32_t i)
+{
+    if (t->received[event] <= i || t->m->copies[event] != TUTTI_MSCCL_NONE) return;
+    t->m->copies[event] = t->m->n_copied[gpu];
+    t->m->n_copied[gpu] += t->m->plan->steps[t->m->order->events[event].step].n;
+}
+
+/* Event i passes on a sum, from the place of the last such event of the block but one. */
+static void trace_passed(struct tracing *t, uint32_t block, uint32_t i)
+{
+    uint32_t *turns = &t->passed[2 * (size_t)block];
+    if (turns[0] != TUTTI_MSCCL_NONE) copy_for(t, turns[0], t->m->plan->blocks[block].gpu, i);
+    turns[0] = turns[1];
+    turns[1] = i;
+}
+
 /* Event i writes n chunks: what is sent from them and not received by then is sent from a copy. */
 static void trace_write(struct tracing *t, uint32_t gpu, struct place place, uint32_t n, uint32_t i)
 {
     for (uint32_t c = 0; c < n; c++) {
         uint32_t *last = last_of(t, gpu, (struct place){place.buffer, place.chunk + c});
-        for (uint32_t s = *last; s != TUTTI_MSCCL_NONE; s = t->sent[s].older) {
-            const uint32_t event = t->sent[s].event;
-            if (t->received[event] <= i || t->m->copies[event] != TUTTI_MSCCL_NONE) continue;
-            t->m->copies[event] = t->m->n_copied[gpu];
-            t->m->n_copied[gpu] += t->m->plan->steps[t->m->order->events[event].step].n;
-        }
+        for (uint32_t s = *last; s != TUTTI_MSCCL_NONE; s = t->sent[s].older) copy_for(t, t->sent[s].event, gpu, i);
         *last = TUTTI_MSCCL_NONE;
     }
 }
@@ -150,12 +169,16 @@ static void trace_event(struct tracing *t, uint32_t i)
     const uint32_t gpu = t->m->plan->blocks[event->block].gpu;
     const struct place src = place_of(t->m, gpu, step->src_buffer, step->src);
     const struct place dst = place_of(t->m, gpu, step->dst_buffer, step->dst);
-    const bool writes = step->does & TUTTI_MSCCL_WRITES, reads = step->does & TUTTI_MSCCL_READS;
+    const bool writes = step->does & TUTTI_MSCCL_WRITES;
     if (event->act == TUTTI_MSCCL_STORE) return;
     if (writes) trace_write(t, gpu, dst, step->n, i);
     const struct place from = writes ? dst : src;
-    if (!(step->does & TUTTI_MSCCL_SENDS) || from.buffer == TUTTI_IN) return;
-    if (!writes && (!reads || (step->does & TUTTI_MSCCL_RECEIVES))) return; /* rrs: from a place of its own */
+    if (!(step->does & TUTTI_MSCCL_SENDS)) return;
+    if (!writes && (step->does & TUTTI_MSCCL_RECEIVES)) { /* rrs: from a place of its own */
+        trace_passed(t, event->block, i);
+        return;
+    }
+    if (from.buffer == TUTTI_IN) return;
     for (uint32_t c = 0; c < step->n; c++) {
         uint32_t *last = last_of(t, gpu, (struct place){from.buffer, from.chunk + c});
         t->sent[t->n_sent] = (struct sent){i, *last};
@@ -178,12 +201,15 @@ static enum tutti_status copies_find(struct making *m)
     t.received = tutti_alloc_array((size_t)m->order->n + 1, sizeof *t.received);
     t.last = tutti_alloc_array(n_chunks, sizeof *t.last);
     t.sent = tutti_alloc_array(n_sent + 1, sizeof *t.sent);
-    uint32_t *places = tutti_alloc_array(4 * (size_t)plan->n_connections + 1, sizeof *places);
-    if (!t.base || !t.received || !t.last || !t.sent || !places) {
+    t.passed = tutti_alloc_array((size_t)plan->n_blocks + 1, 2 * sizeof *t.passed);
+    uint32_t *places =
+        tutti_alloc_array((TUTTI_MSCCL_MOST_SLOTS + 2) * (size_t)plan->n_connections + 1, sizeof *places);
+    if (!t.base || !t.received || !t.last || !t.sent || !t.passed || !places) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a plan of %u gpus", plan->n_gpus);
     } else {
         receives_find(&t, places);
         for (size_t c = 0; c < n_chunks; c++) t.last[c] = TUTTI_MSCCL_NONE;
+        for (size_t b = 0; b < 2 * (size_t)plan->n_blocks; b++) t.passed[b] = TUTTI_MSCCL_NONE;
         for (uint32_t i = 0; i < m->order->n; i++) trace_event(&t, i);
     }
     tutti_free(places);
@@ -191,6 +217,7 @@ static enum tutti_status copies_find(struct making *m)
     tutti_free(t.received);
     tutti_free(t.last);
     tutti_free(t.sent);
+    tutti_free(t.passed);
     return status;
 }
 

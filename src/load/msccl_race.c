@@ -28,7 +28,7 @@ struct race {
     const struct tutti_msccl *plan;
     const struct tutti_msccl_order *order;
     uint32_t first, width; /* the blocks of the GPUs at hand */
-    uint32_t *clocks;      /* width each: blocks', then two messages a connection, then signals' */
+    uint32_t *clocks;      /* width each: blocks', then connections' messages, then signals' */
     uint32_t *signals;     /* by step: its number among those that signal */
     uint32_t *waits;       /* by step: the number of the signal that it waits for; NONE */
     uint32_t *sent, *received;
@@ -161,7 +161,8 @@ static uint32_t *clock_of_block(const struct race *race, uint32_t block)
 
 static uint32_t *clock_of_message(const struct race *race, uint32_t connection, uint32_t number)
 {
-    return clock_of_block(race, race->plan->n_blocks) + (2 * (size_t)connection + (number & 1)) * race->width;
+    return clock_of_block(race, race->plan->n_blocks) +
+           (TUTTI_MSCCL_MOST_SLOTS * (size_t)connection + number % TUTTI_MSCCL_MOST_SLOTS) * race->width;
 }
 
 static uint32_t *clock_of_signal(const struct race *race, uint32_t signal)
@@ -216,7 +217,7 @@ static enum tutti_status check_written(const struct race *race, uint32_t gpu)
 
 static size_t clocks_of(const struct race *race)
 {
-    return race->plan->n_blocks + 2 * (size_t)race->plan->n_connections + race->n_signals;
+    return race->plan->n_blocks + TUTTI_MSCCL_MOST_SLOTS * (size_t)race->plan->n_connections + race->n_signals;
 }
 
 static enum tutti_status check_gpus(struct race *race, const uint32_t *gpus, uint32_t n)

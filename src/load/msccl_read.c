@@ -142,6 +142,7 @@ static enum tutti_status open_algo(struct reader *reader)
     TUTTI_TRY(flag(reader, "inplace", false, &plan->in_place));
     TUTTI_TRY(flag(reader, "outofplace", !plan->in_place, &outside));
     if (!plan->in_place && !outside) return REFUSE(line, "inplace and outofplace are both 0: it is never to be run");
+    plan->n_slots = strcmp(protocol, "Simple") == 0 ? 2 : TUTTI_MSCCL_MOST_SLOTS;
     if (strcmp(protocol, "Simple") != 0 && strcmp(protocol, "LL") != 0 && strcmp(protocol, "LL128") != 0)
         return REFUSE(line, "proto=\"%.40s\" is none of Simple, LL and LL128", protocol);
     tutti_msccl_name(name, plan->name);

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 
-SLOTS = 2
 MASK = (1 << 64) - 1
 failures = []
 
@@ -58,6 +57,7 @@ class Run:
         self.at = {(g, b): 0 for g, gpu in self.gpus.items() for b in range(len(gpu.blocks))}
         self.flag = dict.fromkeys(self.at, 0)
         self.queue = {}
+        self.slots = 2 if root.get("proto") == "Simple" else 8
 
     def cell(self, g, buffer, c):
         if self.in_place and buffer in "io" and self.n_in != self.n_out:
@@ -90,7 +90,7 @@ class Run:
         kind = step["type"]
         if kind in ("r", "rcs", "rrc", "rrs", "rrcs") and not self.queue.get((recv, g, channel)):
             return False
-        return kind not in ("s", "rcs", "rrs", "rrcs") or len(self.queue.get((g, send, channel), ())) < SLOTS
+        return kind not in ("s", "rcs", "rrs", "rrcs") or len(self.queue.get((g, send, channel), ())) < self.slots
 
     def go(self, key):
         g, b = key
@@ -313,6 +313,23 @@ def relayed():
     return plan("alltoall", 3, 6, False, gpus, scratch=2)
 
 
+def ahead(n, hops, protocol):
+    """broadcast down a chain: all chunks are sent before the next GPU takes one; LL has room for eight."""
+    first = [(1, -1, 0, [step("s", ("i", c), signals=1) for c in range(n)]),
+             (1, -1, 1, [step("s", ("i", n), wait=(0, n - 1))])]
+    gpus = [first]
+    for g in range(1, hops + 1):
+        last = g == hops
+        kind = "r" if last else "rcs"
+        peers = (-1 if last else g + 1, g - 1)
+        gpus.append([(*peers, 0, [step(kind, dst=("i", c), wait=(1, 0) if c == 0 else (-1, -1), signals=1)
+                                  for c in range(n)]),
+                     (*peers, 1, [step(kind, dst=("i", n), signals=1)])])
+    root = plan("broadcast", hops + 1, n + 1, True, gpus)
+    root.set("proto", protocol)
+    return root
+
+
 def star(coll, n):
     """reduce, gather and scatter at gpu 0."""
     gpus = [[]]
@@ -369,7 +386,8 @@ def own_plans(folder):
     """Right ones are proved; what is proved of broken ones is right."""
     plans = {"ring": ring(4, 1), "rings": ring(3, 4), "pairs": pairs(4), "gather": gather_through(4),
              "exchange": exchange(4, False), "exchange in place": exchange(3, True), "sums": scatter_sums(4),
-             "crossed": crossed(), "relayed": relayed(), "reduce": star("reduce", 4),
+             "ahead": ahead(8, 1, "LL"), "a little ahead": ahead(2, 1, "Simple"), "crossed": crossed(),
+             "relayed": relayed(), "reduce": star("reduce", 4),
              "gather at one": star("gather", 3), "scatter": star("scatter", 3), "many channels": ring(4, 40)}
     path, n_proved, n_refused, n_harmless = os.path.join(folder, "own.xml"), 0, 0, 0
     chance = random.Random(1)
@@ -488,6 +506,10 @@ def faults(folder):
         status, said = tutti("check", path)
         if status != 1 or words not in said:
             fail(f"'{words}' is expected; status {status}: {said}")
+    ElementTree.ElementTree(ahead(3, 1, "Simple")).write(path)
+    status, said = tutti("check", path)
+    if status != 1 or "deadlock: gpu 0 tb 0 step 2 (line 1) waits for room in its connection to gpu 1 tb 0" not in said:
+        fail(f"no room: status {status}: {said}")
     # One pass: everybody adds up everything in the order in which it comes, its own first.
     root = plan("allreduce", 3, 1, True, [
         [((g + k) % 3, (g + k) % 3, 0, [step("s", ("i", 0), signals=1), step("r", dst=("s", k - 1), signals=1)])
