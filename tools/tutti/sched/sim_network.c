@@ -38,7 +38,7 @@ bool sched_network_help(void)
     printf("Networks for --net. What each charges: docs/prediction.md.\n\n"
            "  ports      a port out and one in a rank, alpha + beta bytes a message: --latency, --bandwidth\n"
            "  loggops    LogGOPSim's rule: --latency, --overhead, --gap, --bandwidth, --byte-overhead, --eager\n\n"
-           "Links that messages share, by parameters: NAME[:PRESET][:NAME=VALUE,...], such as\n"
+           "Links that messages share, by parameters: NAME, NAME:PRESET or NAME:[PRESET,]PARAMETER=VALUE,...; such as\n"
            "dragonfly:aurora,seed=3 or fat_tree:hosts=32,taper=2,latency=1us. Default, range and meaning:\n");
     for (size_t f = 0; f < TUTTI_SIM_FABRICS; f++) {
         const struct tutti_sim_table table = {tutti_sim_fabrics[f].name, tutti_sim_parameters, tutti_sim_n_parameters,
