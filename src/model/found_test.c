@@ -48,6 +48,12 @@ static void matches(void **state)
     assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
     assert_int_equal(tutti_machine_load(&config, &machine), TUTTI_OK);
     tutti_config_fini(&config);
+    /* And written anew they leave the lines where they are. */
+    assert_int_equal(tutti_machine_write(path, &machine, "again"), TUTTI_OK);
+    list.n = 0;
+    assert_int_equal(tutti_found_read(path, &list), TUTTI_OK);
+    assert_int_equal(list.n, 1);
+    assert_string_equal(list.list[0].name, "hierarchical:2");
     snprintf(found.name, sizeof found.name, "a b");
     assert_int_equal(tutti_found_append(path, &found), TUTTI_ERR_ARGUMENT);
 }

@@ -4,6 +4,7 @@
 
 #include "model/machine.h"
 
+#include "model/found.h"
 #include "model/ways.h"
 #include "topo/topo.h"
 
@@ -54,7 +55,11 @@ float *tutti_machine_at(struct tutti_machine *machine, size_t i)
 
 enum tutti_status tutti_machine_write(const char *path, const struct tutti_machine *machine, const char *about)
 {
-    return tutti_constants_write(&table, path, machine, about);
+    struct tutti_found_list found = {.n = 0}; /* what a search left there stays, as far as it can be read */
+    if (access(path, R_OK) != 0 || tutti_found_read(path, &found) < 0) found.n = 0;
+    TUTTI_TRY(tutti_constants_write(&table, path, machine, about));
+    for (uint32_t i = 0; i < found.n; i++) TUTTI_TRY(tutti_found_append(path, &found.list[i]));
+    return TUTTI_OK;
 }
 
 /* ---- which file ---- */
