@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The machine of src/comm/life/synchrony.h for three ranks and two calls, of which up to two ranks die at any moment.
+ * Checked by
+ *
+ *     spin -search -O2 -DCOLLAPSE docs/synchrony.pml
+ *
+ * which tries every order of events for every pair of kinds of calls: whoever returns from all calls has the same
+ * results as every other rank that does, results are those of one view, and nobody waits for ever.
+ *
+ * A collective of a view is an operation (epoch, number); it is done at a rank once all have begun it, or, of a
+ * broadcast, once the root has; where a member of the view is dead, it may be lost instead. */
+
+#define N 3
+#define CALLS 2
+#define EPOCHS 4 /* from 1: one more than may die */
+#define OPS 6    /* of a view, from 0 */
+#define NONE 7
+#define BIT(r) (1 << (r))
+
+mtype = {DATA, COMMIT, RETURN, TAKE, AGREE, GATHER, HAND_ON, LEFT};
+mtype:kind = {SMALL, SMALL_BROADCAST, LARGE, LARGE_BROADCAST};
+
+typedef View {
+    byte members;
+    bool failed;
+    byte began[OPS];
+    mtype what[OPS];
+    byte call[OPS], from[OPS], value[OPS];
+    byte have[N], kept[N], held[N]; /* what was gathered; a view gathers once */
+};
+View views[EPOCHS];
+byte n_views = 1, alive = 7, agreed[N];
+mtype:kind kinds[CALLS + 1];
+byte root;
+byte results[N * (CALLS + 1)]; /* by rank and call: the set of contributors, plus 8 */
+byte kept_results[N * (CALLS + 1)];
+
+#define KEEPS(c) (kinds[c] == SMALL || kinds[c] == SMALL_BROADCAST)
+#define SYNCS(c) (kinds[c] == SMALL || kinds[c] == LARGE)
+#define V views[epoch]
+
+inline begin(call_of, from_of, value_of)
+{
+    if
+    :: V.began[op] == 0 -> V.what[op] = doing; V.call[op] = call_of; V.from[op] = from_of; V.value[op] = 0
+    :: else -> assert(V.what[op] == doing && V.call[op] == call_of && V.from[op] == from_of)
+    fi;
+    if
+    :: from_of == me -> V.value[op] = value_of
+    :: else
+    fi;
+    V.began[op] = V.began[op] | BIT(me)
+}
+
+#define IS_DONE                                                                                                        \
+    ((V.from[op] == NONE && V.began[op] == V.members) || (V.from[op] != NONE && !(V.members & BIT(V.from[op]))) ||     \
+     (V.from[op] != NONE && (V.began[op] & BIT(V.from[op]))))
+#define MAY_LOSE (V.failed || (V.members & ~alive))
+
+/* The call at hand is decided here, with the own result. */
+inline over()
+{
+    if
+    :: doing == COMMIT -> kept = called
+    :: else
+    fi;
+    have = called; held = 0;
+    if
+    :: !KEEPS(called) -> kept = called + 1
+    :: else
+    fi;
+    doing = RETURN
+}
+
+inline own_it()
+{
+    have++; held = 0; owns = true;
+    if
+    :: !KEEPS(have) -> kept = have + 1
+    :: else
+    fi
+}
+
+/* Of what was gathered: the next result that some lack, and who has it. */
+inline hand_on()
+{
+    do
+    :: handed > last -> break
+    :: else ->
+        wanted = false; from = NONE; m = N;
+        do
+        :: m == 0 -> break
+        :: else ->
+            m--;
+            if
+            :: V.members & BIT(m) ->
+                wanted = wanted || (V.have[m] < handed && !(V.have[m] + 1 == handed && V.held[m] > 0));
+                if
+                :: V.have[m] >= handed && V.kept[m] <= handed -> from = m
+                :: else
+                fi
+            :: else
+            fi
+        od;
+        if
+        :: wanted -> assert(from != NONE); break
+        :: else
+        fi;
+        if
+        :: have < handed -> own_it()
+        :: else
+        fi;
+        handed++
+    od;
+    if
+    :: handed <= last -> doing = HAND_ON
+    :: else ->
+        if
+        :: commits -> own_it()
+        :: else
+        fi;
+        held = 0;
+        if
+        :: called > have -> doing = DATA
+        :: called <= have && owns -> doing = RETURN
+        :: called <= have && !owns -> doing = TAKE
+        fi
+    fi
+}
+
+inline conclude()
+{
+    handed = 99; last = 0; commits = true; first = NONE; m = 0;
+    do
+    :: m == N -> break
+    :: else ->
+        if
+        :: V.members & BIT(m) ->
+            if
+            :: V.have[m] > last -> last = V.have[m]
+            :: else
+            fi;
+            if
+            :: V.have[m] + 1 < handed -> handed = V.have[m] + 1
+            :: else
+            fi;
+            if
+            :: first == NONE -> first = m
+            :: else
+            fi
+        :: else
+        fi;
+        m++
+    od;
+    m = 0;
+    do
+    :: m == N -> break
+    :: else ->
+        if
+        :: (V.members & BIT(m)) && (V.have[m] != last || V.held[m] == 0 || V.held[m] != V.held[first]) ->
+            commits = false
+        :: else
+        fi;
+        m++
+    od;
+    hand_on()
+}
+
+proctype rank(byte me)
+{
+    byte have = 0, kept = 1, held = 0, epoch = 1, called = 1, op = 0;
+    byte output = 0, handed = 0, last = 0, from = NONE, m, first;
+    bool owns = false, commits = false, wanted;
+    mtype doing = DATA;
+
+    do
+    :: atomic { !(alive & BIT(me)) -> break }
+    :: atomic { (alive & BIT(me)) && (doing == RETURN || doing == TAKE) ->
+        assert(results[me * (CALLS + 1) + called] == 0);
+        if
+        :: doing == TAKE -> output = kept_results[me * (CALLS + 1) + called]
+        :: else
+        fi;
+        results[me * (CALLS + 1) + called] = 8 + output;
+        if
+        :: called == CALLS -> alive = alive & ~BIT(me); doing = LEFT; break
+        :: else -> called++; owns = false;
+            if
+            :: called <= have -> doing = TAKE
+            :: else -> doing = DATA
+            fi
+        fi }
+    :: atomic { (alive & BIT(me)) && doing == AGREE ->
+        agreed[me] = epoch; m = epoch + 1;
+        do
+        :: m > n_views -> break
+        :: m <= n_views && (views[m].members & BIT(me)) -> break
+        :: else -> m++
+        od;
+        if
+        :: m > n_views -> /* nobody decided: the last of the living does */
+            wanted = true; from = 0;
+            do
+            :: from == N -> break
+            :: else -> wanted = wanted && (!(V.members & alive & BIT(from)) || agreed[from] == epoch); from++
+            od;
+            if
+            :: wanted -> n_views++; views[n_views].members = V.members & alive; m = n_views
+            :: else -> m = 0
+            fi
+        :: else
+        fi;
+        if
+        :: m > 0 -> epoch = m; op = 0; doing = GATHER
+        :: else -> /* until the others come, die, or decide */
+            ((V.members & alive & BIT(0)) == 0 || agreed[0] == epoch || n_views > epoch);
+            ((V.members & alive & BIT(1)) == 0 || agreed[1] == epoch || n_views > epoch);
+            ((V.members & alive & BIT(2)) == 0 || agreed[2] == epoch || n_views > epoch)
+        fi }
+    :: (alive & BIT(me)) && (doing == DATA || doing == COMMIT || doing == GATHER || doing == HAND_ON) ->
+        atomic {
+            if
+            :: MAY_LOSE && doing != GATHER -> skip
+            :: doing == DATA && SYNCS(called) -> begin(called, NONE, 0)
+            :: doing == DATA && !SYNCS(called) -> begin(called, root, BIT(me))
+            :: doing == COMMIT -> begin(called, NONE, 0)
+            :: doing == GATHER -> V.have[me] = have; V.kept[me] = kept; V.held[me] = held; begin(0, NONE, 0)
+            :: doing == HAND_ON -> begin(handed, from, kept_results[me * (CALLS + 1) + handed])
+            fi
+        };
+        atomic {
+            if
+            :: !(alive & BIT(me)) -> break
+            :: (alive & BIT(me)) && MAY_LOSE -> V.failed = true; doing = AGREE
+            :: (alive & BIT(me)) && (V.began[op] & BIT(me)) && IS_DONE ->
+                if
+                :: doing == DATA ->
+                    output = (V.from[op] == NONE -> V.members : V.value[op]);
+                    if
+                    :: KEEPS(called) -> kept_results[me * (CALLS + 1) + called] = output
+                    :: else
+                    fi;
+                    op++;
+                    if
+                    :: SYNCS(called) -> kept = called
+                    :: else
+                    fi;
+                    if
+                    :: KEEPS(called) -> over()
+                    :: else -> held = epoch; doing = COMMIT
+                    fi
+                :: doing == COMMIT -> op++; over()
+                :: doing == GATHER -> op++; conclude()
+                :: doing == HAND_ON ->
+                    if
+                    :: handed > have -> kept_results[me * (CALLS + 1) + handed] = V.value[op]; have = handed; held = 0
+                    :: else
+                    fi;
+                    op++; handed++; hand_on()
+                fi
+            fi
+        }
+    od
+}
+
+/* Up to two die. */
+proctype death()
+{
+    byte n = 0;
+    do
+    :: n < 2 -> atomic { n++;
+        if
+        :: alive = alive & ~BIT(0)
+        :: alive = alive & ~BIT(1)
+        :: alive = alive & ~BIT(2)
+        fi }
+    :: break
+    od
+}
+
+inline any_kind(k)
+{
+    if
+    :: k = SMALL
+    :: k = SMALL_BROADCAST
+    :: k = LARGE
+    :: k = LARGE_BROADCAST
+    fi
+}
+
+init
+{
+    byte a, c;
+    atomic {
+        any_kind(kinds[1]); kinds[CALLS] = LARGE;
+        if
+        :: root = 0
+        :: root = 1
+        fi;
+        views[1].members = 7;
+        run rank(0); run rank(1); run rank(2); run death()
+    };
+    _nr_pr == 1; /* all are over */
+    c = 1;
+    do
+    :: c > CALLS -> break
+    :: else ->
+        a = 0;
+        do
+        :: a == N -> break
+        :: else ->
+            assert(results[a * (CALLS + 1) + CALLS] == 0 || results[((a + 1) % N) * (CALLS + 1) + CALLS] == 0 ||
+                   results[a * (CALLS + 1) + c] == results[((a + 1) % N) * (CALLS + 1) + c]);
+            a++
+        od;
+        c++
+    od
+}
