@@ -43,9 +43,9 @@ done
 
 for command in run bench info prove tune chaos "sched list" "sched show" "sched check" "sched mutants" "sched sim" "sched search" "sched job" "sched startup"; do
     given=$("$tutti" $command --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p' | grep -v -e '^--help$' || true)
-    told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root/man/tutti.1" |
+    told=$(awk -v name=".Ss tutti $command" '/^\.S[sh] / {on = $0 == name} on' "$root"/man/*.1 |
         sed -nE '/^\.It Fl/s/.*Fl \\-([a-z\\-]+).*/--\1/p' | tr -d '\\')
-    [ -z "$given$told" ] || same "option in one of tutti.1 and 'tutti $command --help'" "$told" "$given"
+    [ -z "$given$told" ] || same "option in one of the pages of section 1 and 'tutti $command --help'" "$told" "$given"
 done
 [ $n_failed = 0 ] && echo "manual: nothing missing, nothing too much"
 exit $((n_failed > 0))

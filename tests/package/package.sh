@@ -16,7 +16,7 @@ prefix=$work/prefix
 libdir=$(dirname "$(find -L "$prefix" -name 'libtutti.so')")
 export LD_LIBRARY_PATH="$libdir" PATH="$prefix/bin:$PATH"
 
-for file in bin/tutti include/tutti/tutti.h share/man/man1/tutti.1 share/man/man3/tutti.3 share/man/man7/tutti.7 \
+for file in bin/tutti include/tutti/tutti.h share/man/man1/tutti.1 share/man/man1/tutti-sched.1 share/man/man3/tutti.3 share/man/man7/tutti.7 \
     share/bash-completion/completions/tutti share/zsh/site-functions/_tutti; do
     [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
