@@ -214,7 +214,6 @@ static bool send_elsewhere(struct tutti_mutant_book *book)
 {
     return other_peer(book, SEND);
 }
-
 static bool receive_from_elsewhere(struct tutti_mutant_book *book)
 {
     return other_peer(book, RECV);
@@ -324,7 +323,6 @@ static bool rank_round_short(struct tutti_mutant_book *book)
     const uint32_t rank = chance(book, book->shape.size);
     return round_short(book, rank, rank);
 }
-
 static bool all_round_short(struct tutti_mutant_book *book)
 {
     return round_short(book, 0, book->shape.size - 1);
@@ -427,7 +425,6 @@ static bool chunk_more_one_side(struct tutti_mutant_book *book)
 {
     return chunk_more(book, false);
 }
-
 static bool chunk_more_both(struct tutti_mutant_book *book)
 {
     return chunk_more(book, true);
