@@ -138,6 +138,7 @@ enum tutti_status tutti_verify_estimate(const struct tutti_algorithm *algorithm,
         if (rare) *n_steps += rounds.n;
         if (((uint64_t)rounds.n_chunks + rounds.n_scratch) * shape->size > TUTTI_MOST_CELLS) *too_wide = true;
     }
+    if (kind == TUTTI_BARRIER && shape->size > 4096) *too_wide = true; /* sets of ranks, for each step */
     tutti_rounds_fini(&rounds);
     return status;
 }
