@@ -207,7 +207,7 @@ struct tutti_device_ops {
 #define TUTTI_GPUS(X) X(cuda) X(xpu)
 #define TUTTI_DEVICES(X) TUTTI_GPUS(X) X(cpu)
 #define TUTTI_DEVICE_TEXT(name) ", " #name
-#define TUTTI_DEVICE_NAMES (TUTTI_DEVICES(TUTTI_DEVICE_TEXT) + 2) /* "cuda, xpu, cpu" */
+#define TUTTI_DEVICE_NAMES (&(TUTTI_DEVICES(TUTTI_DEVICE_TEXT))[2]) /* "cuda, xpu, cpu" */
 #define TUTTI_DEVICE_DECLARE(name) extern const struct tutti_device_ops tutti_device_##name;
 TUTTI_DEVICES(TUTTI_DEVICE_DECLARE)
 #undef TUTTI_DEVICE_DECLARE

@@ -439,7 +439,7 @@ enum tutti_status tutti_sim_flows_open(const struct tutti_sim_topology *topology
 {
     struct flows *net = tutti_alloc(sizeof(*net));
     if (!net) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a network");
-    *net = (struct flows){.network = {&flows_ops, program, topology->limits, TUTTI_OK}};
+    *net = (struct flows){.network = {.ops = &flows_ops, .program = program, .limits = topology->limits}};
     uint32_t n = program->n_ranks;
     enum tutti_status status = tutti_sim_share_open(topology->n_links, TUTTI_SIM_MOST_HOPS, &net->share);
     net->carried = tutti_alloc_array(topology->n_links, sizeof(*net->carried));

@@ -286,7 +286,7 @@ static int64_t timeout_of(uint64_t deadline_ns)
 
 static enum tutti_status tcp_set(void *self, const char *key, const void *value, size_t bytes)
 {
-    struct gift none = {NULL};
+    struct gift none = {.value = NULL};
     TUTTI_TRY(tutti_store_value_check(bytes));
     return request(self, FRAME(SET, .value = value, .value_bytes = (uint32_t)bytes), tutti_now_ns(), &none);
 }
@@ -300,13 +300,13 @@ static enum tutti_status tcp_get(void *self, const char *key, void *value, size_
 
 static enum tutti_status tcp_wait(void *self, const char *key, uint64_t deadline_ns)
 {
-    struct gift none = {NULL};
+    struct gift none = {.value = NULL};
     return request(self, FRAME(WAIT, .number = timeout_of(deadline_ns)), deadline_ns, &none);
 }
 
 static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value)
 {
-    struct gift gift = {NULL};
+    struct gift gift = {.value = NULL};
     TUTTI_TRY(request(self, FRAME(ADD, .number = delta), tutti_now_ns(), &gift));
     if (value) *value = gift.number;
     return TUTTI_OK;
@@ -314,7 +314,7 @@ static enum tutti_status tcp_add(void *self, const char *key, int64_t delta, int
 
 static enum tutti_status tcp_remove(void *self, const char *key, bool *existed)
 {
-    struct gift gift = {NULL};
+    struct gift gift = {.value = NULL};
     TUTTI_TRY(request(self, FRAME(REMOVE, .number = 0), tutti_now_ns(), &gift));
     if (existed) *existed = gift.number != 0;
     return TUTTI_OK;

@@ -24,7 +24,7 @@ static const struct {
     [TUTTI_ACCESS_ADD] = {"fetch_add", .peer = true, .writes = true, .before = true, .word = true},
     [TUTTI_ACCESS_SWAP] = {"compare_swap", .peer = true, .writes = true, .before = true, .word = true},
     [TUTTI_ACCESS_FLUSH] = {"flush", .peer = true, .any = true},
-    [TUTTI_ACCESS_FENCE] = {"fence"},
+    [TUTTI_ACCESS_FENCE] = {.name = "fence"},
 };
 
 const char *tutti_access_name(enum tutti_access_kind kind)
