@@ -88,10 +88,10 @@ uint32_t tutti_kind_contributors(enum tutti_kind kind, uint32_t slot, uint32_t s
     return 1;
 }
 
-double tutti_kind_bus_factor(enum tutti_kind kind, uint32_t n)
+double tutti_kind_bus_factor(const struct tutti_kind_info *info, uint32_t n)
 {
     double share = (double)(n - 1) / n;
-    return kind == TUTTI_ALL_REDUCE ? 2 * share : tutti_kinds[kind].block_a_slot ? share : 1;
+    return info == &tutti_kinds[TUTTI_ALL_REDUCE] ? 2 * share : info->block_a_slot ? share : 1;
 }
 
 /* Whether DATA of the shape's slot has the block on this side. */

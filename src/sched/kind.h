@@ -94,7 +94,7 @@ uint32_t tutti_kind_contributors(enum tutti_kind kind, uint32_t slot, uint32_t s
 
 /* What nccl-tests multiplies the buffer's bytes a second with to get bus bandwidth: the bytes that each of n ranks must
  * let through one direction of its port, in units of the buffer (all_to_all: of what one rank sends). */
-double tutti_kind_bus_factor(enum tutti_kind kind, uint32_t n);
+double tutti_kind_bus_factor(const struct tutti_kind_info *info, uint32_t n);
 
 /* ---- the same for schedules, whose DATA is input and output as one (S2) ---- */
 enum tutti_content {

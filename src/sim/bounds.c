@@ -18,7 +18,7 @@ struct tutti_sim_bounds tutti_sim_bounds_of(enum tutti_kind kind, uint32_t n_ran
         const struct tutti_sim_part *part = &limits->parts[i];
         uint32_t m = n_ranks / part->ranks;
         if (m < 2 || n_ranks % part->ranks != 0) continue;
-        double share = tutti_kind_bus_factor(kind, m) * (kind == TUTTI_ALL_TO_ALL ? part->ranks : 1);
+        double share = tutti_kind_bus_factor(tutti_kind_info(kind), m) * (kind == TUTTI_ALL_TO_ALL ? part->ranks : 1);
         bounds.parts_ps[i] = limits->latency_ps + (uint64_t)(share * (double)bytes * part->fs_per_byte / 1000);
         if (bounds.parts_ps[i] <= bounds.most_ps) continue;
         bounds.most_ps = bounds.parts_ps[i];

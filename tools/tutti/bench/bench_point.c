@@ -40,7 +40,7 @@ void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct 
     out->min_us = us[0];
     out->max_us = us[n - 1];
     out->algbw = out->median_us > 0 ? (double)c->bytes / out->median_us / 1e3 : 0;
-    out->busbw = out->algbw * tutti_kind_bus_factor((enum tutti_kind)(c->op->info - tutti_kinds), (uint32_t)c->n_ranks);
+    out->busbw = out->algbw * tutti_kind_bus_factor(c->op->info, (uint32_t)c->n_ranks);
 }
 
 enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,

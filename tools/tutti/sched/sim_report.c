@@ -119,7 +119,7 @@ static double algorithm_bandwidth(const struct sim_report *report)
 
 static double bus_bandwidth(const struct sim_report *report)
 {
-    return algorithm_bandwidth(report) * tutti_kind_bus_factor(report->kind, report->n_ranks);
+    return algorithm_bandwidth(report) * tutti_kind_bus_factor(tutti_kind_info(report->kind), report->n_ranks);
 }
 
 static double share_of(uint64_t part, uint64_t whole)
