@@ -145,7 +145,7 @@ static void put_then_signal(struct rank *rank)
         scene_begin(&s, rank, PART);
         if (rank->failure[0]) return;
         const bool helped = way == 2 && rank->index == 0;
-        if (helped && pthread_create(&thread, NULL, signaller, &two) != 0) RANK_CHECK(rank, !"a thread");
+        if (helped) RANK_CHECK(rank, pthread_create(&thread, NULL, signaller, &two) == 0);
         if (rank->index == 0) send_rounds(&s, &two, way);
         if (rank->index == 1) receive_rounds(&s);
         if (helped) atomic_store(&two.put, ROUNDS); /* also after a failure */

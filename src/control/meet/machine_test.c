@@ -153,7 +153,7 @@ static void hosts_meet(void **state)
         for (int32_t rank = 1; rank < 8; rank++) {
             const struct tutti_meeting_seat *seat = &sim.leader.seats[rank];
             assert_true(seat->host == HOST + (uint64_t)rank / 3 && seat->n_card == 13 - rank);
-            assert_memory_equal(seat->card, "card number X" + rank, 13 - (size_t)rank);
+            assert_memory_equal(seat->card, &"card number X"[rank], 13 - (size_t)rank);
         }
         sim_check("hosts", seed);
     }
