@@ -62,7 +62,7 @@ def bench(chosen: argparse.Namespace, where: str, n: int, ops: str, sizes: list[
     tutti = str(chosen.tutti / "bin" / "tutti")
     words = [tutti, "bench", ops, *sizes, "--place", "out", "--explain", "--json", "--rounds", str(chosen.rounds)]
     with hosts.Hosts(n, plain=True) if where == "hosts" else nullcontext() as made:
-        command = [tutti, "run", "-n", str(n), "--", *words]
+        command = [tutti, "run", "-n", str(n), "--cores", "spread", "--", *words]
         if made:
             start = ["ip", "netns", "exec", made.names[0], tutti, "run", "--remote-shell", "ip netns exec"]
             command = [*start, "--hosts", ",".join(f"{name}:1" for name in made.names), "--", *words]
