@@ -233,8 +233,11 @@ def _levels_of(text):
 
 
 def _limit():
-    """A function that does not end, or wants all memory, is ended by the system."""
+    """A function that does not end, or wants all memory, is ended by the system; one that sleeps, too, if nobody else
+    does: what started this process may be gone."""
+    import _signal
     import resource
+    _signal.alarm(6 * MOST_CPU_SECONDS)
     for which, most in ((resource.RLIMIT_CPU, MOST_CPU_SECONDS), (resource.RLIMIT_AS, MOST_MEMORY)):
         _, hard = resource.getrlimit(which)
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)

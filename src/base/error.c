@@ -40,6 +40,9 @@ static void error_fill(struct tutti_error *error, enum tutti_status status, int 
     error->collective = "";
     memcpy(error->text, text, sizeof text);
     error->text[sizeof error->text - 1] = '\0';
+    /* What a stranger's file holds goes to terminals by sentences that quote it. */
+    for (char *c = error->text; *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || *c == 0x7f) *c = '?';
 }
 
 /* Info: the caller gets the record and decides how loud it is. */

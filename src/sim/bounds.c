@@ -12,7 +12,7 @@ struct tutti_sim_bounds tutti_sim_bounds_of(enum tutti_kind kind, uint32_t n_ran
                                             const struct tutti_sim_limits *limits)
 {
     struct tutti_sim_bounds bounds = {0};
-    if (n_ranks < 2) return bounds;
+    if (n_ranks < 2 || (bytes == 0 && kind != TUTTI_BARRIER)) return bounds;
     bounds.latency_ps = bounds.most_ps = limits->latency_ps;
     for (uint32_t i = 0; i < limits->n_parts && kind != TUTTI_BARRIER; i++) {
         const struct tutti_sim_part *part = &limits->parts[i];

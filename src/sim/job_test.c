@@ -118,7 +118,7 @@ static void test_hsdp(void **state)
     near(step_of("parallel=hsdp\nshard=4\n" LAYERS, 1, false).step_s, 2e-3 + 0.120 + 2e-3 + 1.25e-3);
     /* As many units as there are, if a unit has two layers. */
     assert_int_equal(step_of("parallel=hsdp\nshard=4\nunit=1500000\n" LAYERS, 1, false).calls, 8);
-    assert_false(step_of("parallel=hsdp\nshard=3\n" LAYERS, 1, false).possible);
+    assert_false(step_of("parallel=hsdp\nnodes=1,3\nshard=3\n" LAYERS, 1, false).possible);
 }
 
 /* Equal stages: m microbatches take m + p - 1 times one, in either order. */

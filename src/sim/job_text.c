@@ -516,6 +516,18 @@ static enum tutti_status check_work(const struct tutti_job *job)
     return TUTTI_OK;
 }
 
+/* Some number of nodes must make whole shards, or whole pipelines. */
+static enum tutti_status check_parts(const struct tutti_job *job)
+{
+    bool shards = job->parallel == TUTTI_JOB_HSDP, pipes = job->parallel == TUTTI_JOB_PIPELINE;
+    uint32_t parts = shards ? job->shard : pipes ? job->stages : 1;
+    if (parts < 2) return TUTTI_OK;
+    for (uint32_t i = 0; i < job->n_nodes; i++)
+        if ((uint64_t)job->nodes[i] * job->ranks_per_node % parts == 0) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s = %u divides the ranks of none of the numbers of nodes (%u ranks a node)",
+                      shards ? "shard" : "stages", parts, job->ranks_per_node);
+}
+
 enum tutti_status tutti_job_check(struct tutti_job *job)
 {
     if (job->n_tensors == 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "there are no tensors: list them below [tensors]");
@@ -532,6 +544,7 @@ enum tutti_status tutti_job_check(struct tutti_job *job)
     if (job->stages > job->n_tensors)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%u stages of %u tensors: a stage has one at least", job->stages,
                           job->n_tensors);
+    TUTTI_TRY(check_parts(job));
     TUTTI_TRY(check_work(job));
     center_samples(job);
     hasten(job);

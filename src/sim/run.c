@@ -315,6 +315,19 @@ static void arrive(struct run *run, uint32_t op)
 
 /* ---- what is left at the end ---- */
 
+/* Whether its peer has a receive for the message, which it does not come to. */
+static bool is_awaited(const struct run *run, uint32_t send)
+{
+    const struct tutti_sim_op *s = &run->program->ops[send];
+    for (uint32_t i = run->program->first[s->peer]; i < run->program->first[s->peer + 1]; i++) {
+        const struct tutti_sim_op *op = &run->program->ops[i];
+        if (op->type == TUTTI_SIM_RECV && run->moments[i].left < HELD &&
+            (op->peer == s->rank || op->peer == TUTTI_SIM_ANY) && (op->tag == s->tag || op->tag == TUTTI_SIM_ANY))
+            return true;
+    }
+    return false;
+}
+
 static enum tutti_status refuse_rest(const struct run *run)
 {
     static const char *const verbs[] = {"send", "receive", "calc"};
@@ -323,7 +336,7 @@ static enum tutti_status refuse_rest(const struct run *run)
     char at[32];
     for (uint32_t i = 0; i < program->n_lists; i++) {
         uint32_t op = list_of(run, i, TUTTI_SIM_SEND)->first;
-        if (op == TUTTI_SIM_NONE || program->ops[op].type == TUTTI_SIM_RECV) continue;
+        if (op == TUTTI_SIM_NONE || program->ops[op].type == TUTTI_SIM_RECV || is_awaited(run, op)) continue;
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u%s sends %llu bytes to rank %u, tag %u, that nobody receives",
                           program->ops[op].rank, where(run, op, at), (unsigned long long)program->ops[op].size,
                           program->ops[op].peer, program->ops[op].tag);

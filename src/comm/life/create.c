@@ -295,7 +295,10 @@ static enum tutti_status found_read(struct tutti_context *context)
         const struct tutti_algorithm *algorithm;
         uint32_t radix;
         TUTTI_TRY(tutti_load_find(&context->config, list->list[i].name, &radix, &algorithm));
-        const uint64_t identity = algorithm ? algorithm->identity : 0;
+        if (!algorithm)
+            return tutti_fail(TUTTI_ERR_ARGUMENT, "%s: \"%s\" is no algorithm: see `tutti sched list`", path,
+                              list->list[i].name);
+        const uint64_t identity = algorithm->identity;
         const char *name = identity ? algorithm->name : list->list[i].name;
         hash = tutti_hash64(name, strlen(name), tutti_mix64(hash ^ identity ^ list->list[i].to));
     }

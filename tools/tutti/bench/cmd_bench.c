@@ -270,7 +270,8 @@ static int be_a_rank(const struct tutti_args *spec, struct request *r)
     if (tutti_comm_rank(comm) == 0) bench_show_header(stdout, &r->settings, tutti_comm_size(comm));
     status = all_sweeps(run, r, comm, &results);
     if (status < 0) goto failed;
-    exit_status = total_wrong(&results) ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+    const bool nothing = results.n + results.n_cells == 0; /* all was left out */
+    exit_status = total_wrong(&results) || nothing ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
     if (tutti_comm_rank(comm) == 0) {
         if (r->settings.explain)
             bench_explain_footer(stdout, &r->settings, results.n_near, results.n_cells);

@@ -146,6 +146,7 @@ static bool shape_of(const struct sched_subject *subject, struct tutti_shape *sh
         return false;
     }
     if (shape->size == 0) shape->size = subject->ranks ? subject->ranks : 8;
+    if (!options.levels) options.size = shape->size; /* what is compared runs in the same world */
     if (shape->size <= MAX_SIZE) return true;
     tutti_args_fail(&spec, "%u ranks can not be simulated: at most %d.", shape->size, (int)MAX_SIZE);
     return false;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* What members tell one another when a communicator is made (docs/startup.md), and a TLS handshake at each end. */
-enum { CARD_BYTES = 280, OUTCOME_BYTES = 40, TLS_NS = 700000, CONTROL_FAN_OUT = 32 };
+enum { CARD_BYTES = 280, OUTCOME_BYTES = 40, TLS_NS = 700000, CONTROL_FAN_OUT = 32, MOST_A_HOST = 65535 };
 
 static struct options {
     const char *world;
@@ -57,19 +57,17 @@ static void show_progress(uint32_t n_done, uint32_t n)
 /* An all_reduce of the world, in nanoseconds. */
 static enum tutti_status all_reduce(const struct startup_world *world, uint64_t bytes, uint64_t *out)
 {
-    const struct tutti_algorithm *algorithm =
-        tutti_algorithm_find(world->hosts > 1 ? "hierarchical:1" : "direct", NULL);
+    const struct tutti_algorithm *algorithm = tutti_algorithm_find(world->hosts > 1 ? "hierarchical" : "tree", NULL);
     const struct startup_costs *c = &world->costs;
     const struct tutti_sim_ports rule = {.alpha_ps = 1000 * (c->latency + 2 * c->network),
                                          .beta_fs = 1000 * c->byte_ps};
     const struct tutti_sim_work work = {.block_bytes = bytes, .element_bytes = 1};
-    struct tutti_shape shape = {.size = world->hosts * world->per_host};
+    struct tutti_shape shape = {.size = world->hosts * world->per_host, .radix = world->hosts > 1 ? 1 : 2};
     struct tutti_sim_program program;
     struct tutti_sim_network *network;
     struct tutti_sim_result result;
     char levels[32];
     if (world->hosts > 1) {
-        shape.radix = 1;
         snprintf(levels, sizeof(levels), "%ux%u", world->per_host, world->hosts);
         TUTTI_TRY(tutti_shape_parse_levels(&shape, levels));
     }
@@ -178,10 +176,11 @@ int sched_startup(int argc, char **argv)
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     int fields = sscanf(options.world, "%ux%u%c", &world.per_host, &world.hosts, &rest);
     if (fields == 1) world.hosts = 1;
-    if (fields < 1 || fields > 2 || world.hosts == 0 || world.per_host == 0 ||
+    if (fields < 1 || fields > 2 || world.hosts == 0 || world.per_host == 0 || world.per_host > MOST_A_HOST ||
         (uint64_t)world.hosts * world.per_host > 1u << 20)
-        return tutti_args_fail(&spec, "--world %s: give ranks a host x hosts, such as 8x16384; at most %u ranks.",
-                               options.world, 1u << 20);
+        return tutti_args_fail(
+            &spec, "--world %s: give ranks a host x hosts, such as 8x16384; at most %u ranks, %d of a host.",
+            options.world, 1u << 20, (int)MOST_A_HOST);
     world.costs.latency = options.latency, world.costs.local = options.local, world.costs.network = options.network;
     world.costs.hmac = options.hmac, world.costs.store = options.store;
     world.secret = !options.open, world.spread_ns = options.spread, world.seed = options.seed;
