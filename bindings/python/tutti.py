@@ -34,6 +34,17 @@ MOST_CPU_SECONDS = 10
 MOST_MEMORY = 8 << 30
 
 
+def _whole(value, what):
+    """A number of 32 bits, of whatever type."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {value!r}, no whole number") from None
+    if not 0 <= number < 1 << 32:
+        raise ValueError(f"{what} is {number}")
+    return number
+
+
 class Unsupported(Exception):
     """Raise it where the function does not do a world; the library then takes another algorithm, or says so."""
 
@@ -91,7 +102,7 @@ class Rank:
         """A whole collective among slots base + i * stride, i < size, on n_chunks times width chunks of DATA."""
         if kind not in KINDS:
             raise ValueError(f"there is no kind {kind!r}")
-        self._emit("call", kind, *(self._number(word, "an argument of call")
+        self._emit("call", kind, *(_whole(word, "an argument of call")
                                    for word in (base, stride, size, chunk, n_chunks, width, root)))
 
     def round(self):
@@ -104,18 +115,8 @@ class Rank:
             raise OverflowError(f"rank {self.slot} emits more than {MOST_STEPS} steps")
         self._lines.append(" ".join(map(str, words)))
 
-    @staticmethod
-    def _number(value, what):
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise TypeError(f"{what} is {value!r}, no whole number") from None
-        if not 0 <= number < 1 << 32:
-            raise ValueError(f"{what} is {number}")
-        return number
-
     def _peer(self, peer):
-        number = self._number(peer, "the peer")
+        number = _whole(peer, "the peer")
         if number >= self.size or number == self.slot:
             raise ValueError(f"the peer is {number}, which is " +
                              ("the rank itself" if number == self.slot else f"none of {self.size} ranks"))
@@ -123,10 +124,10 @@ class Rank:
 
     def _place(self, chunk):
         place = chunk if isinstance(chunk, Chunk) else Chunk("data", chunk)
-        return place.buffer, self._number(place.index, "the chunk")
+        return place.buffer, _whole(place.index, "the chunk")
 
     def _count(self, n):
-        number = self._number(n, "n")
+        number = _whole(n, "n")
         if number == 0:
             raise ValueError("n is 0: a step has at least one chunk")
         return number
@@ -181,14 +182,7 @@ def algorithm(kind, needs="", radix=0, chunks=None, scratch=0, source=""):  # py
 
 # ---- what the library runs ----
 def _number_of(what, value, world):
-    number = value(world) if callable(value) else value
-    try:
-        number = operator.index(number)
-    except TypeError:
-        raise TypeError(f"{what} is {number!r}, no whole number") from None
-    if not 0 <= number < 1 << 32:
-        raise ValueError(f"{what} is {number}")
-    return number
+    return _whole(value(world) if callable(value) else value, what)
 
 
 def trace(kind, size, root=0, radix=0, levels=()):

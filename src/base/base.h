@@ -70,6 +70,8 @@ static inline unsigned long long tutti_says_ms(uint64_t ns)
 enum tutti_status tutti_fail(enum tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
 /* The same with errno appended as text ("...: No such file or directory") and kept in the record. */
 enum tutti_status tutti_fail_errno(enum tutti_status status, const char *format, ...) TUTTI_PRINTF(2, 3);
+/* ARGUMENT, of a text of the user's: "FILE:LINE: sentence". */
+enum tutti_status tutti_fail_at(const char *file, uint32_t line, const char *format, ...) TUTTI_PRINTF(3, 4);
 /* Copies a record into the thread's (for errors that were decided elsewhere: a work, a peer). Returns its status. */
 enum tutti_status tutti_fail_record(const struct tutti_error *error);
 void tutti_error_set(struct tutti_error *error, enum tutti_status status, const char *format, ...) TUTTI_PRINTF(3, 4);

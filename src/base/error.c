@@ -63,6 +63,16 @@ enum tutti_status tutti_fail(enum tutti_status status, const char *format, ...)
     return status;
 }
 
+enum tutti_status tutti_fail_at(const char *file, uint32_t line, const char *format, ...)
+{
+    char text[TUTTI_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", file, line, text);
+}
+
 enum tutti_status tutti_fail_errno(enum tutti_status status, const char *format, ...)
 {
     int saved = errno;

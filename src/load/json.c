@@ -13,17 +13,7 @@ struct reader {
     uint32_t open[MOST_DEPTH], last[MOST_DEPTH], depth; /* lists and objects that are open, and their last members */
 };
 
-#define REFUSE(reader, ...) refuse(reader, __VA_ARGS__)
-static enum tutti_status refuse(const struct reader *reader, const char *format, ...) TUTTI_PRINTF(2, 3);
-static enum tutti_status refuse(const struct reader *reader, const char *format, ...)
-{
-    char text[200];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", reader->json->file, reader->line, text);
-}
+#define REFUSE(reader, ...) tutti_fail_at((reader)->json->file, (reader)->line, __VA_ARGS__)
 
 static void skip_space(struct reader *reader)
 {

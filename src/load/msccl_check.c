@@ -6,17 +6,7 @@
 
 #include <stdlib.h>
 
-#define REFUSE(line, ...) refuse(plan->file, line, __VA_ARGS__)
-static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...) TUTTI_PRINTF(3, 4);
-static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...)
-{
-    char text[360];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", file, line, text);
-}
+#define REFUSE(line, ...) tutti_fail_at(plan->file, line, __VA_ARGS__)
 
 const char *tutti_msccl_where(const struct tutti_msccl *plan, uint32_t block, uint32_t step, char *out)
 {

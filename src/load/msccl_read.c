@@ -22,17 +22,7 @@ struct reader {
     uint32_t gpu, block; /* the ones that are open; NONE */
 };
 
-#define REFUSE(line, ...) refuse(reader->plan->file, line, __VA_ARGS__)
-static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...) TUTTI_PRINTF(3, 4);
-static enum tutti_status refuse(const char *file, uint32_t line, const char *format, ...)
-{
-    char text[360];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", file, line, text);
-}
+#define REFUSE(line, ...) tutti_fail_at(reader->plan->file, line, __VA_ARGS__)
 
 void tutti_msccl_fini(struct tutti_msccl *plan)
 {

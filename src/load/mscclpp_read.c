@@ -43,17 +43,7 @@ struct reader {
     uint32_t *ends; /* by GPU: its first end of a channel */
 };
 
-#define REFUSE(at, ...) refuse(reader, at, __VA_ARGS__)
-static enum tutti_status refuse(const struct reader *reader, value *at, const char *format, ...) TUTTI_PRINTF(3, 4);
-static enum tutti_status refuse(const struct reader *reader, value *at, const char *format, ...)
-{
-    char text[300];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", reader->plan->file, at->line, text);
-}
+#define REFUSE(at, ...) tutti_fail_at(reader->plan->file, (at)->line, __VA_ARGS__)
 
 void tutti_pp_fini(struct tutti_pp *plan)
 {

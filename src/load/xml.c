@@ -4,17 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REFUSE(xml, ...) refuse(xml, __VA_ARGS__)
-static enum tutti_status refuse(const struct tutti_xml *xml, const char *format, ...) TUTTI_PRINTF(2, 3);
-static enum tutti_status refuse(const struct tutti_xml *xml, const char *format, ...)
-{
-    char text[240];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", xml->file, xml->line, text);
-}
+#define REFUSE(xml, ...) tutti_fail_at((xml)->file, (xml)->line, __VA_ARGS__)
 
 void tutti_xml_init(struct tutti_xml *xml, const char *file, char *text, size_t bytes)
 {

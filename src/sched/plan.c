@@ -160,8 +160,7 @@ struct text {
     char *at;
 };
 
-#define REFUSE(text, format, ...)                                                                                      \
-    tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: " format, (text)->name, (text)->line, __VA_ARGS__)
+#define REFUSE(text, ...) tutti_fail_at((text)->name, (text)->line, __VA_ARGS__)
 
 /* The next word of the line; "" at its end. */
 static const char *next_word(struct text *text)

@@ -42,17 +42,7 @@ struct goal {
     size_t capacity, n_labels;
 };
 
-#define REFUSE(goal, ...) refuse(goal, __VA_ARGS__)
-static enum tutti_status refuse(const struct goal *goal, const char *format, ...) TUTTI_PRINTF(2, 3);
-static enum tutti_status refuse(const struct goal *goal, const char *format, ...)
-{
-    char text[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    return tutti_fail(TUTTI_ERR_ARGUMENT, "%s:%u: %s", goal->name, goal->line, text);
-}
+#define REFUSE(goal, ...) tutti_fail_at((goal)->name, (goal)->line, __VA_ARGS__)
 
 /* ---- words ---- */
 

@@ -21,7 +21,7 @@ enum {
     ROW_BYTES = 6
 };
 
-enum what { OPEN, SAY, GRANT, PROVED, CLOSED, STORE };
+enum what { OPEN, SAY, GRANT, PROVED, STORE };
 /* The operations of a rank on the store, in their order: a host's first rank publishes, the others read its place. */
 enum store_op { ADD_CLAIM, ADD_HOSTS, SET_PLACE, SET_GATE, CHECK_ROUND, GET_GATE, GET_PLACE, STORE_OVER, BEGIN };
 
@@ -56,7 +56,7 @@ struct host {
 struct startup {
     const struct startup_world *world;
     struct startup_result *result;
-    uint32_t n, n_hosts, n_numbered;
+    uint32_t n, n_numbered;
     struct process *processes; /* by rank; the last one is the store */
     struct host *hosts;
     uint32_t *by_number; /* hosts */
@@ -341,10 +341,6 @@ static void leader_take(struct startup *s, const struct frame *frame)
         tutti_leader_from(leader, frame->member, "10.0.0.1");
         return;
     }
-    if (frame->what == CLOSED) {
-        if (leader->phase != TUTTI_LEADER_OVER) tutti_leader_closed(leader, frame->member, s->cursor);
-        return;
-    }
     bool before = link->state >= TUTTI_LINK_SEATED;
     if (s->world->secret && link->state >= TUTTI_LINK_CHALLENGED) s->cursor += s->world->costs.hmac;
     tutti_leader_received(leader, frame->member, frame->bytes, frame->n, s->cursor);
@@ -551,7 +547,7 @@ static void loads(struct startup *s)
 enum tutti_status startup_run(const struct startup_world *world, struct startup_result *out)
 {
     const uint64_t n = (uint64_t)world->hosts * world->per_host;
-    struct startup s = {.world = world, .result = out, .seed = world->seed, .n = (uint32_t)n, .n_hosts = world->hosts};
+    struct startup s = {.world = world, .result = out, .seed = world->seed, .n = (uint32_t)n};
     if (n == 0 || n > UINT32_C(1) << 24)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "%llu ranks can not start: at most %u", (unsigned long long)n, 1u << 24);
     *out = (struct startup_result){0};
