@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load/json.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { MOST_DEPTH = 24, MOST_VALUES = 1 << 22 };

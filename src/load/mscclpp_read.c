@@ -5,7 +5,6 @@
 #include "load/json.h"
 #include "load/mscclpp.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

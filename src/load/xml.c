@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "load/xml.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define REFUSE(xml, ...) tutti_fail_at((xml)->file, (xml)->line, __VA_ARGS__)
