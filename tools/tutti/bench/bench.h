@@ -71,11 +71,14 @@ struct bench_settings {
     const char *device; /* kind of the device whose memory it is; NULL: of the host */
     bool eager;         /* there: calls made one by one, else replayed from a graph, where the device has graphs */
     const char *peer;   /* another library to measure beside, NULL: none */
+    bool survive;       /* measured is a communicator with config.survive, beside it the same without */
     uint32_t group;     /* so many calls, on buffers of their own, are made as one group; 1: none are */
 };
 struct bench_time {
     double median_us, min_us, max_us, algbw, busbw;
     double peer_us; /* the peer's median, 0: there is none */
+    double cost_us; /* over the peer, of the rounds: the median difference, */
+    double ratio;   /* the median ratio; both 0: there is no peer */
     size_t wrong;   /* SIZE_MAX: not checked */
 };
 struct bench_point {
@@ -95,7 +98,7 @@ struct bench_run {
     void *line;
     struct tutti_device *device;
     void *stream, *from, *to;   /* from, to: timed events; all NULL on hosts */
-    struct bench_side sides[2]; /* tutti, the peer */
+    struct bench_side sides[2]; /* what is measured, the peer */
     uint32_t n_sides;
 };
 struct bench_buffers {
@@ -119,6 +122,8 @@ void bench_buffers_place(const struct bench_case *c, struct bench_buffers *b);
 uint32_t bench_calls(const struct bench_settings *settings, size_t bytes);
 /* What the n rounds' times, which it sorts, come to. */
 void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct bench_time *out);
+/* Our n rounds beside the peer's, each with its neighbour in time; room: for n more. */
+void bench_compare(const double *us, const double *peer, double *room, uint32_t n, struct bench_time *out);
 /* Calls that are made alike, round after round. */
 struct bench_series {
     struct bench_run *run;

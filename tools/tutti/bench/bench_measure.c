@@ -205,8 +205,12 @@ static enum tutti_status rounds(struct bench_run *run, struct bench_series serie
         if (status >= 0) status = warm_up(&series[s], calls);
         if (s > 0 && status == TUTTI_ERR_ARGUMENT) n = 1, status = TUTTI_OK; /* it lacks what tutti has done */
     }
-    for (uint32_t r = 0; r < run->settings->rounds && status >= 0; r++)
-        for (uint32_t s = 0; s < n && status >= 0; s++) status = bench_series_round(&series[s], &us[s][r]);
+    for (uint32_t r = 0; r < run->settings->rounds && status >= 0; r++) {
+        for (uint32_t i = 0; i < n && status >= 0; i++) {
+            const uint32_t s = (i + r) % n; /* each is the first as often */
+            status = bench_series_round(&series[s], &us[s][r]);
+        }
+    }
     for (uint32_t s = 0; s < run->n_sides; s++) bench_series_end(&series[s]);
     return status;
 }
@@ -218,17 +222,18 @@ static enum tutti_status measure_one(struct bench_run *run, const struct bench_c
     struct bench_buffers b = {0};
     struct bench_series series[2] = {bench_series(run, c, &b, 0, settings->algorithm),
                                      bench_series(run, c, &b, 1, settings->peer)};
-    double *us[2] = {calloc(settings->rounds, sizeof(double)), calloc(settings->rounds, sizeof(double))};
+    const uint32_t n = settings->rounds;
+    double *room = calloc(3 * (size_t)n, sizeof(double)), *us[2] = {room, room ? room + n : NULL};
     out->wrong = SIZE_MAX;
     enum tutti_status status = bench_buffers_open(run, c, &b);
-    if (status >= 0 && !(us[0] && us[1])) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory");
+    if (status >= 0 && !room) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory");
     if (status >= 0 && settings->check) status = check(&series[0], &out->wrong);
     if (status >= 0) status = rounds(run, series, us);
-    if (status >= 0) bench_summarise(c, us[0], settings->rounds, out);
-    if (status >= 0 && run->n_sides > 1) out->peer_us = tutti_median(us[1], settings->rounds);
+    if (status >= 0 && run->n_sides > 1) bench_compare(us[0], us[1], room + 2 * (size_t)n, n, out);
+    if (status >= 0) bench_summarise(c, us[0], n, out); /* which sorts them */
     struct tutti_error why = *tutti_last_error();
     bench_buffers_close(run, &b);
-    free(us[0]), free(us[1]);
+    free(room);
     return status < 0 ? tutti_fail_record(&why) : status;
 }
 

@@ -43,6 +43,16 @@ void bench_summarise(const struct bench_case *c, double *us, uint32_t n, struct 
     out->busbw = out->algbw * tutti_kind_bus_factor(c->op->info, (uint32_t)c->n_ranks);
 }
 
+void bench_compare(const double *us, const double *peer, double *room, uint32_t n, struct bench_time *out)
+{
+    for (uint32_t i = 0; i < n; i++) room[i] = us[i] - peer[i];
+    out->cost_us = tutti_median(room, n);
+    for (uint32_t i = 0; i < n; i++) room[i] = peer[i] > 0 ? us[i] / peer[i] : 0;
+    out->ratio = tutti_median(room, n);
+    memcpy(room, peer, n * sizeof *room);
+    out->peer_us = tutti_median(room, n);
+}
+
 enum tutti_status bench_ways_list(struct tutti_comm *comm, const struct bench_case *c, const struct bench_buffers *b,
                                   struct bench_cell *cell)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One run of `tutti bench`: the communicators that it measures and the buffers of their calls. CPUs are a device, too;
- * on others tutti and, with --peer, another library have communicators of their own. */
+ * on others tutti and, with --peer, another library have communicators of their own. With --survive the communicator
+ * that survives is measured, and the peer is the same without that. */
 
 #include "bench.h"
 
@@ -21,13 +22,14 @@ static enum tutti_status side_open(struct bench_run *run, struct bench_side *sid
     struct tutti_option option = {"gpu", way};
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     char name[32];
-    snprintf(name, sizeof name, "bench-%s", way ? way : "tutti");
+    snprintf(name, sizeof name, "bench-%s%d", way ? way : "tutti", (int)(side - run->sides));
     config.name = name;
     config.rank = tutti_comm_rank(run->comm), config.n_ranks = tutti_comm_size(run->comm);
-    config.device = run->device->ordinal;
+    config.device = run->settings->device ? run->device->ordinal : TUTTI_DEVICE_NONE;
+    config.survive = run->settings->survive && side == run->sides;
     TUTTI_TRY(tutti_context_create(&option, way ? 1 : 0, &side->context));
     TUTTI_TRY(tutti_comm_create(side->context, &config, &side->comm));
-    if (tutti_comm_device(side->comm) >= 0) return TUTTI_OK;
+    if (!run->settings->device || tutti_comm_device(side->comm) >= 0) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the option gpu is off: there is no device to measure");
 }
 
@@ -40,16 +42,17 @@ static enum tutti_status device_open(struct bench_run *run)
     TUTTI_TRY(kind->stream_create(run->device, &run->stream));
     TUTTI_TRY(kind->event_create(run->device, true, &run->from));
     TUTTI_TRY(kind->event_create(run->device, true, &run->to));
-    run->n_sides = ways[1] ? 2 : 1;
+    run->n_sides = ways[1] || run->settings->survive ? 2 : 1;
     for (uint32_t i = 0; i < run->n_sides; i++) TUTTI_TRY(side_open(run, &run->sides[i], ways[i]));
     return TUTTI_OK;
 }
 
 static enum tutti_status host_open(struct bench_run *run)
 {
-    run->n_sides = run->settings->peer ? 2 : 1;
+    run->n_sides = run->settings->peer || run->settings->survive ? 2 : 1;
     run->sides[0].comm = run->sides[1].comm = run->comm;
     TUTTI_TRY(tutti_device_cpu.open(0, &run->device));
+    if (run->settings->survive) TUTTI_TRY(side_open(run, &run->sides[0], NULL));
     if (tutti_comm_size(run->comm) == 1) return TUTTI_OK;
     TUTTI_TRY(tutti_mem_alloc(run->comm, PAGE, &run->line));
     enum tutti_status status = tutti_window_create(run->comm, run->line, PAGE, NULL, &run->window);

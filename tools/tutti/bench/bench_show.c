@@ -3,6 +3,8 @@
 
 #include "bench.h"
 
+#include <math.h>
+
 void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t n_ranks)
 {
     if (settings->json) {
@@ -28,6 +30,10 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
     if (settings->group > 1) fprintf(out, "# groups of %u calls; time: of a call\n", settings->group);
     if (settings->peer)
         fprintf(out, "# %s: its time in us and, behind the stroke, how many times the one before\n", settings->peer);
+    if (settings->survive)
+        fprintf(out,
+                "# a communicator that survives; at the end of a line, for each form: the time of one that does "
+                "not, what\n# surviving costs in us and in percent (medians over rounds that follow one another)\n");
     fprintf(out, "# time: us (spread: (max - min) / median of the rounds); algbw, busbw: GB/s; probe: ns one way of a "
                  "cache line, before/after\n");
     fprintf(out, "#\n# %-14s %53s %39s\n", "", "out of place", "in place");
@@ -50,7 +56,9 @@ static void text_time(FILE *out, const struct bench_time *t, bool has)
 
 static void text_peer(FILE *out, const struct bench_settings *settings, const struct bench_time *t, bool has)
 {
-    if (!settings->peer || !has) return;
+    if (!has) return;
+    if (settings->survive) fprintf(out, "  %9.2f %+8.2f %+7.1f%%", t->peer_us, t->cost_us, 100 * (t->ratio - 1));
+    if (!settings->peer) return;
     if (t->peer_us == 0) {
         fprintf(out, "  %s -", settings->peer);
         return;
@@ -63,7 +71,8 @@ static void json_time(FILE *out, const char *name, const struct bench_time *t)
     fprintf(out, ",\"%s\":{\"time_us\":%.3f,\"min_us\":%.3f,\"max_us\":%.3f,\"algbw\":%.4f,\"busbw\":%.4f", name,
             t->median_us, t->min_us, t->max_us, t->algbw, t->busbw);
     if (t->wrong != SIZE_MAX) fprintf(out, ",\"wrong\":%zu", t->wrong);
-    if (t->peer_us > 0) fprintf(out, ",\"peer_us\":%.3f", t->peer_us);
+    if (t->peer_us > 0)
+        fprintf(out, ",\"peer_us\":%.3f,\"cost_us\":%.3f,\"ratio\":%.4f", t->peer_us, t->cost_us, t->ratio);
     fputc('}', out);
 }
 
@@ -90,6 +99,29 @@ void bench_show_point(FILE *out, const struct bench_settings *settings, const st
     fflush(out);
 }
 
+#define LARGE ((size_t)1 << 20)
+
+/* What surviving costs at most: at the smallest size in us, at large ones in percent. */
+static void text_cost(FILE *out, const struct bench_point *points, size_t n)
+{
+    size_t least = SIZE_MAX;
+    double us = -INFINITY, ratio = -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        if (points[i].c.bytes < least) least = points[i].c.bytes;
+    for (size_t i = 0; i < n; i++) {
+        for (int form = 0; form < 2; form++) {
+            const struct bench_time *t = &points[i].time[form];
+            if (!points[i].has[form]) continue;
+            if (points[i].c.bytes == least) us = fmax(us, t->cost_us);
+            if (points[i].c.bytes >= LARGE) ratio = fmax(ratio, t->ratio);
+        }
+    }
+    if (n == 0) return;
+    fprintf(out, "# surviving costs at most %.2f us at %zu bytes", us, least);
+    if (isfinite(ratio)) fprintf(out, ", and %.1f %% from 1 MiB on", 100 * (ratio - 1));
+    fputc('\n', out);
+}
+
 void bench_show_footer(FILE *out, const struct bench_settings *settings, const struct bench_point *points, size_t n)
 {
     size_t wrong = 0;
@@ -106,6 +138,7 @@ void bench_show_footer(FILE *out, const struct bench_settings *settings, const s
     else
         fprintf(out, "# mean bus bandwidth: %.3f GB/s; wrong values: %zu%s\n", busbw, wrong,
                 settings->check ? "" : " (not checked: --check)");
+    if (settings->survive && !settings->json) text_cost(out, points, n);
 }
 
 /* How `tutti bench --explain` shows the ways of a call. */

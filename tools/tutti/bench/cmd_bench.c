@@ -128,6 +128,9 @@ static int understand(const struct tutti_args *spec, struct request *r)
     if (r->mode && !s->eager && strcmp(r->mode, "graph") != 0)
         return tutti_args_fail(spec, "--mode is '%s'; give graph or eager", r->mode);
     s->eager |= !kind->graph_begin;
+    if (s->survive && r->mode && !s->eager)
+        return tutti_args_fail(spec, "--survive goes with --mode eager: calls that survive are not captured");
+    s->eager |= s->survive;
     if (s->device && s->peer && strcmp(s->peer, "nccl") != 0)
         return tutti_args_fail(spec, "--peer is '%s'; on a device give nccl", s->peer);
     if (!s->device && (r->mode || s->group > 1))
@@ -136,6 +139,9 @@ static int understand(const struct tutti_args *spec, struct request *r)
         return tutti_args_fail(spec, "--group is at least 1, and 1 with --explain");
     if (onesided && (s->device || s->explain || s->plot || s->fresh))
         return tutti_args_fail(spec, "one-sided calls go without --device, --explain, --plot and --fresh");
+    if (s->survive && (onesided || s->peer || s->explain || s->wire_name || s->mapped || s->group > 1))
+        return tutti_args_fail(spec, "--survive goes with collectives, without --peer, --explain, --wire, --mapped and "
+                                     "--group");
     if (s->device && s->fresh) return tutti_args_fail(spec, "--fresh does not go with --device");
     if (s->explain && s->peer) return tutti_args_fail(spec, "--explain tells of tutti alone, without --peer");
     const int status = understand_pages(spec, s);
@@ -332,6 +338,8 @@ int tutti_cmd_bench(int argc, char **argv)
          "on devices: N calls on buffers of their own in a group (default 1)"},
         {"peer", 0, TUTTI_ARG_TEXT, &r.settings.peer, "NAME",
          "measure another algorithm as well, in turns; with cuda: nccl, as tutti's back end"},
+        {"survive", 0, TUTTI_ARG_FLAG, &r.settings.survive, NULL,
+         "a communicator that survives, and what that costs beside one that does not, in turns"},
         {"json", 0, TUTTI_ARG_FLAG, &r.settings.json, NULL, "one JSON object instead of the table"},
         {"plot", 0, TUTTI_ARG_TEXT, &r.settings.plot, "FILE.svg", "draw time against size"},
     };
