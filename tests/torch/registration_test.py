@@ -344,7 +344,7 @@ class Programs(unittest.TestCase):
     def test_values_that_mean_nothing(self) -> None:
         for variables, words in (
             ({"TUTTI_TORCH_DEFAULT": "cpu,gpu"}, "'gpu' is no device type"),
-            ({"TUTTI_TORCH_REPLACE": "nccl"}, "can not stand in for 'nccl', only for 'gloo'"),
+            ({"TUTTI_TORCH_REPLACE": "gloo,mpi"}, "can not stand in for 'mpi', only for 'gloo', 'nccl', 'xccl'"),
         ):
             done = self.run_with([sys.executable], **variables)
             self.assertNotEqual(done.returncode, 0)
@@ -375,6 +375,16 @@ class StandIn(unittest.TestCase):
             mixed = registration.stand_in(asked("cpu:gloo,cuda:nccl"), gloo)
             self.assertEqual(mixed, {"cpu": "tutti", "cuda": "nccl"})
             self.assertEqual(registration.stand_in(asked("cuda:gloo"), gloo), {"cuda": "gloo"})
+            self.assertEqual(registration.stand_in(asked("nccl"), ["nccl"]), {"cuda": "tutti"})
+            both = registration.stand_in(asked("cpu:gloo,cuda:nccl"), ["nccl", "gloo"])
+            self.assertEqual(both, {"cpu": "tutti", "cuda": "tutti"})
+            one = registration.stand_in(asked("cpu:gloo,cuda:nccl"), ["nccl"])
+            self.assertEqual(one, {"cpu": "gloo", "cuda": "tutti"})
+            self.assertEqual(registration.stand_in(asked("xccl"), ["nccl"]), asked("xccl"))
+        with there("xpu"):
+            self.assertEqual(registration.stand_in(asked("xccl"), ["xccl"]), {"xpu": "tutti"})
+        with there():
+            self.assertEqual(registration.stand_in(asked("nccl"), ["nccl"]), {"cuda": "tutti", "cpu": "tutti"})
 
     def test_defaults_are_left_alone(self) -> None:
         """Being registered makes tutti nobody's default."""

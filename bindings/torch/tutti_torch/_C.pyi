@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from datetime import timedelta
-from typing import Tuple, Union
+from typing import Dict, Tuple, Union
 
 import torch.distributed as dist
 
@@ -25,8 +25,9 @@ class Algorithm:
 class Backend(dist.Backend):
     class Options(dist.Backend.Options):
         seat: int
-        algorithms: str
-        def __init__(self, timeout: timedelta = ...) -> None: ...
+        library: Dict[str, str]  # options of the library, by name; assigned as a whole
+        is_high_priority_stream: bool
+        def __init__(self, timeout: timedelta = ..., backend: str = ...) -> None: ...
 
     def __init__(self, store: dist.Store, rank: int, size: int, options: Backend.Options) -> None: ...
     @property

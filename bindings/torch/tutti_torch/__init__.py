@@ -9,7 +9,7 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import algorithms, device_memory, dist2, patches, registration, variables  # noqa: E402
+from . import algorithms, device_memory, dist2, patches, registration, stand_ins, variables  # noqa: E402
 from .algorithms import algorithm, options  # noqa: E402
 
 __version__ = build_info()["version"]
@@ -19,6 +19,7 @@ dump_flight_recorder = _C.flight_recorder
 
 algorithms.find_programs()
 registration.register()
+stand_ins.put(variables.replaced_backends())
 patches.put()
 device_memory.enable()
 dist2.register([registration.NAME, *variables.replaced_backends()])

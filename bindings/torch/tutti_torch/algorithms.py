@@ -21,7 +21,7 @@ def options(algorithms: Union[str, Iterable[str]] = (), timeout: Optional[timede
     offers. All ranks name files of the same contents."""
     own = _C.Backend.Options(timeout) if timeout is not None else _C.Backend.Options()
     files = [algorithms] if isinstance(algorithms, (str, os.PathLike)) else algorithms
-    own.algorithms = ",".join(map(os.fspath, files))
+    own.library = {"algorithms": ",".join(map(os.fspath, files))} if files else {}
     return own
 
 

@@ -7,6 +7,8 @@ import torch.distributed as dist
 
 from . import _C
 
+OPTIONS = ("is_high_priority_stream", "library")
+
 
 def group_of(backend: _C.Backend, store, kinds: set) -> dist.ProcessGroup:
     """A group that the backend serves on devices of these kinds, and that no global state knows."""
@@ -20,9 +22,12 @@ def group_of(backend: _C.Backend, store, kinds: set) -> dist.ProcessGroup:
 
 def create(store, rank, world_size, timeout, device, **options) -> dist.ProcessGroup:
     """What _dist2.new_group calls: a group that tutti serves on the device and on the CPU."""
-    if options:
-        raise KeyError(f"tutti has no option {next(iter(options))}")
-    backend = _C.Backend(store, rank, world_size, _C.Backend.Options(timeout))
+    own = _C.Backend.Options(timeout)
+    for name, value in options.items():
+        if name not in OPTIONS:
+            raise KeyError(f"tutti has no option {name}")
+        setattr(own, name, value)
+    backend = _C.Backend(store, rank, world_size, own)
     return group_of(backend, store, {torch.device(device).type, "cpu"})
 
 

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from . import stand_ins
 from ._C import Backend
 
 type_of = dist.ProcessGroup.name  # "custom" for what is not PyTorch's own
@@ -40,17 +41,16 @@ def tutti_backends(group: Optional[dist.ProcessGroup]) -> list:
 
 
 def shown_name(group: dist.ProcessGroup) -> str:
-    """What programs are told that serves the group's CPU tensors: gloo's name where tutti stands in for it."""
-    served = dict(pair.split(":") for pair in c10d._world.pg_backend_config.get(group, "").split(",") if ":" in pair)
-    return served.get("cpu", "tutti")
+    """What programs are told that serves the group: the name that they said, where tutti stands in for it."""
+    return next((backend.options.backend for backend in tutti_backends(group)), "tutti")
 
 
 def get_name(original):
     @functools.wraps(original)
     def run(group):
         name = original(group)
-        replaced = name == "custom" and shown_name(group) != "tutti" and tutti_backends(group)
-        return shown_name(group) if replaced else name
+        shown = shown_name(group) if name == "custom" else "tutti"
+        return name if shown == "tutti" else shown
 
     return run
 
@@ -151,8 +151,11 @@ def split_group(original):
     def run(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, **others):
         parent = parent_pg or c10d._get_default_group()
         ours = tutti_backends(parent)
-        if others.get("backend", "tutti") not in (None, "tutti", c10d._world.pg_backend_config.get(parent)):
+        said = (None, "tutti", *c10d._world.pg_map.get(parent, ())[:1], c10d._world.pg_backend_config.get(parent))
+        if others.get("backend") not in said:
             ours = []  # some of the parent's backends, or others
+        if ours and pg_options is not None:
+            pg_options = stand_ins.carried(pg_options, ours[0].options._timeout, ours[0].options.backend)
         if torch.accelerator.is_available() or not ours or len(ours) < len(backends_of(parent)):
             return original(parent_pg, split_ranks, timeout, pg_options, group_desc, **others)
         members = own_part(parent, split_ranks)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the backend known to torch.distributed: by its name, as the default of devices, and in the place of gloo. All
+"""Makes the backend known to torch.distributed: by its name, as the default of devices, and in place of others. All
 versions of PyTorch create every group through one function; ours stands before it, for gloo can not be registered anew
 before 2.14, and some versions do not find the backend of a group again that several devices share."""
 
+import contextlib
 import functools
 import multiprocessing.util
 import os
 import threading
-from typing import Dict
+from typing import Dict, Iterator, Optional
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,10 @@ from torch.distributed import distributed_c10d as c10d
 import tutti_torch_autoload
 from tutti_torch_autoload import DEVICES, NAME
 
-from . import _C, patches, variables
+from . import _C, patches, stand_ins, variables
+
+# How a group's own backend is called that this thread is making: "tutti", or what it replaces.
+making = threading.local()
 
 
 def devices() -> list:
@@ -41,12 +45,9 @@ def end_with_process(pid: int) -> None:
 
 
 def create(group, options) -> _C.Backend:
-    """What torch.distributed calls on each member of a new group (its extended API). Options for other backends, as
-    programs hand them to gloo, say nothing to this one; its own (pg_options) name files of algorithms."""
+    """What torch.distributed calls on each member of a new group (its extended API)."""
     end_with_process(os.getpid())
-    own = _C.Backend.Options(group.timeout)
-    if isinstance(options, _C.Backend.Options):
-        own.algorithms = options.algorithms
+    own = stand_ins.carried(options, group.timeout, getattr(making, "name", NAME))
     if hasattr(own, "group_name"):  # from 2.9 on
         own.group_name = group.group_id
         own.global_ranks_in_group = group.global_ranks_in_group
@@ -90,22 +91,40 @@ def backends_asked(backend: str) -> Dict[str, str]:
 
 
 def stand_in(asked: Dict[str, str], replaced: list) -> Dict[str, str]:
-    """The same with tutti for CPU tensors, if it is to replace what was asked for. What serves other devices stays;
-    where they are absent it would only cost time."""
-    if asked.get("cpu") not in replaced:
+    """The same with tutti in place of what it replaces, for the tensors that it does that for: gloo's of the CPU,
+    nccl's of "cuda", xccl's of "xpu". Other devices keep what was asked for; where they are absent it would only cost
+    time. Without an accelerator, groups of nccl and xccl serve the CPU: so their programs can be tried there."""
+    taken = {device: NAME for device, name in asked.items()
+             if name in replaced and variables.REPLACEABLE[name] == device}  # fmt: skip
+    if not taken:
         return asked
+    if "cpu" not in asked and not any(map(is_there, taken)):
+        taken["cpu"] = NAME
     kept = {device: name for device, name in asked.items() if name not in replaced or is_there(device)}
-    return {**kept, "cpu": NAME}
+    return {**kept, **taken}
+
+
+def main_device(served: Dict[str, str], bound: Optional[torch.device] = None) -> str:
+    """The device with the backend that answers for the group as a whole: the accelerator, if it has one."""
+    wanted = [bound.type] if bound is not None else []
+    wanted += [device for device in served if device != "cpu" and is_there(device)] + ["cpu"]
+    return next((device for device in wanted if device in served), next(iter(served)))
 
 
 def default_type(group: dist.ProcessGroup, served: Dict[str, str]) -> dist.ProcessGroup.BackendType:
-    """The backend that answers for the group as a whole: the accelerator's, if it has one. Before 2.14, PyTorch
-    takes a group that is not asked for by one name for gloo's, or for nobody's."""
-    bound = group.bound_device_id
-    wanted = [bound.type] if bound is not None else []
-    wanted += [device for device in served if device != "cpu" and is_there(device)] + ["cpu"]
-    device = next((device for device in wanted if device in served), next(iter(served)))
-    return dist.Backend.backend_type_map[served[device]]
+    """Before 2.14, PyTorch takes a group that is not asked for by one name for gloo's, or for nobody's."""
+    return dist.Backend.backend_type_map[served[main_device(served, group.bound_device_id)]]
+
+
+@contextlib.contextmanager
+def named(asked: Dict[str, str], served: Dict[str, str]) -> Iterator[None]:
+    """While a group is made: its backend of tutti's is called what the program called it."""
+    ours = {device: name for device, name in asked.items() if served.get(device) == NAME}
+    making.name = ours[main_device(ours)] if ours else NAME
+    try:
+        yield
+    finally:
+        making.name = NAME
 
 
 def show_as(group: dist.ProcessGroup, group_store, backend: str) -> None:
@@ -125,7 +144,9 @@ def new_group(original, replaced: list):
         served = stand_in(asked, replaced)
         given = backend if served == asked else ",".join(f"{device}:{name}" for device, name in served.items())
         try:
-            group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args, **options)
+            with named(asked, served):
+                group, group_store = original(group_size, group_rank, global_ranks_in_group, given, store, *args,
+                                              **options)
         except BaseException:
             if not dist.is_initialized():
                 c10d._world.group_count = 0  # names are counted: those of the next world are the other ranks' again

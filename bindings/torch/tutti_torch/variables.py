@@ -6,8 +6,8 @@ import os
 import torch
 
 DEFAULT = "TUTTI_TORCH_DEFAULT"  # device types whose default backend is tutti: "cpu", "cpu,cuda,xpu"
-REPLACE = "TUTTI_TORCH_REPLACE"  # backends of CPU tensors that tutti stands in for
-REPLACEABLE = ("gloo",)
+REPLACE = "TUTTI_TORCH_REPLACE"  # backends that tutti stands in for: "nccl", "gloo,nccl"
+REPLACEABLE = {"gloo": "cpu", "nccl": "cuda", "xccl": "xpu"}  # ... and for tensors of which devices
 
 
 def words_of(name: str) -> list:

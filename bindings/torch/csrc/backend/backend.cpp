@@ -17,7 +17,7 @@
 namespace tutti_torch
 {
 
-Backend::Options::Options(milliseconds timeout) : c10d::Backend::Options("tutti", timeout) {}
+Backend::Options::Options(milliseconds timeout, const std::string &name) : c10d::Backend::Options(name, timeout) {}
 
 c10::intrusive_ptr<c10d::Backend::Options> Backend::Options::clone() const
 {

@@ -41,7 +41,8 @@ class Backend : public c10d::Backend
 {
   public:
     struct Options : c10d::Backend::Options {
-        explicit Options(milliseconds timeout = kBackendDefaultTimeout);
+        /* The name is the one that the program said, where tutti stands in for another backend. */
+        explicit Options(milliseconds timeout = kBackendDefaultTimeout, const std::string &name = "tutti");
         c10::intrusive_ptr<c10d::Backend::Options> clone() const;
         Place place;       /* its communicators', and that of groups that are split from it */
         bool dumps = true; /* a failure has the flight recorder written, unless the variables say otherwise */

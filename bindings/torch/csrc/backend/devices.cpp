@@ -134,7 +134,7 @@ void Backend::mix_devices(c10::Device device)
     if (!why.empty()) {
         TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", why);
     }
-    Device shared = why.empty() ? std::make_shared<DeviceComm>(comm, device) : nullptr;
+    Device shared = why.empty() ? std::make_shared<DeviceComm>(comm, device, options_->place.high_priority) : nullptr;
     std::lock_guard<std::mutex> guard(mutex_);
     eager_ = true;
     devices_[{device, whole_group}] = std::move(shared);
@@ -151,8 +151,9 @@ void Backend::settle_device(c10::Device device)
     if (std::none_of(kinds.begin(), kinds.end(), is_native_type)) return;
     if (std::count(kinds.begin(), kinds.end(), kinds[0]) < size_) return mix_devices(device);
     eagerConnectSingleDevice(device);
-    TORCH_CHECK(options_->place.option != "gpu" || options_->place.value == "host" || !goes_through_host(device),
-                "tutti: calls on ", device, " can not go by '", options_->place.value, "': ", tutti_last_error()->text);
+    const auto way = options_->place.options.find("gpu");
+    TORCH_CHECK(way == options_->place.options.end() || way->second == "host" || !goes_through_host(device),
+                "tutti: calls on ", device, " can not go by '", way->second, "': ", tutti_last_error()->text);
 }
 
 std::shared_ptr<Comm> Backend::comm_of(c10::Device device)

@@ -19,11 +19,13 @@ namespace tutti_torch
 using BasePtr = c10::intrusive_ptr<c10d::Backend>;
 using BaseOptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
-/* Our own kind of options with what the base ones say: those of a version may be shared with the parent. */
+/* Our own kind of options with what the given ones say: those of a version may be shared with the parent. */
 static c10::intrusive_ptr<Backend::Options> child_options(const BaseOptionsPtr &given, const Backend::Options &parent)
 {
-    auto options = c10::make_intrusive<Backend::Options>(given ? given->timeout : parent.timeout);
-    options->place = parent.place;
+    auto options = c10::make_intrusive<Backend::Options>(given ? given->timeout : parent.timeout, parent.backend);
+    const auto *own = dynamic_cast<const Backend::Options *>(given.get());
+    options->place = own ? own->place : parent.place;
+    options->place.seat = parent.place.seat;
     options->dumps = parent.dumps;
 #if TUTTI_TORCH_AT_LEAST(2, 9)
     if (given) {

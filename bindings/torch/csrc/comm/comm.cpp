@@ -34,7 +34,7 @@ static std::shared_ptr<tutti_context> context_of(const Place &place)
     std::shared_ptr<tutti_context> context = known.context.lock();
     if (context && known.origin.is_here()) return context;
     std::vector<tutti_option> options;
-    if (!place.option.empty()) options.push_back({place.option.c_str(), place.value.c_str()});
+    for (const auto &[name, value] : place.options) options.push_back({name.c_str(), value.c_str()});
     if (place.seat >= 0) options.push_back({"survives", "1"}); /* its process goes on after failures */
     tutti_context *made = nullptr;
     check(tutti_context_create(options.data(), options.size(), &made));

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -23,12 +24,10 @@ namespace tutti_torch
 /* Which context of this process. Ranks of one communicator need one each: threads that are ranks have seats. */
 struct Place {
     int seat = -1;
-    std::string option, value; /* one option of the library that its calls have, such as "backends" */
+    std::map<std::string, std::string> options; /* of the library, that its calls have, such as "backends" */
+    bool high_priority = false;                 /* streams of its groups' own; contexts do not differ by it */
 
-    bool operator<(const Place &other) const
-    {
-        return std::tie(seat, option, value) < std::tie(other.seat, other.option, other.value);
-    }
+    bool operator<(const Place &other) const { return std::tie(seat, options) < std::tie(other.seat, other.options); }
 };
 
 /* While one lives, this thread makes no communicator any more once the flag is set: that ends with an error. */

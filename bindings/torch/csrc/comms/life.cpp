@@ -129,8 +129,7 @@ static Place place_of(const std::string &backend, c10::Device device)
         if (backend != std::string("tutti:") + way.name || !is_here(way)) continue;
         TORCH_CHECK(!way.devices || c10::DeviceTypeName(device.type(), true) == way.devices,
                     "tutti: new_comm: backend '", backend, "' serves devices of type ", way.devices, ", not ", device);
-        place.option = way.option;
-        place.value = way.value;
+        place.options[way.option] = way.value;
         return place;
     }
     refuse_backend(backend);

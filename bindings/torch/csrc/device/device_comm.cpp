@@ -31,9 +31,9 @@ c10::Stream current_stream(c10::Device device)
     return VirtualGuardImpl(device.type()).getStream(device);
 }
 
-c10::Stream side_stream(c10::Device device)
+c10::Stream side_stream(c10::Device device, bool high_priority)
 try {
-    return VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+    return VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, high_priority);
 } catch (const c10::Error &) {
     return current_stream(device);
 }
@@ -103,8 +103,8 @@ void Progress::look(uint64_t over)
  * number of barriers. */
 static constexpr int64_t place_bytes = 256, n_places = 3;
 
-DeviceComm::DeviceComm(std::shared_ptr<Comm> comm, c10::Device on)
-    : device(on), stream(side_stream(on)), events(on.type()), comm_(std::move(comm))
+DeviceComm::DeviceComm(std::shared_ptr<Comm> comm, c10::Device on, bool high_priority)
+    : device(on), stream(side_stream(on, high_priority)), events(on.type()), comm_(std::move(comm))
 {
     at::AutoDispatchBelowAutograd below;
     memory_ = at::empty({n_places * place_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
@@ -147,7 +147,8 @@ std::shared_ptr<DeviceComm> DeviceComm::open(c10d::Store &store, int rank, int s
     BesideCaptures beside; /* the first call of a group may be part of a graph */
     std::shared_ptr<Comm> comm = Comm::create(store, rank, size, name, timeout, place);
     const std::string why = take_device(*comm, device);
-    if (all_agree(comm->handle(), why.empty())) return std::make_shared<DeviceComm>(std::move(comm), device);
+    if (all_agree(comm->handle(), why.empty()))
+        return std::make_shared<DeviceComm>(std::move(comm), device, place.high_priority);
     if (!why.empty()) {
         TORCH_WARN_ONCE("tutti: tensors of ", device, " go through the host: ", why);
     }

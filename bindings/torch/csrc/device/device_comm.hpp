@@ -32,7 +32,7 @@ bool is_over(const c10::Event &event) noexcept;
 /* The stream on which the caller enqueues. */
 c10::Stream current_stream(c10::Device device);
 /* One of the device's pool; the caller's, where the device has none. */
-c10::Stream side_stream(c10::Device device);
+c10::Stream side_stream(c10::Device device, bool high_priority = false);
 
 /* Events of a device that are used again. */
 class Events
@@ -79,7 +79,7 @@ class DeviceComm
      * the tensors go through the host. Throws as Comm::create. */
     static std::shared_ptr<DeviceComm> open(c10d::Store &store, int rank, int size, const std::string &name,
                                             c10::Device device, milliseconds timeout, const Place &place);
-    DeviceComm(std::shared_ptr<Comm> comm, c10::Device device);
+    DeviceComm(std::shared_ptr<Comm> comm, c10::Device device, bool high_priority);
     /* The communicator's calls are about memory of this device, or, where it is not native, of the host. Why
      * its tensors go through the host; empty: they do not. Throws what else goes wrong. */
     static std::string take_device(Comm &comm, c10::Device device);

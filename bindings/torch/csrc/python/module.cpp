@@ -29,16 +29,19 @@ static void define_options(py::handle backend)
 {
     auto clone = [](const Backend::Options &self) { return self.clone(); };
     py::class_<Backend::Options, c10d::Backend::Options, c10::intrusive_ptr<Backend::Options>>(backend, "Options")
-        .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+        .def(py::init<std::chrono::milliseconds, const std::string &>(), py::arg("timeout") = kBackendDefaultTimeout,
+             py::arg("backend") = "tutti")
         .def_property(/* which rank of this process; -1: the process is one rank */
                       "seat", [](const Backend::Options &self) { return self.place.seat; },
                       [](Backend::Options &self, int seat) { self.place.seat = seat; })
-        .def_property(/* files of algorithms, as the option algorithms of the library has them */
-                      "algorithms", [](const Backend::Options &self) { return self.place.value; },
-                      [](Backend::Options &self, const std::string &files) {
-                          self.place.option = files.empty() ? "" : "algorithms";
-                          self.place.value = files;
+        .def_property(/* options of the library, by name */
+                      "library", [](const Backend::Options &self) { return self.place.options; },
+                      [](Backend::Options &self, const std::map<std::string, std::string> &options) {
+                          self.place.options = options;
                       })
+        .def_property(
+            "is_high_priority_stream", [](const Backend::Options &self) { return self.place.high_priority; },
+            [](Backend::Options &self, bool high) { self.place.high_priority = high; })
         .def("__copy__", clone)
         .def(
             "__deepcopy__", [clone](const Backend::Options &self, const py::dict &) { return clone(self); },
