@@ -50,13 +50,16 @@ struct tutti_comm_config {
     bool nonblocking;    /* return at once; poll with tutti_comm_state */
     int64_t device;  /* the device whose memory calls may use: a CUDA device as this process counts, or one of the two
                         below; so wide that size tells whether it is there */
-    int64_t survive; /* not 0: its calls survive the death of ranks, see tutti_work_contributors; so wide, too */
+    int64_t survive; /* not 0: its calls survive the death of ranks, see tutti_work_contributors; so wide, too. Then the
+                        store is borrowed until the communicator is destroyed */
+    int64_t joins;   /* not 0, with survive: this rank comes when the others are at work, see tutti_comm_admit */
 };
 #define TUTTI_DEVICE_AUTO (-1) /* the device of the calling thread's current CUDA context, if there is one */
 #define TUTTI_DEVICE_NONE (-2) /* host memory alone */
 #define TUTTI_COMM_CONFIG_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false, TUTTI_DEVICE_AUTO, 0 \
+        sizeof(struct tutti_comm_config), -1, -1, NULL, NULL, NULL, TUTTI_TIMEOUT_DEFAULT, false, TUTTI_DEVICE_AUTO,   \
+            0, 0                                                                                                       \
     }
 
 /* Makes a communicator among the n_ranks processes that call with the same store or job and name. Blocking, unless
@@ -88,6 +91,22 @@ TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti
  * result that the others, where one of them dies at that moment, make without it. */
 TUTTI_API enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm,
                                                     int32_t *ranks, size_t capacity, size_t *n) TUTTI_MUST_USE;
+
+/* Takes newcomers into a communicator with config.survive, in the place of ranks that were lost. Collective over the
+ * ranks that are left; blocking; not at once with other calls on comm, but behind those that were started. Where nobody
+ * waits at the door it is an all_reduce of 8 bytes. *n (may be NULL): how many came in; their ranks, ascending, at most
+ * capacity of them, in ranks (may be NULL). The next call has them as contributors, and tutti_work_contributors(NULL,
+ * ...) tells all who are in now. If a newcomer or a member dies in it, all go on without newcomers (*n is 0, OK), and
+ * a later admit takes those who still wait. Errors: as a call's; ARGUMENT (comm does not survive).
+ *
+ * A newcomer calls tutti_comm_create with the same store and name (config.store, or the option TUTTI_STORE, which both
+ * sides need), survive and joins. It waits until an admit takes it: TIMEOUT when none did within its deadline; then it
+ * may call again. config.rank is the number that it wants, for which it waits until that is free; -1: the lowest one
+ * that is free (the environment is not asked). n_ranks: the communicator's size, or -1. Who finds no place waits as a
+ * spare. Afterwards its calls count like the others': tutti_comm_sequence is theirs. What came before it does not know:
+ * the program tells it (tutti_broadcast). A rank that was lost, and lives, destroys its communicator and comes so. */
+TUTTI_API enum tutti_status tutti_comm_admit(struct tutti_comm *comm, int32_t *ranks, size_t capacity,
+                                             size_t *n) TUTTI_MUST_USE;
 
 /* Called by the survivors alone, with the same list of ranks to leave out (dead ones may be left out of the list: they
  * are found). Works on an aborted or failed communicator, which stays as it is. Errors as for create. */

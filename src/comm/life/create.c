@@ -192,6 +192,7 @@ static enum tutti_status creation_start(struct creation *creation, bool nonblock
 static enum tutti_status create_in(struct tutti_context *context, struct tutti_comm_config *given,
                                    struct tutti_comm **out)
 {
+    if (given->joins) return tutti_survive_join(context, given, out);
     struct creation *creation = tutti_alloc(sizeof(*creation));
     if (!creation) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: out of memory");
     enum tutti_status status;
@@ -207,7 +208,7 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
     if (given->survive) context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
     TUTTI_TRY_GOTO(status, creation_start(creation, given->nonblocking), err_comm);
-    if (given->survive) status = tutti_survive_open(comm);
+    if (given->survive) status = tutti_survive_open(comm, given);
     if (status < 0) {
         tutti_comm_discard(comm);
         return status;
@@ -237,6 +238,8 @@ enum tutti_status tutti_comm_create(struct tutti_context *context, const struct 
                           (long long)given.device);
     if (given.survive && given.nonblocking)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: a communicator that survives is not made nonblocking");
+    if (given.joins && !given.survive)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: joins needs survive: others have no place for newcomers");
     TUTTI_TRY(tutti_call_alone("comm_create"));
     if (context) TUTTI_TRY(tutti_context_check(context, "comm_create"));
     if (context && !context->engine) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the context was destroyed");

@@ -15,8 +15,15 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
 
+/* What the members agree on: who is left, and whether all of them go on in `larger`, which each of them has (NULL: this
+ * one does not). Then *out is larger; else what tutti_comm_shrink makes, and larger stays the caller's. */
+enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, struct tutti_comm **out);
+
 /* Makes a communicator, which is ready, one that survives; collective over its ranks. Gives that back (survive.c). */
-enum tutti_status tutti_survive_open(struct tutti_comm *comm);
+enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti_comm_config *given);
+/* A communicator that survives, of a rank that comes later (admit.c). */
+enum tutti_status tutti_survive_join(struct tutti_context *context, const struct tutti_comm_config *given,
+                                     struct tutti_comm **out);
 void tutti_survive_close(struct tutti_comm *comm);
 /* Ends the calls of its view, too. */
 void tutti_survive_abort(struct tutti_comm *comm, const char *reason);

@@ -19,8 +19,9 @@
 
 struct survivors {
     struct tutti_comm *comm;
-    uint64_t id;    /* this agreement's */
-    uint32_t board; /* where this rank speaks of it: one of TUTTI_BOARD_AGREE */
+    struct tutti_comm *larger; /* tutti_comm_next; the last slot of a set, behind the ranks: all go on in it */
+    uint64_t id;               /* this agreement's */
+    uint32_t board;            /* where this rank speaks of it: one of TUTTI_BOARD_AGREE */
     uint64_t deadline_ns, look_ns;
     uint32_t n_versions;  /* a rank only takes members out of its proposal; version v is the proposal after v losses */
     uint32_t *removed_at; /* slot -> first version without it, UINT32_MAX: still in */
@@ -78,15 +79,20 @@ static uint32_t set_size(const struct survivors *survivors, uint32_t version)
     return n;
 }
 
+static bool is_larger(const struct survivors *survivors, uint32_t version)
+{
+    return survivors_has(survivors, version, (uint32_t)survivors->comm->size);
+}
+
 static void hash_version(struct survivors *survivors, uint32_t version)
 {
     uint64_t hash = survivors->id;
-    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++)
+    for (uint32_t s = 0; s <= (uint32_t)survivors->comm->size; s++)
         if (survivors_has(survivors, version, s)) hash = tutti_hash64(&s, sizeof(s), hash);
     survivors->hashes[version] = hash;
 }
 
-static void tell(const struct survivors *survivors, enum stage stage, uint64_t hash, uint64_t size,
+static void tell(const struct survivors *survivors, enum stage stage, uint64_t hash, uint64_t size, bool larger,
                  enum tutti_status status)
 {
     struct tutti_board board = {
@@ -95,6 +101,7 @@ static void tell(const struct survivors *survivors, enum stage stage, uint64_t h
         .completed = (uint64_t)(int64_t)status,
         .signature = hash,
         .count = size,
+        .root = larger,
         .peer = -1,
         .state = TUTTI_BOARD_IN_USE,
     };
@@ -104,7 +111,8 @@ static void tell(const struct survivors *survivors, enum stage stage, uint64_t h
 
 static void publish(const struct survivors *survivors, enum stage stage, uint32_t version, enum tutti_status status)
 {
-    tell(survivors, stage, survivors->hashes[version], set_size(survivors, version), status);
+    tell(survivors, stage, survivors->hashes[version], set_size(survivors, version), is_larger(survivors, version),
+         status);
 }
 
 /* OK: the board of slot s. PENDING: control has not answered. AGAIN: it shows nothing of this agreement, or control
@@ -142,27 +150,41 @@ static void survivors_fini(struct survivors *survivors)
 }
 
 static enum tutti_status survivors_init(struct survivors *survivors, struct tutti_comm *comm, const int32_t *exclude,
-                                        size_t n_exclude, uint64_t attempt)
+                                        size_t n_exclude, struct tutti_comm *larger)
 {
     size_t n = (size_t)comm->size;
+    const uint64_t attempt = atomic_fetch_add(&comm->n_shrinks, 1);
     uint64_t facts[] = {comm->id, comm->epoch, attempt};
     memset(survivors, 0, sizeof(*survivors));
     survivors->comm = comm;
+    survivors->larger = larger;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
     TUTTI_TRY(board_take(survivors));
-    survivors->removed_at = tutti_alloc_array(n, sizeof(*survivors->removed_at));
-    survivors->hashes = tutti_alloc_array(n + 1, sizeof(*survivors->hashes));
+    survivors->removed_at = tutti_alloc_array(n + 1, sizeof(*survivors->removed_at));
+    survivors->hashes = tutti_alloc_array(n + 2, sizeof(*survivors->hashes));
     if (!survivors->removed_at || !survivors->hashes) {
-        tell(survivors, NOT_MADE, 0, 0, TUTTI_ERR_MEMORY); /* the others need not wait */
+        tell(survivors, NOT_MADE, 0, 0, false, TUTTI_ERR_MEMORY); /* the others need not wait */
         survivors_fini(survivors);
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
     }
     for (size_t s = 0; s < n; s++) survivors->removed_at[s] = UINT32_MAX;
+    survivors->removed_at[n] = larger ? UINT32_MAX : 0;
     for (size_t i = 0; i < n_exclude; i++) survivors->removed_at[exclude[i]] = 0;
     survivors->n_versions = 1;
     hash_version(survivors, 0);
     return TUTTI_OK;
+}
+
+/* Some member of the set does not go on in the larger one. */
+static bool is_refused(const struct survivors *survivors)
+{
+    struct tutti_board board;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++)
+        if (survivors_has(survivors, current(survivors), s) && peek(survivors, s, &board) == TUTTI_OK &&
+            board.root == 0)
+            return true;
+    return false;
 }
 
 /* Looks at who lives, now and then; takes the lost out and proposes the rest. The first look and proposal come at once.
@@ -177,6 +199,10 @@ static void look(struct survivors *survivors)
         if (s == (uint32_t)survivors->comm->rank || !survivors_has(survivors, current(survivors), s)) continue;
         if (!is_lost(survivors, s)) continue;
         survivors->removed_at[s] = survivors->n_versions;
+        changed = true;
+    }
+    if (is_larger(survivors, current(survivors)) && is_refused(survivors)) {
+        survivors->removed_at[survivors->comm->size] = survivors->n_versions;
         changed = true;
     }
     if (changed) hash_version(survivors, survivors->n_versions++);
@@ -336,6 +362,10 @@ static enum tutti_status check_list(const struct tutti_comm *comm, const int32_t
 static enum tutti_status make(struct survivors *survivors, uint32_t version, struct tutti_comm **out)
 {
     struct tutti_comm *comm = survivors->comm;
+    if (is_larger(survivors, version)) {
+        *out = survivors->larger;
+        return TUTTI_OK;
+    }
     uint32_t *slots = tutti_alloc_array((size_t)comm->size, sizeof(*slots));
     if (!slots) return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
     uint32_t n = 0, me = 0;
@@ -364,13 +394,12 @@ static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_co
 }
 
 static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
-                                struct tutti_comm **out)
+                                struct tutti_comm *larger, struct tutti_comm **out)
 {
     struct survivors survivors;
     struct tutti_comm *child = NULL;
     uint32_t version = 0;
-    uint64_t attempt = atomic_fetch_add(&comm->n_shrinks, 1);
-    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, attempt));
+    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, larger));
     enum tutti_status status = survivors_agree(&survivors, &version);
     if (status >= 0) {
         enum tutti_status made = make(&survivors, version, &child);
@@ -378,17 +407,33 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
         if (made < 0) status = made;
     }
     survivors_fini(&survivors);
-    if (status >= 0) status = open_all(comm, child);
+    if (status >= 0 && child != larger) status = open_all(comm, child);
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
-        if (child) tutti_comm_discard(child);
+        if (child && child != larger) tutti_comm_discard(child);
         return tutti_fail_record(&why);
     }
+    *out = child;
+    if (child == larger) return TUTTI_OK;
     tutti_log(TUTTI_LOG_INFO, "comm_shrink on rank %d: %d of %d ranks go on", (int)comm->rank, (int)child->size,
               (int)comm->size);
     tutti_comm_ready(child);
-    *out = child;
     return TUTTI_OK;
+}
+
+static enum tutti_status enter_and_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
+                                          struct tutti_comm *larger, struct tutti_comm **out)
+{
+    TUTTI_TRY(tutti_comm_enter(comm, "comm_shrink"));
+    enum tutti_status status = check_list(comm, exclude, n_exclude);
+    if (status >= 0) status = shrink(comm, exclude, n_exclude, larger, out);
+    tutti_comm_leave(comm);
+    return status;
+}
+
+enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, struct tutti_comm **out)
+{
+    return enter_and_shrink(comm, NULL, 0, larger, out);
 }
 
 enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
@@ -396,9 +441,5 @@ enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *excl
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
     TUTTI_TRY(tutti_call_alone("comm_shrink"));
-    TUTTI_TRY(tutti_comm_enter(comm, "comm_shrink"));
-    enum tutti_status status = check_list(comm, exclude, n_exclude);
-    if (status >= 0) status = shrink(comm, exclude, n_exclude, out);
-    tutti_comm_leave(comm);
-    return status;
+    return enter_and_shrink(comm, exclude, n_exclude, NULL, out);
 }

@@ -5,52 +5,16 @@
  * when a rank is lost: here is the hand that does it. What a call overwrites of its own input is saved first, so that
  * it can be done again; a small result that is equal on all is kept for ranks that may be behind. */
 
-#include "comm/call/call.h"
-#include "comm/life/life.h"
-#include "comm/life/synchrony.h"
+#include "comm/life/survive.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
- * are known. */
-enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64 };
 
 /* A call that waits for its turn. */
 struct waiting {
     struct tutti_call call;
     struct tutti_work *work; /* promised */
     struct waiting *next;
-};
-
-/* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
-struct kept {
-    uint64_t call;
-    int32_t status, lost; /* the call's end on all ranks; the rank that it died of, -1 */
-    uint64_t bytes;
-};
-
-struct tutti_survive {
-    /* Calls go one after another, in their order: on the caller's thread if none is before it and it blocks, else on a
-     * thread of this communicator. Under the lock: */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct waiting *first, **tail;
-    bool is_running, has_thread, stops;
-    pthread_t thread;
-    /* The running call's, and between calls the lock's: */
-    struct tutti_comm *inner;
-    uint32_t *ranks, n; /* the view: rank of the handle by rank of inner */
-    struct tutti_synchrony synchrony;
-    size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
-    unsigned char *kept;          /* N_KEPT of them */
-    unsigned char *set;           /* contributors of the last call */
-    unsigned char *saved;
-    size_t saved_bytes;
-    unsigned char *sets; /* those of the last N_KEPT calls */
-    struct kept end;     /* how the call at hand ends */
-    bool has_ended;
-    struct tutti_error error; /* then: why nothing goes on */
 };
 
 /* ---- sets and kept results ---- */
@@ -70,15 +34,10 @@ static unsigned char *result_of(const struct tutti_survive *s, struct kept *kept
     return set_of(kept) + s->set_bytes;
 }
 
-static void set_to_view(struct tutti_survive *s)
+void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set)
 {
-    memset(s->set, 0, s->set_bytes);
-    for (uint32_t i = 0; i < s->n; i++) s->set[s->ranks[i] / 8] |= (unsigned char)(1u << s->ranks[i] % 8);
-}
-
-static bool set_has(const unsigned char *set, uint32_t rank)
-{
-    return set[rank / 8] >> rank % 8 & 1;
+    memset(set, 0, s->set_bytes);
+    for (uint32_t i = 0; i < s->n; i++) set_add(set, s->ranks[i]);
 }
 
 /* ---- what a call is here ---- */
@@ -205,7 +164,7 @@ static bool is_loss(enum tutti_status status)
     return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
 }
 
-static enum tutti_synchrony_do stop(struct tutti_survive *s)
+enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s)
 {
     s->has_ended = true;
     s->error = *tutti_last_error();
@@ -214,17 +173,17 @@ static enum tutti_synchrony_do stop(struct tutti_survive *s)
 
 static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status status)
 {
-    if (status < 0 && !is_loss(status)) return stop(s);
+    if (status < 0 && !is_loss(status)) return tutti_survive_stop(s);
     return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
 static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call, bool again)
 {
-    if (again) memcpy(call->job.bind.output, s->saved, overwritten(call));
+    if (again && overwritten(call) > 0) memcpy(call->job.bind.output, s->saved, overwritten(call));
     s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
     enum tutti_status status = carry_out(s, call);
     if (status >= 0) {
-        set_to_view(s);
+        tutti_survive_set_to_view(s, s->set);
         if (s->synchrony.keeps) {
             struct kept *kept = kept_at(s, s->synchrony.called);
             *kept = s->end;
@@ -236,25 +195,53 @@ static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tut
     return ended(s, status);
 }
 
-static enum tutti_synchrony_do do_agree(struct tutti_survive *s, const struct tutti_call *call)
+/* Whether a member that takes this newcomer is left: newcomers alone are no communicator. */
+static bool has_host(const struct tutti_survive *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (set_has(s->hosts, s->ranks[i])) return true;
+    return false;
+}
+
+static void install(struct tutti_survive *s, struct tutti_comm *next)
+{
+    struct tutti_comm *before = s->inner;
+    pthread_mutex_lock(&s->comm->lock); /* an abort may ask for it */
+    s->inner = next;
+    pthread_mutex_unlock(&s->comm->lock);
+    s->n = (uint32_t)next->size;
+    next->create_timeout_ns = s->comm->create_timeout_ns;
+    atomic_store(&next->timeout_ns, atomic_load(&s->comm->timeout_ns));
+    if (before) tutti_comm_destroy(before);
+}
+
+void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set)
+{
+    uint32_t n = 0;
+    for (uint32_t rank = 0; rank < (uint32_t)s->comm->size; rank++)
+        if (set_has(set, rank)) s->ranks[n++] = rank;
+    install(s, inner);
+}
+
+void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next)
+{
+    for (uint32_t i = 0, k = 0; i < (uint32_t)next->size; i++) { /* both in the order of ranks */
+        while (s->inner->members[k] != next->members[i]) k++;
+        s->ranks[i] = s->ranks[k++];
+    }
+    install(s, next);
+}
+
+static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
-    enum tutti_status status = tutti_comm_shrink(s->inner, NULL, 0, &next);
-    if (status < 0) return stop(s);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < (uint32_t)next->size; i++)
-        for (; n < (uint32_t)call->comm->size; n++)
-            if (call->comm->members[n] == next->members[i]) {
-                s->ranks[i] = n++;
-                break;
-            }
-    struct tutti_comm *before = s->inner;
-    s->n = (uint32_t)next->size;
-    pthread_mutex_lock(&call->comm->lock); /* an abort may ask for it */
-    s->inner = next;
-    pthread_mutex_unlock(&call->comm->lock);
-    tutti_comm_destroy(before);
-    atomic_store(&next->timeout_ns, atomic_load(&call->comm->timeout_ns));
+    if (tutti_comm_next(s->inner, NULL, &next) < 0) return tutti_survive_stop(s);
+    tutti_survive_follow(s, next);
+    if (s->hosts && !has_host(s)) {
+        tutti_fail(TUTTI_ERR_PEER_LEFT, "comm_create on rank %d: those who were to take it went on without it",
+                   (int)s->comm->rank);
+        return tutti_survive_stop(s);
+    }
     return tutti_synchrony_installed(&s->synchrony, s->synchrony.epoch + 1);
 }
 
@@ -264,12 +251,12 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
     struct tutti_synchrony_state *states = tutti_alloc_array(s->n, sizeof(*states));
     if (!states) {
         tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
-        return stop(s);
+        return tutti_survive_stop(s);
     }
     enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
     if (status < 0 && !is_loss(status))
-        next = stop(s);
+        next = tutti_survive_stop(s);
     else
         next = tutti_synchrony_gathered(&s->synchrony, status < 0 ? NULL : states, s->n);
     tutti_free(states);
@@ -292,21 +279,27 @@ static void take(struct tutti_survive *s, const struct tutti_call *call)
 
 static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *call)
 {
-    const size_t bytes = common_bytes(call), saved = overwritten(call);
-    uint32_t n_tries = 0;
+    const size_t saved = overwritten(call);
     if (s->has_ended) return tutti_fail_record(&s->error);
     if (saved > 0) TUTTI_TRY(save(s, call, saved));
-    enum tutti_synchrony_do next =
-        tutti_synchrony_call(&s->synchrony, bytes <= KEEP_MOST, !tutti_kind_info(call->job.info.kind)->rooted);
+    return tutti_survive_drive(s, call,
+                               tutti_synchrony_call(&s->synchrony, common_bytes(call) <= KEEP_MOST,
+                                                    !tutti_kind_info(call->job.info.kind)->rooted));
+}
+
+enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
+                                      enum tutti_synchrony_do next)
+{
+    uint32_t n_tries = 0;
     for (;;) switch (next) {
         case TUTTI_SYNCHRONY_DATA:
-            next = do_data(s, call, saved > 0 && n_tries++ > 0);
+            next = do_data(s, call, n_tries++ > 0);
             break;
         case TUTTI_SYNCHRONY_COMMIT:
             next = ended(s, tutti_barrier(s->inner, NULL, NULL));
             break;
         case TUTTI_SYNCHRONY_AGREE:
-            next = do_agree(s, call);
+            next = do_agree(s);
             break;
         case TUTTI_SYNCHRONY_GATHER:
             next = do_gather(s);
@@ -315,7 +308,7 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
             next = do_hand_on(s);
             break;
         case TUTTI_SYNCHRONY_END:
-            if (!s->has_ended) stop(s);
+            if (!s->has_ended) tutti_survive_stop(s);
             return tutti_fail_record(&s->error);
         case TUTTI_SYNCHRONY_TAKE:
             take(s, call); /* fall through */
@@ -327,11 +320,6 @@ static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *c
 }
 
 /* ---- calls, one after another ---- */
-
-static unsigned char *set_at(const struct tutti_survive *s, uint64_t call)
-{
-    return s->sets + call % N_KEPT * s->set_bytes;
-}
 
 /* The lock is held, and nothing runs. */
 static enum tutti_status run_unlocked(struct tutti_survive *s, const struct tutti_call *call)
@@ -357,6 +345,7 @@ static void *serve(void *arg)
         const enum tutti_status status = run_unlocked(s, &w->call);
         s->first = w->next;
         if (!s->first) s->tail = &s->first;
+        pthread_cond_broadcast(&s->changed);
         tutti_work_fulfil(w->work, status < 0 ? tutti_last_error() : NULL);
         tutti_free(w);
     }
@@ -419,6 +408,22 @@ static enum tutti_status survive_call(struct tutti_call *call)
     return TUTTI_OK;
 }
 
+void tutti_survive_begin(struct tutti_survive *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->first || s->is_running) pthread_cond_wait(&s->changed, &s->lock);
+    s->is_running = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void tutti_survive_finish(struct tutti_survive *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->is_running = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
 enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm, int32_t *ranks,
                                           size_t capacity, size_t *n)
 {
@@ -429,7 +434,7 @@ enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct 
     size_t found = 0;
     if (s) pthread_mutex_lock(&s->lock);
     const uint64_t last = s ? s->synchrony.called - s->is_running : 0, call = work ? tutti_work_sequence(work) : last;
-    if (s && (call == 0 || call > last || call + N_KEPT <= last))
+    if (s && (call <= s->n_before || call > last || call + N_KEPT <= last))
         status = tutti_fail(TUTTI_ERR_ARGUMENT,
                             "work_contributors on rank %d: call #%llu is not one of the last %d that ended",
                             (int)comm->rank, (unsigned long long)call, (int)N_KEPT);
@@ -472,6 +477,8 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_synchrony_fini(&s->synchrony);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    tutti_door_close(&s->door);
+    tutti_free(s->hosts);
     tutti_free(s->sets);
     tutti_free(s->ranks);
     tutti_free(s->kept);
@@ -480,30 +487,43 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_free(s);
 }
 
-enum tutti_status tutti_survive_open(struct tutti_comm *comm)
+enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_comm_config *given)
 {
     const uint32_t n = (uint32_t)comm->size;
     struct tutti_survive *s = tutti_alloc(sizeof(*s));
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for a communicator that survives");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
+    s->comm = comm;
     s->tail = &s->first;
     tutti_synchrony_init(&s->synchrony);
-    comm->survive = s;
     s->set_bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
     s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_MOST;
-    s->n = n;
     s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
     s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
     s->set = tutti_alloc(s->set_bytes);
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
-    enum tutti_status status = s->ranks && s->kept && s->set && s->sets
-                                   ? tutti_comm_dup(comm, &s->inner)
-                                   : tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
-    for (uint32_t i = 0; status >= 0 && i < n; i++) s->ranks[i] = i;
-    if (status >= 0) set_to_view(s);
-    atomic_store(&comm->sequence, 0); /* the duplicate was none of the user's calls */
-    if (status < 0) tutti_survive_close(comm);
     tutti_call_surviving = survive_call;
-    return status;
+    comm->survive = s;
+    if (!s->ranks || !s->kept || !s->set || !s->sets)
+        return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
+    return tutti_door_init(&s->door, given);
+}
+
+enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti_comm_config *given)
+{
+    struct tutti_comm *view = NULL;
+    enum tutti_status status = tutti_comm_dup(comm, &view);
+    if (status >= 0) status = tutti_survive_new(comm, given);
+    if (status < 0) {
+        if (view) tutti_comm_destroy(view);
+        if (comm->survive) tutti_survive_close(comm);
+        return status;
+    }
+    struct tutti_survive *s = comm->survive;
+    memset(s->set, 0xff, s->set_bytes);
+    tutti_survive_set_view(s, view, s->set);
+    tutti_survive_set_to_view(s, s->set);
+    atomic_store(&comm->sequence, 0); /* the duplicate was none of the user's calls */
+    return TUTTI_OK;
 }

@@ -131,6 +131,18 @@ enum tutti_synchrony_do tutti_synchrony_installed(struct tutti_synchrony *view, 
     return now(view, TUTTI_SYNCHRONY_GATHER);
 }
 
+enum tutti_synchrony_do tutti_synchrony_admitted(struct tutti_synchrony *view, uint64_t epoch)
+{
+    view->owns = true;
+    return tutti_synchrony_installed(view, epoch);
+}
+
+enum tutti_synchrony_do tutti_synchrony_join(struct tutti_synchrony *view, uint64_t have, uint64_t epoch)
+{
+    *view = (struct tutti_synchrony){.state = {.have = have, .kept = have + 1}, .called = have};
+    return tutti_synchrony_admitted(view, epoch);
+}
+
 enum tutti_synchrony_do tutti_synchrony_ended(struct tutti_synchrony *view, bool lost)
 {
     if (lost) return now(view, TUTTI_SYNCHRONY_AGREE);

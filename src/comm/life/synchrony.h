@@ -71,6 +71,10 @@ enum tutti_synchrony_do tutti_synchrony_call(struct tutti_synchrony *view, bool 
 enum tutti_synchrony_do tutti_synchrony_ended(struct tutti_synchrony *view, bool lost);
 /* After AGREE: this member is of the view of that epoch. */
 enum tutti_synchrony_do tutti_synchrony_installed(struct tutti_synchrony *view, uint64_t epoch);
+/* The call at hand, which all members had, is over here, and this member goes on in a larger view, of that epoch. */
+enum tutti_synchrony_do tutti_synchrony_admitted(struct tutti_synchrony *view, uint64_t epoch);
+/* A newcomer's, instead of init: calls 1..have are over, and it has none of their results. RETURN: it is in. */
+enum tutti_synchrony_do tutti_synchrony_join(struct tutti_synchrony *view, uint64_t have, uint64_t epoch);
 /* After GATHER: states of all n members of the view, in its order, which are copied; NULL: a member was lost. END, with
  * a record, also without memory. */
 enum tutti_synchrony_do tutti_synchrony_gathered(struct tutti_synchrony *view,

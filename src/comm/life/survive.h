@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef TUTTI_COMM_LIFE_SURVIVE_H
+#define TUTTI_COMM_LIFE_SURVIVE_H
+
+/* A communicator that survives, as its calls (survive.c) and its door (admit.c) see it. Begin with survive.c. */
+
+#include "comm/call/call.h"
+#include "comm/life/life.h"
+#include "comm/life/synchrony.h"
+
+#include <tutti/store.h>
+
+/* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
+ * are known. */
+enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64 };
+
+/* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
+struct kept {
+    uint64_t call;
+    int32_t status, lost; /* the call's end on all ranks; the rank that it died of, -1 */
+    uint64_t bytes;
+};
+
+/* The store, as the place where newcomers wait (admit.c). */
+struct tutti_door {
+    struct tutti_store store; /* ops NULL: there is none, or it is not open yet */
+    bool is_own;
+    bool is_deaf; /* it could not be asked */
+    uint64_t looked_ns;
+    int64_t n_seen; /* tickets */
+    struct knock *waiting;
+    size_t n_waiting, capacity;
+    char name[TUTTI_STORE_KEY_MAX + 1]; /* the communicator's */
+    char *secret;                       /* NULL: the option's, or none */
+};
+
+struct waiting;
+struct tutti_survive {
+    struct tutti_comm *comm; /* the handle */
+    /* Calls go one after another, in their order: on the caller's thread if none is before it and it blocks, else on a
+     * thread of this communicator. Under the lock: */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct waiting *first, **tail;
+    bool is_running, has_thread, stops;
+    pthread_t thread;
+    /* The running call's, and between calls the lock's: */
+    struct tutti_comm *inner;
+    uint32_t *ranks, n; /* the view: rank of the handle by rank of inner, ascending */
+    struct tutti_synchrony synchrony;
+    size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
+    unsigned char *kept;          /* N_KEPT of them */
+    unsigned char *set;           /* contributors of the last call */
+    unsigned char *saved;
+    size_t saved_bytes;
+    unsigned char *sets;  /* those of the last N_KEPT calls */
+    uint64_t n_before;    /* calls before this rank came */
+    unsigned char *hosts; /* a newcomer's, until it is in: the members that take it; NULL: it is in */
+    struct kept end;      /* how the call at hand ends */
+    bool has_ended;
+    struct tutti_error error; /* then: why nothing goes on */
+    struct tutti_door door;
+};
+
+static inline bool set_has(const unsigned char *set, uint32_t rank)
+{
+    return set[rank / 8] >> rank % 8 & 1;
+}
+static inline void set_add(unsigned char *set, uint32_t rank)
+{
+    set[rank / 8] |= (unsigned char)(1u << rank % 8);
+}
+static inline unsigned char *set_at(const struct tutti_survive *s, uint64_t call)
+{
+    return s->sets + call % N_KEPT * s->set_bytes;
+}
+void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set);
+
+/* Allocates what comm, a handle of its rank and size, needs to survive; there is no view yet. MEMORY. */
+enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_comm_config *given);
+/* The ranks of the view are those of the set. */
+void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set);
+/* The same for a child of the view. */
+void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next);
+/* Waits until no call is left, and keeps others out until finish. */
+void tutti_survive_begin(struct tutti_survive *s);
+void tutti_survive_finish(struct tutti_survive *s);
+/* Does what the machine asks for until the call (NULL: none) is over. */
+enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
+                                      enum tutti_synchrony_do next);
+/* Why nothing goes on, from the thread's record. */
+enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s);
+
+enum tutti_status tutti_door_init(struct tutti_door *door, const struct tutti_comm_config *given);
+void tutti_door_close(struct tutti_door *door);
+
+#endif
