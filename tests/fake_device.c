@@ -3,7 +3,7 @@
 #include "fake_device.h"
 #include "fake_memory.h"
 
-#include "device/cpu/reduce.h"
+#include "device/cpu/cpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,6 +35,7 @@ struct job {
     const void *src;
     size_t size;
     struct tutti_fold fold;
+    unsigned char factor[16];
     void (*function)(void *arg);
     struct event *event;
     uint64_t generation;
@@ -207,16 +208,21 @@ static enum tutti_status fake_host_call(struct tutti_device *device, void *strea
 static void run_fold(struct job *job)
 {
     const struct tutti_fold *f = &job->fold;
-    size_t size = f->n * tutti_dtype_bytes(f->dtype);
-    tutti_reduce_find(f->dtype, f->op, NULL)(fake_bytes(f->dst, size), fake_bytes(f->left, size),
-                                             fake_bytes(f->right, size), f->n);
+    const size_t size = f->n * tutti_dtype_bytes(f->dtype);
+    struct tutti_fold fold = *f;
+    fold.dst = fake_bytes(f->dst, size), fold.left = fake_bytes(f->left, size);
+    if (f->right) fold.right = fake_bytes(f->right, size);
+    if (f->factor) fold.factor = job->factor;
+    (void)tutti_fold_on_cpu(&fold);
 }
 
 static enum tutti_status fake_fold(struct tutti_device *device, const struct tutti_fold *fold, void *stream)
 {
     const char *refusal = tutti_reduce_refusal(fold->dtype, fold->op);
     if (refusal) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", refusal);
-    return enqueue(device, stream, &(struct job){.run = run_fold, .fold = *fold});
+    struct job job = {.run = run_fold, .fold = *fold};
+    if (fold->factor) memcpy(job.factor, fold->factor, tutti_dtype_bytes(fold->dtype));
+    return enqueue(device, stream, &job);
 }
 
 static void run_word(struct job *job)

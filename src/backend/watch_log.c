@@ -28,9 +28,10 @@ void watch_log_post(struct watch_log *log, const struct tutti_backend_call *call
     atomic_thread_fence(memory_order_release); /* a reader of what is written now sees this n, too: watch_log_keeps */
     WATCH_STORE(entry->seq, call->seq);
     WATCH_STORE(entry->signature, signature);
-    WATCH_STORE(entry->call,
-                tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype, (uint32_t)info->op, info->root));
-    WATCH_STORE(entry->count, info->count);
+    WATCH_STORE(entry->call, call->within ? call->outer_call
+                                          : tutti_call_word((uint32_t)info->kind, (uint32_t)info->dtype,
+                                                            (uint32_t)info->op, info->root));
+    WATCH_STORE(entry->count, call->within ? call->outer_count : info->count);
     WATCH_STORE(entry->hash, tutti_mix64(before ^ tutti_mix64(signature ^ tutti_mix64(call->seq))));
     atomic_store_explicit(&log->n, n + 1, memory_order_release);
     post_item(log, call->seq, 0, 0, 0, timeout_ns);

@@ -142,12 +142,27 @@ static void folds(void)
     for (int max = 0; max < 2; max++) {
         OK(ops->copy_now(device, a, left, sizeof(left)));
         OK(ops->copy_now(device, b, right, sizeof(right)));
-        OK(ops->fold(device, &(struct tutti_fold){TUTTI_INT32, max ? TUTTI_MAX : TUTTI_SUM, a, a, b, N}, stream));
+        OK(ops->fold(
+            device,
+            &(struct tutti_fold){
+                .dtype = TUTTI_INT32, .op = max ? TUTTI_MAX : TUTTI_SUM, .dst = a, .left = a, .right = b, .n = N},
+            stream));
         OK(ops->stream_sync(device, stream));
         OK(ops->copy_now(device, got, a, sizeof(got)));
         for (int i = 0; i < N; i++)
             assert_int_equal(got[i], !max ? left[i] + right[i] : left[i] > right[i] ? left[i] : right[i]);
     }
+    const int32_t factor = 7;
+    struct tutti_fold fold = {.dtype = TUTTI_INT32, .op = TUTTI_SUM};
+    OK(ops->fold(device, &fold, stream)); /* only asks */
+    fold.dst = a, fold.left = b, fold.n = N, fold.factor = &factor, fold.divisor = 3;
+    OK(ops->fold(device, &fold, stream));
+    fold.dst = b, fold.factor = NULL, fold.divisor = 5;
+    OK(ops->fold(device, &fold, stream));
+    OK(ops->stream_sync(device, stream));
+    OK(ops->copy_now(device, got, a, sizeof(got)));
+    OK(ops->copy_now(device, left, b, sizeof(left)));
+    for (int i = 0; i < N; i++) assert_true(got[i] == 3 * i * 7 / 3 && left[i] == 3 * i / 5);
     ops->stream_destroy(device, stream);
     ops->free(device, a), ops->free(device, b);
 }

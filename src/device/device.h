@@ -73,13 +73,16 @@ struct tutti_device_scope {
 };
 
 /* dst[i] = left[i] op right[i]; dst may equal left or right, no other overlap. Built-in operations but avg and
- * premul_sum. */
+ * premul_sum. right NULL: dst[i] = left[i] times *factor (NULL: 1), divided by `divisor` (0: not); what these two are
+ * made of. n 0: only asks whether it can be done. */
 struct tutti_fold {
     enum tutti_dtype dtype;
     enum tutti_op op;
     void *dst;
     const void *left, *right;
     size_t n;
+    const void *factor; /* one element; taken at once */
+    uint32_t divisor;
 };
 /* A function that "may be NULL" is one that a device can do without: callers ask first. All others are there, if only
  * to return UNSUPPORTED. */

@@ -4,6 +4,7 @@
 #include "device/gpu.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define JOB_THREADS 256
 #define ROW_THREADS 64
@@ -32,17 +33,20 @@ enum tutti_status tutti_gpu_fold(struct tutti_device *gpu, const struct tutti_fo
 {
     char name[64];
     const struct tutti_gpu_ops *ops = gpu->ops->gpu;
-    const struct gpu_fold x = {.call = {.n = 2, .op = (uint32_t)f->op},
-                               .from = {f->left, f->right},
-                               .out = f->dst,
-                               .bytes = f->n * tutti_dtype_bytes(f->dtype)};
+    struct gpu_fold x = {
+        .call = {.n = f->right ? 2 : 1, .op = (uint32_t)f->op, .divisor = f->divisor, .scales = f->factor != NULL},
+        .from = {f->left, f->right},
+        .out = f->dst,
+        .bytes = f->n * tutti_dtype_bytes(f->dtype)};
     const struct tutti_gpu_launch launch = {
         .stream = stream,
         .blocks = ops->fold_blocks ? ops->fold_blocks : blocks_for(gpu, x.bytes / (16 * ops->fold_threads) + 1),
         .threads = ops->fold_threads,
         .args_bytes = sizeof x};
+    if (f->factor) memcpy(x.call.factor, f->factor, tutti_dtype_bytes(f->dtype));
     snprintf(name, sizeof name, "fold_%s_16", tutti_dtype_name(f->dtype));
-    return f->n ? job_run(gpu, name, launch, &x) : TUTTI_OK;
+    if (f->n) return job_run(gpu, name, launch, &x);
+    return ops->kernel(gpu, name) ? TUTTI_OK : tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no kernel %s", name);
 }
 
 enum tutti_status tutti_gpu_counted_row(struct tutti_device *gpu, const struct tutti_counted_row *row, void *stream)

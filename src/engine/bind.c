@@ -277,7 +277,8 @@ static void copy_tables(struct tutti_layout *l, const struct tutti_bind *b, size
 }
 
 /* The blocks of the input, one behind the other. */
-static void copy_fill(struct tutti_layout *l, const struct tutti_bind *b, unsigned char *copy)
+static enum tutti_status copy_fill(struct tutti_layout *l, const struct tutti_bind *b, tutti_layout_copy copy_block,
+                                   void *arg, unsigned char *copy)
 {
     const size_t *counts = l->kind == TUTTI_ALL_TO_ALL ? b->in_counts : b->counts;
     const size_t *displs = l->kind == TUTTI_ALL_TO_ALL ? b->in_displs : b->displs;
@@ -286,13 +287,31 @@ static void copy_fill(struct tutti_layout *l, const struct tutti_bind *b, unsign
     for (uint32_t i = 0; i < l->n_blocks; i++) {
         size_t n = counts ? counts[i] : l->count;
         const unsigned char *from = l->input + (displs ? displs[i] : at) * l->element;
-        if (b->scale)
-            b->scale(copy + at * l->element, from, n, b->factor);
-        else if (n > 0)
-            memcpy(copy + at * l->element, from, n * l->element);
+        if (n > 0) TUTTI_TRY(copy_block(arg, b, copy + at * l->element, from, n));
         at += n;
     }
     l->input = copy;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_layout_place(struct tutti_layout *l, const struct tutti_bind *b, const struct tutti_need *need,
+                                     const struct tutti_place *place)
+{
+    if (need->n_tables > 0) copy_tables(l, b, place->tables);
+    if (need->copy_bytes > 0) TUTTI_TRY(copy_fill(l, b, place->copy, place->arg, place->region + need->copy));
+    l->private_data = place->region + need->data;
+    l->scratch = place->region + need->scratch;
+    return TUTTI_OK;
+}
+
+static enum tutti_status copy_here(void *arg, const struct tutti_bind *b, void *to, const void *from, size_t n)
+{
+    (void)arg;
+    if (b->scale)
+        b->scale(to, from, n, b->factor);
+    else
+        memcpy(to, from, n * tutti_dtype_bytes(b->dtype));
+    return TUTTI_OK;
 }
 
 void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const struct tutti_need *need,
@@ -300,8 +319,6 @@ void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const
 {
     static unsigned char nothing; /* even an offset of 0 must not be added to NULL */
     if (!region) region = &nothing;
-    if (need->n_tables > 0) copy_tables(l, b, (size_t *)(void *)(region + need->tables));
-    if (need->copy_bytes > 0) copy_fill(l, b, region + need->copy);
-    l->private_data = region + need->data;
-    l->scratch = region + need->scratch;
+    const struct tutti_place place = {(size_t *)(void *)(region + need->tables), region, copy_here, NULL};
+    (void)tutti_layout_place(l, b, need, &place);
 }

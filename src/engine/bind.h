@@ -63,6 +63,19 @@ enum tutti_status tutti_layout_init(struct tutti_layout *layout, const struct tu
 void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bind, const struct tutti_need *need,
                        unsigned char *region);
 
+/* The same where the region is memory of a device, whose tables are the host's: the function copies, and scales, n > 0
+ * elements of a block. Its errors. */
+typedef enum tutti_status (*tutti_layout_copy)(void *arg, const struct tutti_bind *bind, void *to, const void *from,
+                                               size_t n);
+struct tutti_place {
+    size_t *tables; /* need.n_tables * blocks */
+    unsigned char *region;
+    tutti_layout_copy copy;
+    void *arg;
+};
+enum tutti_status tutti_layout_place(struct tutti_layout *layout, const struct tutti_bind *bind,
+                                     const struct tutti_need *need, const struct tutti_place *place);
+
 /* Bytes of a slice of all chunks of an operand. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);
 /* The contiguous run at byte `offset` of these bytes, at most `limit` bytes (both are multiples of the element). */

@@ -149,6 +149,29 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
 typedef const struct tutti_algorithm *(*tutti_reference_function)(enum tutti_kind kind, const struct tutti_shape *sub);
 void tutti_schedule_set_reference(tutti_reference_function function);
 
+/* ---- stages (stages.c): one rank's steps in an order in which they may be carried out one after another ---- */
+enum tutti_act {
+    TUTTI_ACT_MESSAGE, /* a send; a receive that goes to its place at once */
+    TUTTI_ACT_ASIDE,   /* a receive into memory aside, from which HERE takes it in this stage, */
+    TUTTI_ACT_KEPT,    /* or in a later one */
+    TUTTI_ACT_HERE,    /* a copy, a reduction, or what came aside */
+};
+struct tutti_stage_act {
+    uint32_t stage, step;
+    enum tutti_act act;
+};
+/* By stage; in a stage messages first, which have nothing to do with one another; those to or from one peer are in
+ * their order on both sides, and in the same stage. */
+struct tutti_stages {
+    struct tutti_stage_act *acts;
+    uint32_t n;
+};
+/* Of the expanded schedules of all n slots of one shape, which are matched and free of deadlock. MEMORY; INTERNAL: they
+ * are not. */
+enum tutti_status tutti_stages_make(const struct tutti_schedule *const *schedules, uint32_t n, uint32_t slot,
+                                    struct tutti_stages *out);
+void tutti_stages_fini(struct tutti_stages *stages);
+
 /* ---- cache (cache.c): (algorithm, kind, shape, lanes) -> sealed, shared, bounded (least recently used goes) ---- */
 struct tutti_cache;
 enum tutti_status tutti_cache_create(uint32_t capacity, struct tutti_cache **out);

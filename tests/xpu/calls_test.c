@@ -98,7 +98,12 @@ static void test_streams(void **state)
     OK(tutti_xpu_event_record(device, from, first));
     OK(tutti_xpu_stream_wait_word(device, first, word, 1));
     for (int i = 0; i < ROUNDS; i++) {
-        struct tutti_fold fold = {TUTTI_FLOAT32, TUTTI_SUM, memory, memory, memory, N / sizeof(float)};
+        struct tutti_fold fold = {.dtype = TUTTI_FLOAT32,
+                                  .op = TUTTI_SUM,
+                                  .dst = memory,
+                                  .left = memory,
+                                  .right = memory,
+                                  .n = N / sizeof(float)};
         OK(tutti_gpu_fold(device, &fold, first));
         OK(tutti_xpu_host_call(device, first, count_call, &calls));
         OK(tutti_xpu_event_record(device, event, first));

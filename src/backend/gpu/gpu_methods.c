@@ -36,7 +36,7 @@ enum tutti_status gpu_options_check(const struct tutti_config *options)
 /* User-defined operations run on hosts; a barrier moves nothing and is the engine's. */
 static bool serves(const struct tutti_backend_call *call)
 {
-    return call->info.kind != TUTTI_BARRIER && !call->bind.user && !call->within && call->info.op < TUTTI_N_OPS;
+    return call->info.kind != TUTTI_BARRIER && !call->bind.user && call->info.op < TUTTI_N_OPS;
 }
 
 const struct gpu_method *gpu_choose(const struct gpu_site *site, const struct tutti_backend_call *call,

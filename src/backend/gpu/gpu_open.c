@@ -445,7 +445,8 @@ static enum tutti_status until_over(struct gpu_backend *b)
 static enum tutti_status move_row(struct gpu_backend *b, enum way way, char *dst, const char *src)
 {
     const struct tutti_device_ops *ops = b->gpu->ops;
-    const struct tutti_fold fold = {TUTTI_UINT32, TUTTI_BOR, dst, src, src, ROW / sizeof(uint32_t)};
+    const struct tutti_fold fold = {
+        .dtype = TUTTI_UINT32, .op = TUTTI_BOR, .dst = dst, .left = src, .right = src, .n = ROW / sizeof(uint32_t)};
     if (way == BY_KERNEL)
         TUTTI_TRY(ops->fold(b->gpu, &fold, b->own_streams[0]));
     else

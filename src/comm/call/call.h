@@ -48,7 +48,7 @@ struct tutti_call {
     /* Chosen (choose.c). */
     enum tutti_via via;
     struct tutti_backend *backend;           /* BACKEND, DEVICE */
-    const struct tutti_algorithm *algorithm; /* ENGINE, collectives */
+    const struct tutti_algorithm *algorithm; /* ENGINE, collectives; DEVICE without a back end */
     /* Taken by tutti_call_prepare, beside the schedule in job.bind. */
     struct tutti_packed_call *packed;
     size_t *tables;           /* a copy that the call owns: of groups and persistent calls */

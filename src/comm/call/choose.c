@@ -193,6 +193,44 @@ static enum tutti_status via_of_memory(const struct tutti_call *call, enum tutti
     return TUTTI_OK;
 }
 
+/* ---- which algorithm ---- */
+
+/* Bytes of a block, as far as all ranks know them. */
+static uint64_t shared_bytes(const struct tutti_call *call)
+{
+    const struct tutti_bind *bind = &call->job.bind;
+    size_t count = bind->v ? 0 : bind->count;
+    if (is_table_shared(call))
+        for (int32_t r = 0; r < call->comm->size; r++)
+            if (bind->counts[r] > count) count = bind->counts[r];
+    return count * tutti_dtype_bytes(call->job.info.dtype);
+}
+
+static void question_of(const struct tutti_call *call, struct tutti_question *out)
+{
+    *out = (struct tutti_question){
+        .kind = call->job.info.kind,
+        .bytes = shared_bytes(call),
+        .commutative = call->job.commutative,
+        .v = call->job.bind.v,
+        .counts_shared = is_table_shared(call),
+        .algorithm = call->options.algorithm,
+    };
+}
+
+static enum tutti_status choose_algorithm(struct tutti_call *call)
+{
+    struct tutti_question question;
+    question_of(call, &question);
+    if (tutti_choose(&call->comm->facts, &question, &call->algorithm, &call->shape) < 0) {
+        struct tutti_error why = *tutti_last_error();
+        return tutti_call_fail(call, why.status, "%s", why.text);
+    }
+    call->shape.slot = (uint32_t)call->comm->rank;
+    call->shape.root = tutti_kind_info(call->job.info.kind)->rooted ? (uint32_t)call->job.info.root : 0;
+    return TUTTI_OK;
+}
+
 /* ---- which back end ---- */
 
 struct tutti_backend *tutti_backend_choose(struct tutti_comm *comm, const struct tutti_backend_call *job,
@@ -263,6 +301,19 @@ static enum tutti_status choose_named(struct tutti_call *call, bool on_device)
     return TUTTI_OK;
 }
 
+/* What the device has no kernels for goes through the host. */
+static enum tutti_status choose_scheduled(struct tutti_call *call)
+{
+    TUTTI_TRY(choose_algorithm(call)); /* refuses, for the host too */
+    if (!tutti_scheduled_takes(call)) {
+        call->algorithm = NULL;
+        return TUTTI_OK;
+    }
+    if (tutti_load_prove(&call->comm->context->config, call->algorithm, call->job.info.kind, &call->shape) >= 0)
+        return TUTTI_OK;
+    return tutti_call_fail(call, tutti_last_error()->status, "%s", tutti_last_error()->text);
+}
+
 /* Messages have no score: the first back end of devices carries them out, or the one that is named. */
 static enum tutti_status choose_device(struct tutti_call *call)
 {
@@ -272,8 +323,9 @@ static enum tutti_status choose_device(struct tutti_call *call)
         return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
                                "source is TUTTI_ANY_SOURCE: on device memory it must be a rank");
     if (call->job.bind.user || call->options.wire) return TUTTI_OK;
-    if (call->options.algorithm) return choose_named(call, true);
-    if (is_own(call)) return TUTTI_OK; /* schedules go through the host */
+    if (call->options.algorithm) TUTTI_TRY(choose_named(call, true));
+    if (!call->backend && (call->options.algorithm || is_own(call))) return choose_scheduled(call);
+    if (call->backend) return TUTTI_OK;
     if (!collective) {
         call->backend = comm->device->backends[0];
         return TUTTI_OK;
@@ -281,44 +333,6 @@ static enum tutti_status choose_device(struct tutti_call *call)
     tutti_comm_turn_take(comm); /* the choices are its */
     call->backend = tutti_backend_choose(comm, &call->job, true);
     tutti_comm_turn_give(comm);
-    return TUTTI_OK;
-}
-
-/* ---- which algorithm ---- */
-
-/* Bytes of a block, as far as all ranks know them. */
-static uint64_t shared_bytes(const struct tutti_call *call)
-{
-    const struct tutti_bind *bind = &call->job.bind;
-    size_t count = bind->v ? 0 : bind->count;
-    if (is_table_shared(call))
-        for (int32_t r = 0; r < call->comm->size; r++)
-            if (bind->counts[r] > count) count = bind->counts[r];
-    return count * tutti_dtype_bytes(call->job.info.dtype);
-}
-
-static void question_of(const struct tutti_call *call, struct tutti_question *out)
-{
-    *out = (struct tutti_question){
-        .kind = call->job.info.kind,
-        .bytes = shared_bytes(call),
-        .commutative = call->job.commutative,
-        .v = call->job.bind.v,
-        .counts_shared = is_table_shared(call),
-        .algorithm = call->options.algorithm,
-    };
-}
-
-static enum tutti_status choose_algorithm(struct tutti_call *call)
-{
-    struct tutti_question question;
-    question_of(call, &question);
-    if (tutti_choose(&call->comm->facts, &question, &call->algorithm, &call->shape) < 0) {
-        struct tutti_error why = *tutti_last_error();
-        return tutti_call_fail(call, why.status, "%s", why.text);
-    }
-    call->shape.slot = (uint32_t)call->comm->rank;
-    call->shape.root = tutti_kind_info(call->job.info.kind)->rooted ? (uint32_t)call->job.info.root : 0;
     return TUTTI_OK;
 }
 
@@ -361,7 +375,7 @@ enum tutti_status tutti_call_choose(struct tutti_call *call)
     if (call->options.wire) TUTTI_TRY(tutti_packed_refusal(call));
     if (call->via == TUTTI_VIA_STAGING) return TUTTI_OK;
     TUTTI_TRY(choose_device(call));
-    if (!call->backend && !call->options.wire) call->via = TUTTI_VIA_STAGING;
+    if (!call->backend && !call->algorithm && !call->options.wire) call->via = TUTTI_VIA_STAGING;
     return TUTTI_OK;
 }
 

@@ -270,6 +270,7 @@ int32_t tutti_comm_device(const struct tutti_comm *comm)
 static void device_free(struct tutti_comm_device *device)
 {
     tutti_device_free_events(device);
+    tutti_scheduled_free(device);
     tutti_device_space_free(device);
     tutti_pinned_drop(device->pinned);
     if (device->device) device->device->ops->close(device->device);

@@ -40,6 +40,7 @@ struct tutti_comm_device {
     pthread_mutex_t lock;
     struct tutti_device_event *events; /* idle ones */
     struct tutti_device_space *space;  /* NULL: no call needed it */
+    struct tutti_scheduled *scheduled; /* what was made of schedules, the last one first. The turn's */
 };
 
 /* ---- the device of a communicator (device.c; its end: device.c) ---- */
@@ -107,12 +108,21 @@ void tutti_device_event_give(void *event);
 void tutti_device_free_events(struct tutti_comm_device *device);
 
 /* ---- calls of several steps. The turn is held ---- */
+/* Memory for a call, which the stream reaches when the calls before it have passed. */
+enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out);
+/* The stream has passed the call: its memory is free. */
+enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream);
 /* The event behind the last of them; NULL: there was none. */
 void *tutti_device_space_event(const struct tutti_comm_device *device);
 void tutti_device_space_free(struct tutti_comm_device *device);
 /* Quantised calls, of routes DEVICE and STAGING (device_steps.c). UNSUPPORTED: the device has no kernels for them. */
 enum tutti_status tutti_packed_refusal(const struct tutti_call *call);
 enum tutti_status tutti_packed_enqueue(struct tutti_call *call);
+/* Calls by schedules, of route DEVICE without a back end (device_schedule.c). takes: whether the device has kernels for
+ * the call; equal on all ranks. */
+bool tutti_scheduled_takes(const struct tutti_call *call);
+enum tutti_status tutti_scheduled_enqueue(struct tutti_call *call);
+void tutti_scheduled_free(struct tutti_comm_device *device);
 
 /* ---- through the host (staging.h) ---- */
 /* device->staging, of a communicator whose device this is to be. Threads and memory are taken at the first call. */

@@ -60,8 +60,7 @@ static enum tutti_status space_grow(struct tutti_comm *comm, size_t bytes)
     return TUTTI_OK;
 }
 
-/* Memory for a call, which the stream reaches when the calls before it have passed. */
-static enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out)
+enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void *stream, size_t bytes, char **out)
 {
     struct tutti_device *dev = comm->device->device;
     uint64_t capture = 0;
@@ -77,8 +76,7 @@ static enum tutti_status tutti_device_space_begin(struct tutti_comm *comm, void 
     return TUTTI_OK;
 }
 
-/* The stream has passed the call: its memory is free. */
-static enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream)
+enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream)
 {
     struct tutti_device *dev = comm->device->device;
     struct tutti_device_space *space = comm->device->space;

@@ -45,6 +45,9 @@ extern const struct tutti_cpu_kernels tutti_cpu_neon;
 
 /* The set for an option: "auto", "avx2", ... as tutti_reduce_find takes it. */
 const struct tutti_cpu_kernels *tutti_kernels_find(const char *isa);
+/* UNSUPPORTED: operation and type do not go together. */
+struct tutti_fold;
+enum tutti_status tutti_fold_on_cpu(const struct tutti_fold *fold);
 /* Carries out a job, at once (recode.c). */
 void tutti_recode_on_cpu(const struct tutti_recode *recode, const char *isa);
 

@@ -161,10 +161,7 @@ static enum tutti_status host_call(struct tutti_device *cpu, void *stream, void 
 static enum tutti_status fold(struct tutti_device *cpu, const struct tutti_fold *f, void *stream)
 {
     (void)cpu, (void)stream;
-    tutti_reduce_kernel kernel = tutti_reduce_find(f->dtype, f->op, NULL);
-    if (!kernel) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", tutti_reduce_refusal(f->dtype, f->op));
-    kernel(f->dst, f->left, f->right, f->n);
-    return TUTTI_OK;
+    return tutti_fold_on_cpu(f);
 }
 
 static enum tutti_status recode(struct tutti_device *cpu, const struct tutti_recode *job, void *stream)

@@ -3,6 +3,7 @@
 /* Chooses the kernels' instruction set, looks kernels up, and says which pairs of type and operation are defined. */
 
 #include "device/cpu/cpu.h"
+#include "device/device.h"
 
 #include <string.h>
 #if defined(__x86_64__)
@@ -72,6 +73,21 @@ tutti_reduce_kernel tutti_reduce_find(enum tutti_dtype dtype, enum tutti_op op, 
 {
     if (!tutti_dtype_is(dtype) || (unsigned)op >= TUTTI_N_OPS) return NULL;
     return sets[choose_set(isa)].kernels->reduce[dtype][op];
+}
+
+enum tutti_status tutti_fold_on_cpu(const struct tutti_fold *f)
+{
+    const struct tutti_cpu_kernels *kernels = tutti_kernels_find(NULL);
+    const char *refusal = tutti_reduce_refusal(f->dtype, f->op);
+    const void *from = f->left;
+    if (refusal) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", refusal);
+    if (f->right) {
+        kernels->reduce[f->dtype][f->op](f->dst, f->left, f->right, f->n);
+        return TUTTI_OK;
+    }
+    if (f->factor) kernels->scale[f->dtype](f->dst, from, f->n, f->factor), from = f->dst;
+    if (f->divisor) kernels->divide[f->dtype](f->dst, from, f->n, f->divisor);
+    return TUTTI_OK;
 }
 
 tutti_divide_kernel tutti_divide_find(enum tutti_dtype dtype)

@@ -2,8 +2,8 @@
 /* A process of this command: its output is read until it ends or its time is up; then it goes with all that it
  * started. */
 
-#include "prove.h"
 #include "base/base.h"
+#include "prove.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -166,7 +166,12 @@ enum tutti_status prove_on_bed(const struct tutti_device_ops *kind,
 
 enum tutti_status prove_move(const struct prove_bed *bed, bool by_kernel, void *dst, const void *src, void *stream)
 {
-    const struct tutti_fold fold = {TUTTI_UINT32, TUTTI_BOR, dst, src, src, PROVE_BYTES / sizeof(uint32_t)};
+    const struct tutti_fold fold = {.dtype = TUTTI_UINT32,
+                                    .op = TUTTI_BOR,
+                                    .dst = dst,
+                                    .left = src,
+                                    .right = src,
+                                    .n = PROVE_BYTES / sizeof(uint32_t)};
     const enum tutti_status folded =
         by_kernel ? bed->ops->fold(bed->device, &fold, stream) : TUTTI_ERR_UNSUPPORTED; /* x | x */
     if (folded != TUTTI_ERR_UNSUPPORTED) return folded;

@@ -37,7 +37,12 @@ static enum tutti_status fold_one(const struct prove_bed *bed, enum tutti_dtype 
     static unsigned char expected[ODD * 16];
     const size_t bytes = fold_bytes(dtype);
     unsigned char *left = bed->host, *right = bed->host + PROVE_BYTES / 2, *got = bed->host + PROVE_BYTES;
-    const struct tutti_fold fold = {dtype, op, bed->at + PROVE_BYTES, bed->at, bed->at + PROVE_BYTES / 2, ODD};
+    const struct tutti_fold fold = {.dtype = dtype,
+                                    .op = op,
+                                    .dst = bed->at + PROVE_BYTES,
+                                    .left = bed->at,
+                                    .right = bed->at + PROVE_BYTES / 2,
+                                    .n = ODD};
     operands(dtype, left, right);
     TUTTI_TRY(bed->ops->copy(bed->device, bed->at, left, bytes, bed->stream));
     TUTTI_TRY(bed->ops->copy(bed->device, bed->at + PROVE_BYTES / 2, right, bytes, bed->stream));
