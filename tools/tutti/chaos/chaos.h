@@ -3,10 +3,11 @@
 #define TUTTI_TOOLS_CHAOS_H
 
 /* `tutti chaos` shows what a fault-tolerant job is worth: it starts lighthouses and replica groups, lets them train
- * undisturbed for a while, then kills, stops and cuts them by a seed, and tells how many steps were committed beside
- * the undisturbed rate, and for how long all stood still after each blow. Begin with cmd_chaos.c. Pure: what happens
- * when and what it cost (chaos_judge.c). Edges: processes (chaos_member.c), the networks that can be cut (chaos_net.c),
- * and the loop over them with the lighthouse's step over HTTP (chaos_run.c). */
+ * undisturbed for a while, then kills, stops and cuts them by a seed, and tells which share of the steps and of the
+ * samples was done beside the undisturbed rate, and for how long all stood still after each blow. Begin with
+ * cmd_chaos.c. Pure: what happens when and what it cost (chaos_judge.c). Edges: processes
+ * (chaos_member.c), the networks that can be cut (chaos_net.c), where steps are seen (chaos_steps.c), the loop over
+ * all of them (chaos_run.c), and what is told (chaos_show.c, chaos_plot.c). */
 
 #include "tools/tutti/cmd.h"
 
@@ -46,10 +47,11 @@ struct chaos_options {
     uint64_t every_ns;          /* between two blows */
     uint64_t hold_ns, pause_ns; /* how long a stop or a cut lasts; until what was killed is started again */
     const char *lighthouse;     /* addresses of those that run already; NULL: own ones */
+    const char *program;        /* the lighthouses': takes --bind and --min-replicas; NULL: tutti lighthouse */
     const char *min_replicas;
     struct tutti_arg_list lighthouse_options;
-    const char *json; /* file, "-": stdout; NULL: none */
-    char **argv;      /* the program's, NULL at the end */
+    const char *json, *csv, *svg; /* files, "-": stdout; NULL: none */
+    char **argv;                  /* the program's, NULL at the end */
 };
 
 /* ---- what happens when (chaos_judge.c) ---- */
@@ -65,25 +67,76 @@ struct chaos_blow {
 struct chaos_blow chaos_next(const struct chaos_options *options, uint64_t *state, const struct chaos_blow *last,
                              uint32_t number);
 
-/* ---- what it cost (chaos_judge.c) ---- */
-struct chaos_sample {
-    uint64_t at_ns;
-    int64_t step; /* the step of the group that is furthest */
+/* ---- what was seen, and what it cost (chaos_judge.c) ---- */
+struct chaos_step {
+    uint64_t at_ns; /* when the first group had committed it */
+    int64_t step;
+    uint64_t groups; /* those with work in it, as bits */
+    double samples;  /* all of theirs, and those of the steps since the one before that is known */
+};
+struct chaos_struck {
+    uint64_t at_ns, again_ns; /* again_ns: when it was started or released, 0: not yet */
+    enum chaos_kind kind;
+    uint32_t member, rank;
 };
 struct chaos_record {
-    struct chaos_sample *samples; /* one for each change */
+    struct chaos_step *steps; /* by number, each once */
     size_t n, capacity;
+    uint32_t n_groups;
     uint64_t calm_ns, begin_ns, end_ns; /* undisturbed from calm_ns to begin_ns, blows from there to end_ns */
-    uint64_t blows[1024];               /* when each fell */
-    size_t n_blows;
+    struct chaos_struck struck[1024];
+    size_t n_struck;
+};
+struct chaos_spread {
+    double median, most_of_them, worst; /* most_of_them: nine in ten are not more */
+    size_t n;
 };
 struct chaos_verdict {
     double calm_rate, chaos_rate, goodput; /* steps a second; their ratio. calm_rate 0: nothing was seen */
     double calm_gap_s;                     /* median time from step to step, undisturbed */
-    double stall_s, worst_stall_s;         /* after a blow the longest gap, beyond calm_gap_s: median and greatest */
+    double calm_samples;                   /* a second of one group, undisturbed */
+    double samples, due;                   /* done under blows; what the groups that live would have done undisturbed */
+    /* The longest time without a step, beyond calm_gap_s: from a blow until the member is started or released; */
+    struct chaos_spread stall_s;
+    struct chaos_spread rejoin_s; /* the same of times that begin after that, until the next blow */
+    struct chaos_spread away_s;   /* from the start or release of a group until it takes part again */
 };
-bool chaos_note(struct chaos_record *record, uint64_t at_ns, int64_t step); /* false: out of memory */
+/* Puts in a step, or who else did it: samples of a group that is known to have done it do not count again. False: out
+ * of memory. */
+bool chaos_note(struct chaos_record *record, const struct chaos_step *step);
+/* Bits of n groups that take part, where only their number is known: as many as can be of those that are not down, then
+ * of those that could be back. */
+uint64_t chaos_guess(const struct chaos_record *record, uint32_t n, uint64_t now_ns);
+/* When the group that was struck takes part again; the next blow on it, or end_ns, where it does not before. */
+uint64_t chaos_back(const struct chaos_record *record, size_t struck);
 struct chaos_verdict chaos_judge(const struct chaos_record *record);
+
+/* ---- where steps are seen (chaos_steps.c) ---- */
+#define CHAOS_STEPS_VARIABLE "CHAOS_STEPS"
+struct chaos_source {
+    const char *addresses, *token; /* the lighthouses'; token "": there is no secret */
+    struct chaos_report {
+        char path[64];   /* what the group is told */
+        int fd;          /* -1: not opened */
+        uint64_t offset; /* read so far */
+    } reports[CHAOS_MEMBERS];
+    uint32_t n_reports;
+    bool told; /* a program tells its steps: the lighthouse is not asked */
+};
+/* Notes what is new. False: out of memory. */
+bool chaos_steps_look(struct chaos_source *source, struct chaos_record *record);
+void chaos_steps_close(struct chaos_source *source);
+
+/* ---- what is told (chaos_show.c, chaos_plot.c); false: a sentence was printed ---- */
+struct chaos_told {
+    const struct chaos_options *options;
+    const struct chaos_record *record;
+    struct chaos_verdict verdict;
+    unsigned ended; /* groups that failed by themselves */
+    bool by_programs;
+};
+bool chaos_show(const struct chaos_told *told);
+void chaos_plot(FILE *out, const struct chaos_told *told);
 
 /* ---- members (chaos_member.c): a process and all below it ---- */
 struct chaos_member {

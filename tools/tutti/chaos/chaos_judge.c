@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What happens when, and what it cost: without processes and clocks. */
+/* What happens when, what was seen, and what it cost: without processes and clocks. */
 #include "chaos.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- what happens when: from the seed alone, so that a run can be repeated ---- */
 const struct chaos_row chaos_rows[CHAOS_KINDS] = {
@@ -37,31 +39,111 @@ struct chaos_blow chaos_next(const struct chaos_options *options, uint64_t *stat
     return blow;
 }
 
-/* ---- what it cost ---- */
-bool chaos_note(struct chaos_record *record, uint64_t at_ns, int64_t step)
+/* ---- what was seen ---- */
+
+/* Where that step is, or belongs. Steps come nearly in order. */
+static size_t place_of(const struct chaos_record *r, int64_t step)
 {
-    if (record->n > 0 && record->samples[record->n - 1].step >= step) return true;
-    if (record->n == record->capacity) {
-        const size_t capacity = record->capacity > 0 ? 2 * record->capacity : 256;
-        struct chaos_sample *more = realloc(record->samples, capacity * sizeof *more);
-        if (!more) return false;
-        record->samples = more, record->capacity = capacity;
-    }
-    record->samples[record->n++] = (struct chaos_sample){at_ns, step};
+    size_t at = r->n;
+    while (at > 0 && r->steps[at - 1].step >= step) at--;
+    return at;
+}
+
+static bool make_room(struct chaos_record *r)
+{
+    if (r->n < r->capacity) return true;
+    const size_t capacity = r->capacity > 0 ? 2 * r->capacity : 256;
+    struct chaos_step *more = realloc(r->steps, capacity * sizeof *more);
+    if (!more) return false;
+    r->steps = more, r->capacity = capacity;
     return true;
 }
 
+bool chaos_note(struct chaos_record *r, const struct chaos_step *step)
+{
+    const size_t at = place_of(r, step->step);
+
+    if (at < r->n && r->steps[at].step == step->step) {
+        struct chaos_step *known = &r->steps[at];
+        if ((step->groups & ~known->groups) == 0) return true;
+        known->groups |= step->groups, known->samples += step->samples;
+        if (step->at_ns < known->at_ns) known->at_ns = step->at_ns;
+        return true;
+    }
+    if (!make_room(r)) return false;
+    memmove(r->steps + at + 1, r->steps + at, (r->n - at) * sizeof *r->steps);
+    r->steps[at] = *step;
+    r->n++;
+    return true;
+}
+
+static bool strikes_group(const struct chaos_struck *s)
+{
+    return chaos_rows[s->kind].whom != A_LIGHTHOUSE;
+}
+
+/* The first step from that time on. */
+static size_t first_from(const struct chaos_record *r, uint64_t at_ns)
+{
+    size_t low = 0, high = r->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (r->steps[middle].at_ns < at_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t chaos_back(const struct chaos_record *r, size_t struck)
+{
+    const struct chaos_struck *s = &r->struck[struck];
+    uint64_t end = r->end_ns;
+
+    for (size_t i = r->n_struck; i-- > struck + 1;)
+        if (strikes_group(&r->struck[i]) && r->struck[i].member == s->member) end = r->struck[i].at_ns;
+    if (s->again_ns == 0) return end;
+    for (size_t i = first_from(r, s->again_ns); i < r->n && r->steps[i].at_ns < end; i++)
+        if (r->steps[i].groups >> s->member & 1) return r->steps[i].at_ns;
+    return end;
+}
+
+uint64_t chaos_guess(const struct chaos_record *r, uint32_t n, uint64_t now_ns)
+{
+    uint64_t gone = 0, away = 0, groups = 0;
+    struct chaos_record until = *r;
+
+    until.end_ns = now_ns;
+    for (size_t i = 0; i < r->n_struck; i++) {
+        if (!strikes_group(&r->struck[i]) || chaos_back(&until, i) < now_ns) continue;
+        const uint64_t bit = 1ull << r->struck[i].member;
+        if (r->struck[i].again_ns > 0)
+            away |= bit;
+        else
+            gone |= bit;
+    }
+    for (int back = 0; back < 2; back++)
+        for (uint32_t g = 0; g < r->n_groups && n > 0; g++) {
+            const uint64_t bit = 1ull << g;
+            if ((gone | groups) & bit || (back == 0 && away & bit)) continue;
+            groups |= bit, n--;
+        }
+    return groups;
+}
+
+/* ---- what it cost ---- */
 static double seconds(uint64_t ns)
 {
     return (double)ns / 1e9;
 }
 
-/* The step at that time: of the last sample before. */
+/* The step at that time: of the last one before. */
 static int64_t step_at(const struct chaos_record *r, uint64_t at_ns)
 {
-    int64_t step = r->n > 0 ? r->samples[0].step : 0;
+    int64_t step = r->n > 0 ? r->steps[0].step : 0;
 
-    for (size_t i = 0; i < r->n && r->samples[i].at_ns <= at_ns; i++) step = r->samples[i].step;
+    for (size_t i = 0; i < r->n && r->steps[i].at_ns <= at_ns; i++) step = r->steps[i].step;
     return step;
 }
 
@@ -70,29 +152,63 @@ static double rate(const struct chaos_record *r, uint64_t from_ns, uint64_t to_n
     return to_ns > from_ns ? (double)(step_at(r, to_ns) - step_at(r, from_ns)) / seconds(to_ns - from_ns) : 0;
 }
 
+static double samples_in(const struct chaos_record *r, uint64_t from_ns, uint64_t to_ns)
+{
+    double samples = 0;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (r->steps[i].at_ns > from_ns && r->steps[i].at_ns <= to_ns) samples += r->steps[i].samples;
+    return samples;
+}
+
+/* Seconds that the groups lived under blows, added: a group does not from a blow until it takes part again. */
+static double living_s(const struct chaos_record *r)
+{
+    double sum = r->n_groups * seconds(r->end_ns - r->begin_ns);
+
+    for (size_t i = 0; i < r->n_struck; i++)
+        if (strikes_group(&r->struck[i])) sum -= seconds(chaos_back(r, i) - r->struck[i].at_ns);
+    return sum;
+}
+
 static int by_size(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double median(double *values, size_t n)
+static struct chaos_spread spread(double *values, size_t n)
 {
-    if (n == 0) return 0;
+    if (n == 0) return (struct chaos_spread){0};
     qsort(values, n, sizeof *values, by_size);
-    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+    return (struct chaos_spread){.median = n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2,
+                                 .most_of_them = values[(9 * n + 9) / 10 - 1],
+                                 .worst = values[n - 1],
+                                 .n = n};
 }
 
-/* The longest time without a step of which some lies in [from_ns, to_ns). */
-static double longest_gap(const struct chaos_record *r, uint64_t from_ns, uint64_t to_ns)
+/* Times from step to step, up to limit_ns. */
+struct gap {
+    uint64_t begin_ns, end_ns;
+};
+static struct gap gap_at(const struct chaos_record *r, size_t i, uint64_t limit_ns)
 {
-    uint64_t longest = 0;
+    const uint64_t end = i + 1 < r->n ? r->steps[i + 1].at_ns : r->end_ns;
+    return (struct gap){r->steps[i].at_ns, end < limit_ns ? end : limit_ns};
+}
+
+/* The longest one that begins within that time, or, where before, lasts into it: what it is longer than the usual. */
+static double stall(const struct chaos_record *r, struct gap within, bool before, uint64_t limit_ns, double usual_s)
+{
+    double longest = usual_s;
 
     for (size_t i = 0; i < r->n; i++) {
-        const uint64_t begin = r->samples[i].at_ns, end = i + 1 < r->n ? r->samples[i + 1].at_ns : r->end_ns;
-        if (begin < to_ns && end > from_ns && end - begin > longest) longest = end - begin;
+        const struct gap gap = gap_at(r, i, limit_ns);
+        if (gap.begin_ns >= within.end_ns || gap.end_ns <= within.begin_ns || gap.end_ns <= gap.begin_ns) continue;
+        if (!before && gap.begin_ns < within.begin_ns) continue;
+        longest = fmax(longest, seconds(gap.end_ns - gap.begin_ns));
     }
-    return seconds(longest);
+    return longest - usual_s;
 }
 
 static double calm_gap(const struct chaos_record *r)
@@ -102,26 +218,44 @@ static double calm_gap(const struct chaos_record *r)
 
     if (!gaps) return 0;
     for (size_t i = 1; i < r->n; i++)
-        if (r->samples[i - 1].at_ns >= r->calm_ns && r->samples[i].at_ns < r->begin_ns)
-            gaps[n++] = seconds(r->samples[i].at_ns - r->samples[i - 1].at_ns);
-    found = median(gaps, n);
+        if (r->steps[i - 1].at_ns >= r->calm_ns && r->steps[i].at_ns < r->begin_ns)
+            gaps[n++] = seconds(r->steps[i].at_ns - r->steps[i - 1].at_ns);
+    found = spread(gaps, n).median;
     tutti_free(gaps);
     return found;
 }
 
+static void stalls(const struct chaos_record *r, struct chaos_verdict *v)
+{
+    double lost[TUTTI_ARRAY_LEN(r->struck)], joined[TUTTI_ARRAY_LEN(r->struck)], away[TUTTI_ARRAY_LEN(r->struck)];
+    size_t n_joined = 0, n_away = 0;
+
+    for (size_t i = 0; i < r->n_struck; i++) {
+        const struct chaos_struck *s = &r->struck[i];
+        const uint64_t next = i + 1 < r->n_struck ? s[1].at_ns : r->end_ns;
+        const bool again = s->again_ns > 0 && s->again_ns < next;
+        const struct gap gone = {s->at_ns, again ? s->again_ns : next}, joins = {gone.end_ns, next};
+        lost[i] = stall(r, gone, true, next, v->calm_gap_s);
+        if (again) joined[n_joined++] = stall(r, joins, false, next, v->calm_gap_s);
+        const uint64_t back = chaos_back(r, i);
+        if (strikes_group(s) && s->again_ns > 0 && back < r->end_ns) away[n_away++] = seconds(back - s->again_ns);
+    }
+    v->stall_s = spread(lost, r->n_struck);
+    v->rejoin_s = spread(joined, n_joined);
+    v->away_s = spread(away, n_away);
+}
+
 struct chaos_verdict chaos_judge(const struct chaos_record *r)
 {
+    const double calm_s = r->begin_ns > r->calm_ns ? seconds(r->begin_ns - r->calm_ns) : 0;
     struct chaos_verdict v = {.calm_rate = rate(r, r->calm_ns, r->begin_ns),
                               .chaos_rate = rate(r, r->begin_ns, r->end_ns),
-                              .calm_gap_s = calm_gap(r)};
-    double stalls[TUTTI_ARRAY_LEN(r->blows)];
+                              .calm_gap_s = calm_gap(r),
+                              .samples = samples_in(r, r->begin_ns, r->end_ns)};
 
     v.goodput = v.calm_rate > 0 ? v.chaos_rate / v.calm_rate : 0;
-    for (size_t i = 0; i < r->n_blows; i++) {
-        const double gap = longest_gap(r, r->blows[i], i + 1 < r->n_blows ? r->blows[i + 1] : r->end_ns);
-        stalls[i] = gap > v.calm_gap_s ? gap - v.calm_gap_s : 0;
-        if (stalls[i] > v.worst_stall_s) v.worst_stall_s = stalls[i];
-    }
-    v.stall_s = median(stalls, r->n_blows);
+    if (calm_s > 0 && r->n_groups > 0) v.calm_samples = samples_in(r, r->calm_ns, r->begin_ns) / calm_s / r->n_groups;
+    v.due = v.calm_samples * living_s(r);
+    stalls(r, &v);
     return v;
 }

@@ -39,7 +39,7 @@ static void become(const struct chaos_member *m, int ready, int linked)
     if (m->address[0] && unshare(CLONE_NEWNET | CLONE_NEWUTS) != 0) _exit(RUN_EXIT_NOT_EXECUTABLE);
     if (write(ready, "r", 1) != 1 || !read_byte(linked)) _exit(RUN_EXIT_NOT_EXECUTABLE);
     if (m->address[0] && !chaos_net_enter(m->address)) _exit(RUN_EXIT_NOT_EXECUTABLE);
-    execve(m->argv[0], m->argv, m->environment);
+    execvpe(m->argv[0], m->argv, m->environment);
     _exit(RUN_EXIT_NOT_FOUND);
 }
 

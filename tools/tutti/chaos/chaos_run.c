@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A run: blows fall on members, and the furthest step is watched. */
+/* A run: blows fall on members, and their steps are watched. */
 #include "chaos.h"
 
 #include "base/config.h"
 #include "ft/serve/serve.h"
-#include "tools/tutti/http.h"
-#include "tools/tutti/json.h"
 #include "tools/tutti/run/run.h"
 
 #include <dirent.h>
@@ -33,56 +31,12 @@ void chaos_say(const char *format, ...)
     fprintf(stderr, "tutti chaos: %s\n", line);
 }
 
-/* ---- the furthest step, as a lighthouse shows it: tutti's by /metrics, torchft's by its page ---- */
-#define WAIT_MS 200
-
-static const struct {
-    const char *path, *before; /* the number stands behind this; the greatest counts */
-} pages[] = {{"/metrics", "\ntutti_lighthouse_max_step{job=\"default\"}"}, {"/status", "Step: "}};
-
-static bool greatest(const char *text, const char *before, int64_t *out)
-{
-    bool found = false;
-
-    for (const char *at = text; (at = strstr(at, before)) != NULL;) {
-        char *end;
-        at += strlen(before);
-        const long long value = strtoll(at, &end, 10);
-        if (end == at) continue;
-        if (!found || value > *out) *out = value;
-        found = true;
-    }
-    return found;
-}
-
-static bool ask_one(const char *address, const char *token, int64_t *step)
-{
-    struct tutti_http_where where;
-    bool found = false;
-
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(pages) && !found && tutti_http_where(address, &where); i++) {
-        char *answer = tutti_http_get(&where, pages[i].path, token, WAIT_MS);
-        if (!answer) return false;
-        found = tutti_http_is_ok(answer) && greatest(answer, pages[i].before, step);
-        free(answer);
-    }
-    return found;
-}
-
-/* Asks the first of the addresses ("http://a:1,http://b:2") that answers within 200 ms for the greatest step of the
- * last quorum. token: "", or what those with a secret want to see. False: none answers, or there was no quorum yet. */
-static bool chaos_ask_step(const char *addresses, const char *token, int64_t *step)
-{
-    for (const char *one = addresses; one; one = strchr(one, ',') ? strchr(one, ',') + 1 : NULL)
-        if (ask_one(one, token, step)) return true;
-    return false;
-}
-
 /* ---- the loop over members, blows and what is seen ---- */
 extern char **environ;
 
 #define LOOK_NS (20 * TUTTI_NS_PER_MS)
 #define FIRST_STEP_NS (300 * TUTTI_NS_PER_S) /* a job that has not begun to train by then never does */
+#define ALL_MEET_NS (30 * TUTTI_NS_PER_S)    /* from the first step until all groups are in one */
 
 struct chaos {
     const struct chaos_options *options;
@@ -92,10 +46,11 @@ struct chaos {
     char self[4096];
     char token[TUTTI_SERVE_TOKEN]; /* for the lighthouses' pages; "": there is no secret */
     bool over;                     /* a group is through: nobody is struck or started again */
-    char state[32];                /* what lighthouses keep; "": there is one, which keeps nothing */
+    char folder[32];               /* what lighthouses keep, and what groups report; "": not made */
+    struct chaos_source source;
     struct chaos_record record;
-    uint64_t begin_ns;                   /* when the run began */
-    unsigned counts[CHAOS_KINDS], ended; /* ended: groups that failed by themselves */
+    uint64_t begin_ns; /* when the run began */
+    unsigned ended;    /* groups that failed by themselves */
 };
 
 static volatile sig_atomic_t told_to_end;
@@ -168,19 +123,21 @@ static bool make_lighthouse(struct chaos *c, uint32_t i, bool net)
     struct chaos_member *m = &c->members[c->n++];
     const struct chaos_options *o = c->options;
     const size_t used = strlen(c->addresses);
-    char *words[] = {c->self, (char *)"lighthouse",     (char *)"--bind",
-                     NULL,    (char *)"--min-replicas", (char *)(uintptr_t)o->min_replicas};
-    size_t n = TUTTI_ARRAY_LEN(words);
+    char *program[] = {c->self, (char *)"lighthouse", NULL};
+    char *words[] = {(char *)"--bind", NULL, (char *)"--min-replicas", (char *)(uintptr_t)o->min_replicas};
+    size_t n = 0;
 
     name_member(c, m, "lighthouse", i, net);
-    words[3] = net ? text("%s:29510", m->address) : text("localhost:%u", free_port());
-    m->argv = calloc(n + o->lighthouse_options.n + 7, sizeof *m->argv); /* 6 of introduce() */
+    words[1] = net ? text("%s:29510", m->address) : text("localhost:%u", free_port());
+    m->argv = calloc(TUTTI_ARRAY_LEN(words) + o->lighthouse_options.n + 9, sizeof *m->argv); /* 6 of introduce() */
     m->environment = environment(NULL, 0);
-    if (!words[3] || !m->argv || !m->environment) return false;
-    memcpy(m->argv, words, sizeof words);
+    if (!words[1] || !m->argv || !m->environment) return false;
+    if (o->program) program[0] = (char *)(uintptr_t)o->program, program[1] = NULL;
+    for (; program[n]; n++) m->argv[n] = program[n];
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(words); k++) m->argv[n++] = words[k];
     for (size_t k = 0; k < o->lighthouse_options.n; k++)
         m->argv[n++] = (char *)(uintptr_t)o->lighthouse_options.values[k];
-    snprintf(c->addresses + used, sizeof c->addresses - used, "%shttp://%s", used ? "," : "", words[3]);
+    snprintf(c->addresses + used, sizeof c->addresses - used, "%shttp://%s", used ? "," : "", words[1]);
     return true;
 }
 
@@ -190,11 +147,9 @@ static bool introduce(struct chaos *c)
     const uint32_t lighthouses = c->n;
 
     if (lighthouses < 2) return true;
-    snprintf(c->state, sizeof c->state, "/tmp/tutti_chaos_XXXXXX");
-    if (!mkdtemp(c->state)) return c->state[0] = '\0', false;
     for (uint32_t i = 0; i < lighthouses; i++) {
         char *words[] = {(char *)"--peers", c->addresses,      (char *)"--number",
-                         text("%u", i),     (char *)"--state", text("%s/%u", c->state, i)};
+                         text("%u", i),     (char *)"--state", text("%s/%u", c->folder, i)};
         char **end = c->members[i].argv;
         while (*end) end++;
         if (!words[3] || !words[5]) return false;
@@ -204,7 +159,7 @@ static bool introduce(struct chaos *c)
 }
 
 /* The folder has folders of files. */
-static void forget_state(const char *path)
+static void forget_folder(const char *path)
 {
     DIR *folder = opendir(path);
     const struct dirent *entry;
@@ -213,7 +168,7 @@ static void forget_state(const char *path)
     while (folder && (entry = readdir(folder))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
-        if (unlink(inner) < 0) forget_state(inner);
+        if (unlink(inner) < 0) forget_folder(inner);
     }
     if (folder) closedir(folder);
     rmdir(path);
@@ -246,8 +201,11 @@ static bool make_group(struct chaos *c, uint32_t i, bool net)
 {
     struct chaos_member *m = &c->members[c->n++];
     const struct chaos_options *o = c->options;
+    struct chaos_report *report = &c->source.reports[c->source.n_reports++];
+    snprintf(report->path, sizeof report->path, "%s/steps.%u", c->folder, i);
+    report->fd = -1;
     char *more[] = {text("REPLICA_GROUP_ID=%u", i), text("NUM_REPLICA_GROUPS=%u", o->n_groups),
-                    text("TORCHFT_LIGHTHOUSE=%s", c->addresses)};
+                    text("TORCHFT_LIGHTHOUSE=%s", c->addresses), text(CHAOS_STEPS_VARIABLE "=%s", report->path)};
     char *words[] = {c->self,         (char *)"run",           (char *)"-n", text("%u", o->n_ranks),
                      (char *)"--env", (char *)"TUTTI_SECRET=", (char *)"--"};
     size_t n = TUTTI_ARRAY_LEN(words), n_program = 0;
@@ -259,7 +217,9 @@ static bool make_group(struct chaos *c, uint32_t i, bool net)
     m->environment = environment(more, TUTTI_ARRAY_LEN(more));
     for (size_t k = 0; k < n; k++)
         if (!words[k]) return false;
-    if (!more[0] || !more[1] || !more[2] || !m->argv || !m->environment) return false;
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(more); k++)
+        if (!more[k]) return false;
+    if (!m->argv || !m->environment) return false;
     if (c->token[0]) words[4] = words[n - 1], n = 5;
     memcpy(m->argv, words, n * sizeof *words);
     memcpy(m->argv + n, o->argv, n_program * sizeof *o->argv);
@@ -271,6 +231,8 @@ static bool make_members(struct chaos *c)
     const struct chaos_options *o = c->options;
     const bool net = needs_net(o);
 
+    snprintf(c->folder, sizeof c->folder, "/tmp/tutti_chaos_XXXXXX");
+    if (!mkdtemp(c->folder)) return c->folder[0] = '\0', chaos_say("no folder in /tmp: %s", strerror(errno)), false;
     if (!share_secret(c, net) || (net && !chaos_net_open())) return false;
     if (o->lighthouse) snprintf(c->addresses, sizeof c->addresses, "%s", o->lighthouse);
     for (uint32_t i = 0; i < o->n_lighthouses; i++)
@@ -284,6 +246,18 @@ static bool make_members(struct chaos *c)
 }
 
 /* ---- the loop ---- */
+/* What was done to that member last is over. */
+static void note_again(struct chaos *c, const struct chaos_member *m)
+{
+    const uint32_t number = (uint32_t)(m - c->members), n = c->options->n_lighthouses;
+    for (size_t i = c->record.n_struck; i-- > 0;) {
+        struct chaos_struck *s = &c->record.struck[i];
+        if (s->member + (chaos_rows[s->kind].whom == A_LIGHTHOUSE ? 0 : n) != number) continue;
+        if (s->again_ns == 0) s->again_ns = tutti_now_ns();
+        return;
+    }
+}
+
 /* Starts again what was killed or ended, and lets go what was held. False: no group is left to run. */
 static bool look_after(struct chaos *c)
 {
@@ -308,6 +282,7 @@ static bool look_after(struct chaos *c)
             if (m->pid == 0) chaos_start(m);
             m->stopped = 0, m->cut = false;
             m->again_ns = 0;
+            note_again(c, m);
             chaos_say("%.1f s: %s again", since(c), m->name);
         }
         any |= m->is_group && (c->over ? m->pid > 0 : !m->done);
@@ -342,8 +317,9 @@ static void strike(struct chaos *c, const struct chaos_blow *blow)
 
     if (m->pid == 0 || m->stopped || m->cut || m->struck) return; /* it is down already */
     if (!strike_one(c, m, blow)) return;
-    if (r->n_blows < TUTTI_ARRAY_LEN(r->blows)) r->blows[r->n_blows++] = tutti_now_ns();
-    c->counts[blow->kind]++;
+    if (r->n_struck < TUTTI_ARRAY_LEN(r->struck))
+        r->struck[r->n_struck++] = (struct chaos_struck){
+            .at_ns = tutti_now_ns(), .kind = blow->kind, .member = blow->member, .rank = blow->rank};
     if (row->whom == A_RANK)
         chaos_say("%.1f s: %s %u of %s", since(c), row->name, blow->rank, m->name);
     else
@@ -353,10 +329,9 @@ static void strike(struct chaos *c, const struct chaos_blow *blow)
 
 static bool look(struct chaos *c)
 {
-    int64_t step;
     const bool going = look_after(c);
 
-    if (chaos_ask_step(c->addresses, c->token, &step) && !chaos_note(&c->record, tutti_now_ns(), step)) return false;
+    if (!chaos_steps_look(&c->source, &c->record)) return false;
     tutti_sleep_ns(LOOK_NS);
     return going && !told_to_end;
 }
@@ -378,55 +353,50 @@ static void go(struct chaos *c)
     c->record.end_ns = tutti_now_ns();
 }
 
-/* ---- the report ---- */
-static void report(const struct chaos *c, const struct chaos_verdict *v)
+static bool all_met(const struct chaos_record *r)
 {
-    printf("# seed %" PRIu64 ": %zu blows in %.0f s (", c->options->seed, c->record.n_blows,
-           (double)(c->record.end_ns - c->record.begin_ns) / 1e9);
-    for (uint32_t i = 0; i < c->options->n_kinds; i++)
-        printf("%s%u %s", i ? ", " : "", c->counts[c->options->kinds[i]], chaos_rows[c->options->kinds[i]].name);
-    printf(")\nundisturbed  %10.2f steps/s, one in %.3f s\n", v->calm_rate, v->calm_gap_s);
-    printf("disturbed    %10.2f steps/s\ngoodput      %10.2f\n", v->chaos_rate, v->goodput);
-    printf("stall        %10.2f s in the median, %.2f s at most\n", v->stall_s, v->worst_stall_s);
-    if (c->ended > 0) printf("%u times a group ended by itself\n", c->ended);
+    for (size_t i = 0; i < r->n; i++)
+        if (r->steps[i].groups == UINT64_MAX >> (64 - r->n_groups)) return true;
+    return false;
 }
 
-static bool report_json(const struct chaos *c, const struct chaos_verdict *v)
+/* Until three steps are done, and one by all groups. Where all never meet in a step, as with spares, it is time enough
+ * after a while. False: a sentence was printed. */
+static bool await_steps(struct chaos *c)
 {
-    const bool out = strcmp(c->options->json, "-") == 0;
-    FILE *file = out ? stdout : fopen(c->options->json, "we");
+    const struct chaos_record *r = &c->record;
+    const uint64_t limit = tutti_now_ns() + FIRST_STEP_NS;
+    uint64_t enough = 0;
 
-    if (!file) return chaos_say("%s can not be written", c->options->json), false;
-    fprintf(file, "{\"seed\":%" PRIu64 ",\"blows\":%zu", c->options->seed, c->record.n_blows);
-    for (int i = 0; i < CHAOS_KINDS; i++) fprintf(file, ",\"%s\":%u", chaos_rows[i].name, c->counts[i]);
-    fprintf(file,
-            ",\"seconds\":%.3f,\"undisturbed_per_s\":%.4f,\"step_s\":%.4f,\"disturbed_per_s\":%.4f,\"goodput\":%.4f,"
-            "\"stall_median_s\":%.4f,\"stall_worst_s\":%.4f,\"ended\":%u}\n",
-            (double)(c->record.end_ns - c->record.begin_ns) / 1e9, v->calm_rate, v->calm_gap_s, v->chaos_rate,
-            v->goodput, v->stall_s, v->worst_stall_s, c->ended);
-    return out || fclose(file) == 0;
+    while (r->n < 3 || (!all_met(r) && tutti_now_ns() < enough)) {
+        if (!look(c) || tutti_now_ns() > limit) {
+            chaos_say("the groups did not begin to train within %.0f s", since(c));
+            return false;
+        }
+        if (r->n > 0 && enough == 0) enough = tutti_now_ns() + ALL_MEET_NS;
+    }
+    return true;
 }
 
 static int run(struct chaos *c)
 {
-    const uint64_t limit = tutti_now_ns() + FIRST_STEP_NS;
     struct chaos_record *r = &c->record;
 
-    if (!make_members(c)) return TUTTI_EXIT_WRONG;
-    while (r->n < 3) /* programs that start are no rate */
-        if (!look(c) || tutti_now_ns() > limit) {
-            chaos_say("the groups did not begin to train within %.0f s", since(c));
-            return TUTTI_EXIT_WRONG;
-        }
+    r->n_groups = c->options->n_groups;
+    c->source.addresses = c->addresses, c->source.token = c->token;
+    if (!make_members(c) || !await_steps(c)) return TUTTI_EXIT_WRONG;
     r->calm_ns = tutti_now_ns();
     chaos_say("%.1f s: all train", since(c));
     while (tutti_now_ns() < r->calm_ns + c->options->calm_ns)
         if (!look(c)) break;
     go(c);
-    const struct chaos_verdict verdict = chaos_judge(r);
-    report(c, &verdict);
-    if (c->options->json && !report_json(c, &verdict)) return TUTTI_EXIT_WRONG;
-    return told_to_end || verdict.calm_rate <= 0 ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
+    const struct chaos_told told = {.options = c->options,
+                                    .record = r,
+                                    .verdict = chaos_judge(r),
+                                    .ended = c->ended,
+                                    .by_programs = c->source.told};
+    if (!chaos_show(&told)) return TUTTI_EXIT_WRONG;
+    return told_to_end || told.verdict.calm_rate <= 0 ? TUTTI_EXIT_WRONG : TUTTI_EXIT_OK;
 }
 
 int chaos_run(const struct chaos_options *options)
@@ -445,8 +415,9 @@ int chaos_run(const struct chaos_options *options)
     sigaction(SIGINT, &end, NULL), sigaction(SIGTERM, &end, NULL);
     status = run(c);
     chaos_end_all(c->members, c->n);
-    if (c->state[0]) forget_state(c->state);
-    free(c->record.samples);
+    chaos_steps_close(&c->source);
+    if (c->folder[0]) forget_folder(c->folder);
+    free(c->record.steps);
     tutti_free(c);
     return status;
 }

@@ -40,6 +40,8 @@ static int check(const struct tutti_args *spec, struct chaos_options *o, const c
     for (uint32_t i = 0; i < o->n_kinds; i++)
         if (o->lighthouse && (chaos_rows[o->kinds[i]].whom == A_LIGHTHOUSE || chaos_rows[o->kinds[i]].how == BY_CUT))
             return tutti_args_fail(spec, "--kinds: lighthouses that --lighthouse names can not be struck or cut off");
+    if (o->program && (o->lighthouse || o->n_lighthouses > 1))
+        return tutti_args_fail(spec, "--lighthouse-program goes with one lighthouse, and without --lighthouse");
     if (o->every_ns == 0) return tutti_args_fail(spec, "--every is more than 0");
     return -1;
 }
@@ -62,8 +64,10 @@ int tutti_cmd_chaos(int argc, char **argv)
         {"ranks", 'n', TUTTI_ARG_U32, &o.n_ranks, "N", "ranks of a group, started as by tutti run (1)"},
         {"lighthouses", 0, TUTTI_ARG_U32, &o.n_lighthouses, "N", "so many lighthouses are started (1)"},
         {"lighthouse", 0, TUTTI_ARG_TEXT, &o.lighthouse, "ADDRESSES", "use these, which run already"},
+        {"lighthouse-program", 0, TUTTI_ARG_TEXT, &o.program, "PATH",
+         "the lighthouses' program, which takes --bind and --min-replicas (tutti lighthouse)"},
         {"lighthouse-option", 0, TUTTI_ARG_LIST, &o.lighthouse_options, "WORD",
-         "one more word for tutti lighthouse; may be given again and again"},
+         "one more word for it; may be given again and again"},
         {"min-replicas", 0, TUTTI_ARG_TEXT, &o.min_replicas, "N", "of the lighthouses (1)"},
         {"kinds", 'k', TUTTI_ARG_TEXT, &kinds, "LIST",
          "blows: kill (SIGKILL), stop (SIGSTOP), cut (its network) of a group; rank, rank-stop of one of its ranks;\n"
@@ -75,14 +79,17 @@ int tutti_cmd_chaos(int argc, char **argv)
         {"pause", 0, TUTTI_ARG_TIME, &o.pause_ns, "TIME", "until what was killed is started again (1s)"},
         {"seed", 0, TUTTI_ARG_SIZE, &o.seed, "N", "the same seed gives the same blows (1)"},
         {"json", 0, TUTTI_ARG_TEXT, &o.json, "FILE", "the report for programs; - : to stdout"},
+        {"csv", 0, TUTTI_ARG_TEXT, &o.csv, "FILE", "each step and each blow, by time; - : to stdout"},
+        {"svg", 0, TUTTI_ARG_TEXT, &o.svg, "FILE", "draw steps over time, with the blows; - : to stdout"},
     };
     const struct tutti_args spec = {
         .command = "tutti chaos",
         .usage = "[options] -- PROGRAM [ARGUMENT...]",
         .about =
             "Trains with replica groups that are killed, stopped and cut off, and tells what it cost: committed steps\n"
-            "a second beside the undisturbed rate, and how long all stood still after a blow. Each group's ranks find\n"
-            "REPLICA_GROUP_ID, NUM_REPLICA_GROUPS and TORCHFT_LIGHTHOUSE in their environment.",
+            "and samples beside the undisturbed rate, and how long all stood still after a blow. Each group's ranks\n"
+            "find REPLICA_GROUP_ID, NUM_REPLICA_GROUPS, TORCHFT_LIGHTHOUSE and CHAOS_STEPS in their environment: the\n"
+            "lighthouse shows how far they are, or they append \"TIME STEP SAMPLES\" to that file for each step.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
         .stop_at_first = true,
