@@ -17,8 +17,8 @@ endif()
 
 add_custom_target(gpu_tests)
 set(TUTTI_GPU_TIMEOUT 240)
-set(TUTTI_STANDIN_LONG cuda.batches cuda.direct cuda.dynamic cuda.kernels cuda.large cuda.lists cuda.messages cuda.relay
-  cuda.replays cuda.share_comm cuda.sizes)
+set(TUTTI_STANDIN_LONG cuda.batches cuda.direct cuda.dynamic cuda.kernels cuda.large cuda.lists cuda.messages
+  cuda.share_comm)
 
 function(tutti_gpu_test name)
   cmake_parse_arguments(GPU "NO_STANDIN;LONG;NCCL;SAMPLED" "TIMEOUT" "ARGS" ${ARGN})

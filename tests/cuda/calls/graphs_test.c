@@ -102,7 +102,6 @@ static enum tutti_status enqueue_first(struct gpu_rank *g, struct data *d, struc
 
 struct shape {
     bool threads, two_streams, two_communicators;
-    const char *method; /* NULL: what is chosen */
 };
 
 static void replay_with(struct gpu_rank *g, struct data *d, const struct shape *shape, struct tutti_comm *second)
@@ -211,13 +210,7 @@ static void leave_a_replay_in_vain(struct rank *rank)
 
 static void run(uint32_t n, struct shape shape)
 {
-    const struct tutti_option options[] = {{"gpu", "cuda"}, {"gpu_method", shape.method}};
-    struct ranks_config config = {.n = n,
-                                  .forked = !shape.threads,
-                                  .deadline_s = 110,
-                                  .options = options,
-                                  .n_options = shape.method ? 2 : 0,
-                                  .arg = &shape};
+    struct ranks_config config = {.n = n, .forked = !shape.threads, .deadline_s = 110, .arg = &shape};
     assert_int_equal(ranks_run(&config, replay), 0);
 }
 
@@ -244,12 +237,6 @@ static void destroyed_behind_replays(void **state)
         assert_int_equal(ranks_run(&config, leave_behind_replays), 0);
     assert_int_equal(ranks_run(&config, leave_a_replay_in_vain), 0);
 }
-static void replays_by_sentinels(void **state)
-{
-    (void)state;
-    if (gpu_ranks_by_nccl()) skip();
-    run(2, (struct shape){.method = "sentinel"});
-}
 static void replays_alone(void **state)
 {
     (void)state;
@@ -271,7 +258,6 @@ int main(void)
         cmocka_unit_test(replays),
         cmocka_unit_test(replays_of_two_streams),
         cmocka_unit_test(replays_of_two_communicators),
-        cmocka_unit_test(replays_by_sentinels),
         cmocka_unit_test(replays_alone),
         cmocka_unit_test(destroyed_behind_replays),
         cmocka_unit_test(replays_of_threads),

@@ -7,7 +7,10 @@
 
 #include "cuda/support/gpu_ranks.h"
 
+#include "comm/call/staging.h"
+
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COMMS = 3, STREAMS = 3, CALLS = 3000, CALLS_STAND_IN = 60, MOST = 70001, RUN = 512 };
@@ -117,6 +120,17 @@ static void compare(struct racing *r)
     }
 }
 
+/* Told to, calls through the host are cut into pieces. */
+static void check_pieces(struct racing *r)
+{
+    if (!getenv("TUTTI_GPU_PIECE") || !gpu_ranks_across((uint32_t)r->g.rank->n)) return;
+    for (uint32_t c = 0; c < COMMS; c++) {
+        const struct tutti_staging *staging = r->comms[c]->device->staging;
+        const uint32_t n_calls = atomic_load(&staging->enqueued);
+        RANK_CHECK(r->g.rank, n_calls > 0 && staging->n_pieces > 2 * n_calls);
+    }
+}
+
 static struct one draw(uint64_t random, uint32_t n_ranks)
 {
     struct one one = {.comm = (uint32_t)(random >> 33) % COMMS,
@@ -140,6 +154,7 @@ static void race_opened(struct racing *r, uint64_t random)
     for (uint32_t s = 0; s < STREAMS; s++) GPU_CHECK_OK(g, tutti_cuda_stream_sync(g->gpu, r->streams[s]));
     for (uint32_t c = 0; c < COMMS; c++) GPU_CHECK_OK(g, tutti_comm_state(r->comms[c], NULL));
     compare(r);
+    check_pieces(r);
 }
 
 static void race(struct rank *rank)

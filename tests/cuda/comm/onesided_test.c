@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-sided calls on windows of device memory, as threads and as processes, of devices that reach one another and of
- * such that do not: all of them against what their arguments say, with random data, sizes and offsets; put before
- * signal with delays; graphs; many under way on several streams; what is refused. */
-
+ * such that do not, and of ranks of which some bring memory of the host: all of them against what their arguments say,
+ * with random data, sizes and offsets; put before signal with delays; graphs; many under way on several streams; ranks
+ * without a part; what is refused. */
 #include "test.h"
 
 #include "cuda/support/gpu_ranks.h"
@@ -18,33 +18,43 @@ struct side {
     struct mixed m;
     struct rank *rank;
     struct tutti_window *window;
-    unsigned char *part;   /* in device memory */
-    unsigned char *buffer; /* in device memory, PART bytes */
+    unsigned char *part, *buffer; /* PART bytes in the rank's kind of memory */
 };
 
-static bool side_open(struct rank *rank, struct side *s)
+static bool side_open_part(struct rank *rank, struct side *s, size_t part_bytes)
 {
-    void *part = NULL, *buffer = NULL;
+    void *part = NULL;
     memset(s, 0, sizeof *s);
     s->rank = rank;
-    if (!mixed_open(rank, &s->m)) return false;
+    if (!mixed_open(rank, &s->m) || !(s->buffer = mixed_put(&s->m, NULL, PART))) return false;
     if (tutti_mem_alloc(rank->comm, PART, &part) == TUTTI_OK &&
-        tutti_window_create(rank->comm, part, PART, NULL, &s->window) == TUTTI_OK &&
-        tutti_cuda_alloc(s->m.gpu, PART, &buffer) == TUTTI_OK) {
-        s->part = part, s->buffer = buffer;
+        tutti_window_create(rank->comm, part_bytes ? part : NULL, part_bytes, NULL, &s->window) == TUTTI_OK) {
+        s->part = part;
         return true;
     }
     rank_fail(rank, __FILE__, __LINE__, "no window: %s", tutti_last_error()->text);
     return false;
 }
 
+static bool side_open(struct rank *rank, struct side *s)
+{
+    return side_open_part(rank, s, PART);
+}
+
+/* All have come, and what they enqueued is over. */
+static bool meet(struct side *s)
+{
+    if (!mixed_sync(&s->m)) return false;
+    if (tutti_barrier(s->m.beside, NULL, NULL) == TUTTI_OK) return true;
+    rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
+    return false;
+}
+
 static void side_close(struct side *s)
 {
-    (void)mixed_sync(&s->m);
-    if (tutti_barrier(s->m.beside, NULL, NULL) < 0)
-        rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
+    (void)meet(s);
     tutti_window_destroy(s->window);
-    tutti_cuda_free(s->m.gpu, s->buffer);
+    mixed_free(&s->m, s->buffer);
     mixed_close(&s->m);
 }
 
@@ -61,13 +71,22 @@ static void fill(unsigned char *out, size_t bytes, uint64_t seed)
     }
 }
 
-/* All have come, and what they enqueued is over. */
-static bool meet(struct side *s)
+/* Into memory of the rank's kind: not by freeing and allocating, since the driver waits for the device in both, which
+ * may wait for a peer that does, too. */
+static bool set(struct side *s, unsigned char *to, const void *from, size_t bytes)
 {
-    if (!mixed_sync(&s->m)) return false;
-    if (tutti_barrier(s->m.beside, NULL, NULL) == TUTTI_OK) return true;
-    rank_fail(s->rank, __FILE__, __LINE__, "barrier: %s", tutti_last_error()->text);
+    if (!s->m.gpu) memcpy(to, from, bytes);
+    if (!s->m.gpu || tutti_cuda_copy_now(s->m.gpu, to, from, bytes) == TUTTI_OK) return true;
+    rank_fail(s->rank, __FILE__, __LINE__, "copy: %s", tutti_last_error()->text);
     return false;
+}
+
+/* Behind what the second stream has. */
+static enum tutti_status copy(struct side *s, unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    if (s->m.gpu) return tutti_cuda_copy(s->m.gpu, to, from, bytes, s->m.streams[1]);
+    memcpy(to, from, bytes);
+    return TUTTI_OK;
 }
 
 /* ---- put, get ---- */
@@ -92,10 +111,9 @@ static void moves(struct rank *rank)
         const size_t bytes = some_bytes(&shared, i), at = rank_random(&shared) % (WORDS_AT - bytes),
                      from = rank_random(&shared) % 17;
         const uint64_t of_left = shared.random + (uint64_t)left, mine = shared.random + (uint64_t)rank->index;
-        RANK_CHECK_OK(rank, tutti_cuda_set(s.m.gpu, s.part, 0xee, PART));
+        memset(got, 0xee, PART);
         fill(want, bytes, mine);
-        RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer + from, want, bytes));
-        RANK_CHECK(rank, meet(&s));
+        RANK_CHECK(rank, set(&s, s.part, got, PART) && set(&s, s.buffer + from, want, bytes) && meet(&s));
         RANK_CHECK_OK(rank, tutti_put(s.buffer + from, bytes, right, at, s.window, &s.m.on[0], NULL));
         RANK_CHECK_OK(rank, tutti_flush(right, s.window, &s.m.on[0], NULL));
         RANK_CHECK(rank, meet(&s));
@@ -165,7 +183,7 @@ static void litmus(struct rank *rank)
         const size_t at = rank_random(&shared) % (WORDS_AT - bytes);
         const struct tutti_signal_info full = {0, TUTTI_SIGNAL_ADD, 1}, empty = {1, TUTTI_SIGNAL_SET, i};
         fill(want, bytes, shared.random + (uint64_t)rank->index);
-        RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer, want, bytes));
+        RANK_CHECK(rank, set(&s, s.buffer, want, bytes));
         delays = delays * 1664525 + 1013904223;
         if (delays % 4 == 0) tutti_sleep_ns(delays % 300000);
         if (i % 2) {
@@ -176,7 +194,7 @@ static void litmus(struct rank *rank)
         }
         if (delays % 5 == 0) tutti_sleep_ns(delays % 200000);
         RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_GE, i, left, s.window, &s.m.on[1], NULL));
-        RANK_CHECK_OK(rank, tutti_cuda_copy(s.m.gpu, came, s.part + at, bytes, s.m.streams[1]));
+        RANK_CHECK_OK(rank, copy(&s, came, s.part + at, bytes));
         RANK_CHECK_OK(rank, tutti_signal(&empty, left, s.window, &s.m.on[1], NULL));
         RANK_CHECK_OK(rank, tutti_wait_signal(1, TUTTI_COMPARE_EQ, i, right, s.window, &s.m.on[0], NULL));
         fill(want, bytes, shared.random + (uint64_t)left);
@@ -186,43 +204,71 @@ static void litmus(struct rank *rank)
     side_close(&s);
 }
 
-/* ---- words ---- */
+/* Memory of the host on a stream: it is free, or filled, when the stream has come past the call. A barrier on the host
+ * waits for what is enqueued, so for flushes, too. */
+static void lent(struct rank *rank)
+{
+    struct side s;
+    unsigned char *want = rank_alloc(rank, 100000), *got = rank_alloc(rank, 100000);
+    const int32_t right = after(rank, 1), left = after(rank, -1);
+    if (!side_open(rank, &s)) return;
+    fill(want, 100000, (uint64_t)rank->index);
+    RANK_CHECK_OK(rank, tutti_put(want, 100000, right, 0, s.window, &s.m.on[0], NULL));
+    RANK_CHECK(rank, mixed_sync(&s.m));
+    memset(want, 0xff, 100000);
+    RANK_CHECK_OK(rank, tutti_flush(right, s.window, &s.m.on[0], NULL));
+    RANK_CHECK_OK(rank, tutti_get(got, 100000, right, 0, s.window, &s.m.on[0], NULL));
+    RANK_CHECK(rank, mixed_sync(&s.m));
+    fill(want, 100000, (uint64_t)rank->index);
+    RANK_CHECK(rank, memcmp(got, want, 100000) == 0);
+    RANK_CHECK(rank, meet(&s));
+    RANK_CHECK_OK(rank, tutti_put(s.part, 50000, right, 100000, s.window, &s.m.on[1], NULL));
+    RANK_CHECK_OK(rank, tutti_flush(right, s.window, &s.m.on[1], NULL));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    fill(want, 100000, (uint64_t)left);
+    RANK_CHECK(rank, mixed_get(&s.m, got, s.part, 100000));
+    RANK_CHECK(rank, memcmp(got, want, 100000) == 0);
+    fill(want, 50000, (uint64_t)after(rank, -2));
+    RANK_CHECK(rank, mixed_get(&s.m, got, s.part + 100000, 50000));
+    RANK_CHECK(rank, memcmp(got, want, 50000) == 0);
+    side_close(&s);
+}
+
+/* ---- words: of every rank, by every rank at once; its owner, too ---- */
 
 static void words(struct rank *rank)
 {
-    enum { TIMES = 20 };
+    enum { TIMES = 12 };
     struct side s;
-    uint64_t *host = rank_alloc(rank, 2 * TIMES * sizeof(uint64_t)), *device = NULL, found[2] = {0};
-    const size_t sum = WORDS_AT, owner = WORDS_AT + 8;
+    uint64_t found[3] = {0}, before[TIMES], *mine = NULL;
     struct tutti_work *works[TIMES];
     if (!side_open(rank, &s)) return;
-    RANK_CHECK(rank, (device = mixed_put(&s.m, NULL, TIMES * sizeof *device)) != NULL);
-    RANK_CHECK(rank, meet(&s));
-    for (uint64_t i = 0; i < TIMES; i++) { /* results to the host with a work, and to the device without */
-        RANK_CHECK_OK(rank, tutti_fetch_add(i + 1, &host[i], 0, sum, s.window, &s.m.on[0], &works[i]));
-        RANK_CHECK_OK(rank, tutti_fetch_add(1000, &device[i], 0, sum, s.window, &s.m.on[1], NULL));
+    RANK_CHECK(rank, (mine = mixed_put(&s.m, NULL, sizeof *mine)) != NULL);
+    for (int32_t peer = 0; peer < rank->n; peer++) {
+        for (uint64_t i = 0; i < TIMES; i++)
+            RANK_CHECK_OK(rank,
+                          tutti_fetch_add(i + 1, &before[i], peer, WORDS_AT, s.window, &s.m.on[i % 2], &works[i]));
+        RANK_CHECK_OK(rank, tutti_fetch_add(1000, mine, peer, WORDS_AT, s.window, &s.m.on[0], NULL));
+        for (uint64_t i = 0; i < TIMES; i++) {
+            RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+            tutti_work_free(works[i]);
+            RANK_CHECK(rank, i < 2 || before[i] > before[i - 2]);
+        }
+        RANK_CHECK(rank, mixed_get(&s.m, &found[0], mine, sizeof *mine));
+        RANK_CHECK(rank, found[0] > before[TIMES - 2]);
+        RANK_CHECK_OK(rank, tutti_compare_swap(0, (uint64_t)rank->index + 1, &found[1], peer, WORDS_AT + 8, s.window,
+                                               &s.m.on[0], NULL));
+        RANK_CHECK(rank, meet(&s));
+        RANK_CHECK_OK(rank, tutti_compare_swap(7, 9, &found[2], peer, WORDS_AT + 8, s.window, &s.m.on[0], NULL));
+        for (size_t i = 0; i < 2; i++) /* others may change them: a word is got as one */
+            RANK_CHECK_OK(rank, tutti_get(s.buffer + 8 * i, 8, peer, WORDS_AT + 8 * i, s.window, &s.m.on[0], NULL));
+        RANK_CHECK(rank, mixed_get(&s.m, before, s.buffer, 16));
+        RANK_CHECK(rank, before[0] == (uint64_t)rank->n * (TIMES * (TIMES + 1) / 2 + 1000));
+        RANK_CHECK(rank, before[1] == found[2] && found[2] >= 1 && found[2] <= (uint64_t)rank->n);
+        RANK_CHECK(rank, (found[1] == 0) == (found[2] == (uint64_t)rank->index + 1));
     }
-    for (uint64_t i = 0; i < TIMES; i++) {
-        RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
-        tutti_work_free(works[i]);
-        RANK_CHECK(rank, i == 0 || host[i] >= host[i - 1] + i);
-    }
-    RANK_CHECK(rank, mixed_get(&s.m, host, device, TIMES * sizeof *device));
-    for (uint64_t i = 1; i < TIMES; i++) RANK_CHECK(rank, host[i] >= host[i - 1] + 1000);
-    /* One rank finds 0 and takes it. */
-    RANK_CHECK_OK(rank,
-                  tutti_compare_swap(0, (uint64_t)rank->index + 1, &found[0], 0, owner, s.window, &s.m.on[0], NULL));
     RANK_CHECK(rank, meet(&s));
-    RANK_CHECK_OK(rank, tutti_get(s.buffer, 16, 0, sum, s.window, &s.m.on[0], NULL));
-    RANK_CHECK(rank, mixed_get(&s.m, host, s.buffer, 16));
-    RANK_CHECK(rank, host[0] == (uint64_t)rank->n * (TIMES * (TIMES + 1) / 2 + TIMES * 1000));
-    RANK_CHECK(rank, host[1] >= 1 && host[1] <= (uint64_t)rank->n);
-    RANK_CHECK(rank,
-               (found[0] == 0) == (host[1] == (uint64_t)rank->index + 1) && (found[0] == 0 || found[0] == host[1]));
-    RANK_CHECK_OK(rank, tutti_compare_swap(12345, 1, &found[1], 0, owner, s.window, &s.m.on[0], NULL));
-    RANK_CHECK(rank, meet(&s));
-    RANK_CHECK(rank, found[1] == host[1]);
-    mixed_free(&s.m, device);
+    mixed_free(&s.m, mine);
     side_close(&s);
 }
 
@@ -240,7 +286,7 @@ static void many(struct rank *rank)
                                           &s.m.on[1], &last));
     RANK_CHECK(rank, tutti_work_test(last) == TUTTI_PENDING);
     fill(want, ROUNDS * ROW, (uint64_t)rank->index);
-    RANK_CHECK_OK(rank, tutti_cuda_copy_now(s.m.gpu, s.buffer, want, ROUNDS * ROW));
+    RANK_CHECK(rank, set(&s, s.buffer, want, ROUNDS * ROW));
     for (int32_t i = 0; i < ROUNDS; i++) {
         for (int32_t q = 0; q < rank->n; q++) {
             const size_t at = (size_t)(rank->index * ROUNDS + i) * ROW;
@@ -400,6 +446,38 @@ static void wrong(struct rank *rank)
     side_close(&s);
 }
 
+static void refused(struct rank *rank)
+{
+    struct side s;
+    if (!side_open(rank, &s)) return;
+    const struct tutti_call_options *on = &s.m.on[0];
+    if (s.m.gpu) {
+        void *graph = NULL;
+        RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.m.gpu, s.m.streams[0]));
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "goes through the host, which can not be captured",
+                         tutti_put(s.buffer, 8, 0, 0, s.window, on, NULL));
+        RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.m.gpu, s.m.streams[0], &graph));
+        tutti_cuda_graph_destroy(s.m.gpu, graph);
+    }
+    RANK_CHECK(rank, tutti_comm_state(rank->comm, NULL) == TUTTI_OK);
+    /* Rank 1 destroys the window: who knows it is told at once; a call that is refused there ends the communicator. */
+    RANK_CHECK(rank, meet(&s));
+    if (rank->index == 1) tutti_window_destroy(s.window), s.window = NULL;
+    RANK_CHECK(rank, meet(&s));
+    if (rank->index == 0) {
+        struct tutti_error error = {0};
+        enum tutti_status status = tutti_put(s.buffer, 8, 1, 0, s.window, on, NULL);
+        if (status == TUTTI_OK) status = tutti_flush(1, s.window, on, NULL);
+        error = *tutti_last_error();
+        for (int i = 0; i < 3000 && status == TUTTI_OK; i++) {
+            tutti_sleep_ns(10 * TUTTI_NS_PER_MS);
+            status = tutti_comm_state(rank->comm, &error);
+        }
+        RANK_CHECK(rank, status == TUTTI_ERR_ARGUMENT && strstr(error.text, "destroyed the window") != NULL);
+    }
+    side_close(&s);
+}
+
 /* Two devices whose link has no atomics. */
 static void plain_link(struct rank *rank)
 {
@@ -423,9 +501,71 @@ static void plain_link(struct rank *rank)
     side_close(&s);
 }
 
+/* ---- the last rank brings nothing ---- */
+
+static void partless(struct rank *rank)
+{
+    struct side s;
+    const int32_t last = rank->n - 1;
+    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
+    uint64_t value = 0, got = 0;
+    if (!side_open_part(rank, &s, rank->index == last ? 0 : PART)) return;
+    RANK_CHECK(rank, tutti_window_peer(s.window, last, NULL) == NULL);
+    if (rank->index == last) {
+        const uint64_t sent = 0x1122334455667788;
+        RANK_CHECK(rank, set(&s, s.buffer, &sent, sizeof sent));
+        for (int32_t r = 0; r < last; r++)
+            RANK_CHECK_OK(rank, tutti_put_signal(s.buffer, 8, r, 64, &one, s.window, &s.m.on[0], NULL));
+        RANK_CHECK_OK(
+            rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, (uint64_t)last, TUTTI_ANY_SOURCE, s.window, &s.m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_signal_read(0, &value, s.window, &s.m.on[0]));
+        RANK_CHECK(rank, value == (uint64_t)last);
+    } else {
+        RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, last, s.window, &s.m.on[0], NULL));
+        RANK_CHECK(rank, mixed_get(&s.m, &got, s.part + 64, sizeof got) && got == 0x1122334455667788);
+        RANK_CHECK_OK(rank, tutti_signal(&one, last, s.window, &s.m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_signal_write(0, 5, s.window, &s.m.on[0]));
+        RANK_CHECK_OK(rank, tutti_signal_read(0, &value, s.window, &s.m.on[0]));
+        RANK_CHECK(rank, value == 5);
+    }
+    side_close(&s);
+}
+
+/* All ranks have a device, and rank 0 brings memory of the host: its calls are those of the host. */
+static void host_part(struct rank *rank)
+{
+    struct mixed m;
+    const bool host = rank->index == 0;
+    unsigned char *own = rank_alloc(rank, 4096), got[256], *device = NULL;
+    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
+    struct tutti_window *window = NULL;
+    if (!mixed_open(rank, &m)) return;
+    RANK_CHECK(rank, (device = mixed_put(&m, NULL, 4096)) != NULL);
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, host ? own : device, 4096, NULL, &window));
+    RANK_CHECK(rank, tutti_window_peer(window, rank->index, NULL) == (host ? own : device));
+    RANK_CHECK(rank, host || tutti_window_peer(window, 1, NULL) == (rank->index == 1 ? device : NULL));
+    if (host) {
+        RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "of the host here", tutti_put(device, 8, 1, 0, window, NULL, NULL));
+        memset(own, 5, 256);
+        for (int32_t r = 1; r < rank->n; r++)
+            RANK_CHECK_OK(rank, tutti_put_signal(own, 256, r, 0, &one, window, NULL, NULL));
+        RANK_CHECK_OK(
+            rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, (uint64_t)rank->n - 1, TUTTI_ANY_SOURCE, window, NULL, NULL));
+        RANK_CHECK(rank, own[1024] == 5);
+    } else {
+        RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, 0, window, &m.on[0], NULL));
+        RANK_CHECK_OK(rank, tutti_put_signal(device, 256, 0, 1024, &one, window, &m.on[0], NULL));
+        RANK_CHECK(rank, mixed_get(&m, got, device, sizeof got) && got[0] == 5 && got[255] == 5);
+    }
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
+    tutti_window_destroy(window);
+    mixed_free(&m, device);
+    mixed_close(&m);
+}
+
 /* ---- in which worlds ---- */
 
-/* Last what a call that goes through the host can not do. */
+/* Of ranks that all have devices: last what a call that goes through the host can not do. */
 static const rank_function functions[] = {moves, signals, litmus, words, many, streams, again, wrong, graphs};
 enum { N_FUNCTIONS = TUTTI_ARRAY_LEN(functions), N_APART = N_FUNCTIONS - 1 };
 
@@ -437,21 +577,35 @@ static void run(bool forked)
     }
 }
 
-/* Devices that do not reach one another: all goes by messages, large calls in many pieces. */
-static void apart(void **state)
+/* Devices that do not reach one another, and hosts among them: all goes by messages, large calls in many pieces. */
+static void run_mixed(bool forked)
 {
-    (void)state;
+    static const rank_function of_all[] = {moves, signals, litmus, words, many, again, lent, partless, refused},
+                               all_devices = host_part;
+    static const struct mixed_world worlds[] = {{.n = 2, .devices = 0x1},
+                                                {.n = 2, .devices = 0x3, .host = true},
+                                                {.n = 3, .devices = 0x7, .host = true},
+                                                {.n = 3, .devices = 0x2},
+                                                {.n = 4, .devices = 0xb}};
+    struct mixed_world world = {.n = 3, .devices = 0x7, .forked = forked};
     setenv("TUTTI_GPU_PIECE", "16384", 1);
-    for (uint32_t n = 2; n <= 3; n++) {
-        struct mixed_world world = {.n = n, .devices = 0x7, .forked = n == 2, .host = true};
-        assert_int_equal(mixed_run(&world, functions, N_APART), 0);
+    for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) {
+        struct mixed_world one = worlds[w];
+        one.forked = forked;
+        if (forked || one.n < 4) assert_int_equal(mixed_run(&one, of_all, TUTTI_ARRAY_LEN(of_all)), 0);
     }
+    assert_int_equal(mixed_run(&world, &all_devices, 1), 0);
     unsetenv("TUTTI_GPU_PIECE");
 }
 
 static void processes(void **state)
 {
     (void)state, run(true);
+}
+
+static void mixed_processes(void **state)
+{
+    (void)state, run_mixed(true);
 }
 
 static void without_atomics(void **state)
@@ -471,10 +625,16 @@ static void threads(void **state)
     (void)state, run(false);
 }
 
+static void mixed_threads(void **state)
+{
+    (void)state, run_mixed(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(without_atomics),
-                                       cmocka_unit_test(apart), cmocka_unit_test(threads)};
+                                       cmocka_unit_test(mixed_processes), cmocka_unit_test(threads),
+                                       cmocka_unit_test(mixed_threads)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests_name("one-sided calls on devices", tests, NULL, NULL);
 }

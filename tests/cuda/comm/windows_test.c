@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory and windows of devices: what tutti_mem_alloc gives, that peers read and write each other's parts, that calls
- * in windows are right, and what is refused. */
+/* Memory and windows of devices: what tutti_mem_alloc gives, that peers read and write each other's parts, and what is
+ * refused. */
 
 #include "test.h"
 
@@ -111,33 +111,6 @@ static void windows(struct rank *rank)
     if (!rank->failure[0]) mixed_close(&m);
 }
 
-/* Calls whose buffers lie in a window, at one offset on all ranks, and which take them to where they are. */
-static void calls(struct rank *rank)
-{
-    struct mixed m;
-    size_t own = COUNT * sizeof(float), all = own * (size_t)rank->n;
-    float *base = NULL, *got = rank_alloc(rank, all);
-    struct tutti_window *window = NULL;
-    if (!mixed_open(rank, &m)) return;
-    RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, all + own, (void **)&base));
-    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, base, all + own, NULL, &window));
-    for (size_t i = 0; i < COUNT; i++) got[i] = (float)(i % 1000) + 1000 * (float)rank->index;
-    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, base, got, own));
-    RANK_CHECK_OK(rank, tutti_all_gather(base, base + COUNT, COUNT, TUTTI_FLOAT32, rank->comm, &m.on[0], NULL));
-    RANK_CHECK_OK(rank, tutti_all_reduce(base, base, COUNT, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &m.on[0], NULL));
-    RANK_CHECK(rank, mixed_get(&m, got, base + COUNT, all));
-    for (size_t i = 0; i < COUNT * (size_t)rank->n; i++) {
-        size_t from = i / COUNT;
-        RANK_CHECK(rank, got[i] == (float)(i % COUNT % 1000) + 1000 * (float)from);
-    }
-    RANK_CHECK(rank, mixed_get(&m, got, base, own));
-    for (size_t i = 0; i < COUNT; i++)
-        RANK_CHECK(rank, got[i] == (float)(rank->n * (int)(i % 1000) + 500 * rank->n * (rank->n - 1)));
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    tutti_window_destroy(window);
-    mixed_close(&m);
-}
-
 /* A window of no bytes of this rank, whose base is that of another window: its end is not that one's. */
 static void empty(struct rank *rank)
 {
@@ -240,7 +213,7 @@ static void freed(struct rank *rank)
 }
 
 /* Where devices do not reach one another, and where one rank has none: nobody maps a part of a device
- * (mixed_windows_test.c). */
+ * (onesided_test.c). */
 static void unreached(struct rank *rank)
 {
     struct mixed m;
@@ -265,7 +238,7 @@ static void unreached(struct rank *rank)
 
 static void run(bool forked)
 {
-    static const rank_function functions[] = {empty, memory, windows, calls, wrong, pooled, freed};
+    static const rank_function functions[] = {empty, memory, windows, wrong, pooled, freed};
     static const rank_function apart_function = unreached;
     for (uint32_t n = 1; n <= 3; n++) {
         struct mixed_world world = {.n = n, .devices = 0x7, .forked = forked};

@@ -134,27 +134,6 @@ static void test_every_type_and_operation(void **state)
     rig_close(&rig);
 }
 
-/* Sums of 64-bit integers tell every contribution that is missing, taken twice or from somewhere else. */
-static void test_fingerprints(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= 8; n++) {
-        struct rig rig;
-        open_ranks(&rig, n);
-        for (int k = 0; k < 3; k++) {
-            const struct direct_reduction f = {.dtype = TUTTI_UINT64,
-                                               .op = TUTTI_SUM,
-                                               .kernel = "uint64",
-                                               .count = 3000 + below(12000),
-                                               .exact = true,
-                                               .in_place = k % 2,
-                                               .alone = k == 2};
-            reduce(&rig, &f);
-        }
-        rig_close(&rig);
-    }
-}
-
 /* ---- one behind another ---- */
 static void any_call_of(struct direct_call *call, struct rig *rig, enum direct_kind kind)
 {
@@ -367,7 +346,6 @@ int main(void)
         cmocka_unit_test(test_chains_of_every_size),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_every_type_and_operation),
-        cmocka_unit_test(test_fingerprints),
         cmocka_unit_test(test_calls_in_a_row),
         cmocka_unit_test(test_counts_wrap),
         cmocka_unit_test(test_nobody_ends_before_all_have_come),

@@ -207,29 +207,6 @@ static void test_calls_in_a_row(void **state)
     }
 }
 
-/* Sums of 64-bit integers tell every contribution that is missing, taken twice or from somewhere else. */
-static void test_fingerprints(void **state)
-{
-    (void)state;
-    for (uint32_t n = 2; n <= 8; n++) {
-        struct rig rig;
-        open_rig(&rig, n);
-        for (int k = 0; k < 4 * KIND_ALL_GATHER; k++) {
-            const struct line_spec spec = {.kind = (enum line_kind)(k / 4),
-                                           .protocol = protocols[k / 2 % 2],
-                                           .dtype = TUTTI_UINT64,
-                                           .count = 1 + below(4 * 64 * 2),
-                                           .threads = 64,
-                                           .units = 1,
-                                           .in_place = k % 2,
-                                           .values = REF_BITS,
-                                           .seed = tutti_random64(&seed)};
-            line_call_run(&rig, &spec);
-        }
-        close_rig(&rig);
-    }
-}
-
 /* Inputs of nothing but ones, which no sentinel of floating point may be: another NaN goes in their place, and nothing
  * else. */
 static void test_not_a_number(void **state)
@@ -491,7 +468,6 @@ int main(void)
         cmocka_unit_test(test_every_kind_and_size),
         cmocka_unit_test(test_every_alignment),
         cmocka_unit_test(test_calls_in_a_row),
-        cmocka_unit_test(test_fingerprints),
         cmocka_unit_test(test_not_a_number),
         cmocka_unit_test(test_slots_change_hands),
         cmocka_unit_test(test_exceptions),

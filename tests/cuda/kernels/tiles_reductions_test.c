@@ -182,32 +182,12 @@ static void test_every_type_and_operation(void **state)
     rig_close(&rig);
 }
 
-/* Sums of 64-bit integers tell every contribution that is missing, taken twice or from somewhere else. */
-static void test_fingerprints(void **state)
-{
-    (void)state;
-    for (size_t i = 1; i < TUTTI_ARRAY_LEN(shapes); i++) {
-        struct rig rig;
-        open_shape(&rig, i);
-        for (int k = 0; k < N_KINDS; k++) {
-            const struct reduction f = {.kind = (enum kind)k,
-                                        .dtype = TUTTI_UINT64,
-                                        .op = TUTTI_SUM,
-                                        .count = 2000 + below(9000),
-                                        .exact = true};
-            if (!is_left_out()) reduce(&rig, &f, "uint64", k % 2);
-        }
-        rig_close(&rig);
-    }
-}
-
 int main(void)
 {
     seed = rig_begin();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fast_sums),
         cmocka_unit_test(test_every_type_and_operation),
-        cmocka_unit_test(test_fingerprints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

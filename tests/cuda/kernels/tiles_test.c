@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Kernels of tiles that move: every pattern of parts, through rings that are smaller than the messages; calls in a row,
- * counts that wrap, and who waits in vain. What is around the results stays as it was. */
+/* Kernels of tiles that move: every pattern of parts, and parts that go on from where they come, through rings that are
+ * smaller than the messages; calls in a row, counts that wrap, and who waits in vain. What is around the results stays
+ * as it was. */
 #include "tiles_test.h"
 
 /* What the moves of s->x leave behind. */
@@ -185,6 +186,57 @@ static void test_own_parts_by_few_blocks(void **state)
     rig_close(&rig);
 }
 
+/* ---- parts that go on: a broadcast of which the root sends each other rank a share ---- */
+
+/* A share for each rank but the root, which sends it on to the rest; the last ones may be short, or empty. */
+static struct gpu_part share(uint32_t n, size_t bytes, uint32_t root, uint32_t r)
+{
+    const size_t each = (bytes / (n - 1) + 128) / 128 * 128, at = (r > root ? r - 1 : r) * each;
+    const size_t begin = at < bytes ? at : bytes, left = bytes - begin;
+    return (struct gpu_part){begin, left < each ? left : each};
+}
+
+static void lay_relay(struct scene *s, uint32_t root, size_t bytes)
+{
+    const uint32_t n = s->rig->n;
+    for (uint32_t r = 0; r < n; r++) s->out_bytes[r] = bytes;
+    scene_open(s);
+    scene_upload(s);
+    for (uint32_t r = 0; r < n; r++) {
+        if (r == root) continue;
+        s->x[r].relays = 1 + root;
+        s->x[r].recv[root] = s->x[root].send[r] = share(n, bytes, root, r);
+        for (uint32_t q = 0; q < n; q++)
+            if (q != root && q != r) s->x[r].send[q] = s->x[q].recv[r] = share(n, bytes, root, r);
+        memcpy(want_of(s, r), want_of(s, root), bytes);
+    }
+}
+
+static void relay(struct rig *rig, uint32_t root, size_t bytes, uint32_t skew)
+{
+    struct scene s = {.rig = rig, .out_skew = skew, .in_place = true, .name = "relay"};
+    lay_relay(&s, root, bytes);
+    scene_launch(&s, "move");
+    rig_sync(rig);
+    scene_check(&s);
+    scene_close(&s);
+}
+
+static void test_relays_from_every_root(void **state)
+{
+    (void)state;
+    for (size_t i = 3; i < TUTTI_ARRAY_LEN(shapes); i++) {
+        struct rig rig;
+        open_shape(&rig, i);
+        for (uint32_t root = 0; root < rig.n; root++)
+            for (size_t b = 0; b < TUTTI_ARRAY_LEN(sizes); b++)
+                if (!is_left_out()) relay(&rig, root, sizes[b], (uint32_t)below(2) * (uint32_t)below(16));
+        relay(&rig, 0, 0, 0);
+        relay(&rig, 0, 24 * TILE, 0);
+        rig_close(&rig);
+    }
+}
+
 /* Calls behind one another without a pause, each with buffers of its own: slots and counts go on. */
 static void test_calls_in_a_row(void **state)
 {
@@ -195,8 +247,13 @@ static void test_calls_in_a_row(void **state)
     open_shape(&rig, 3);
     for (int c = 0; c < CALLS; c++) {
         const size_t p = below(TUTTI_ARRAY_LEN(patterns));
-        scenes[c] = (struct scene){.rig = &rig, .name = patterns[p].name, .out_skew = (uint32_t)below(3) * 8};
-        lay_parts(&scenes[c], patterns[p].bytes, below(12 * TILE), 0);
+        const bool relays = c % 3 == 1;
+        scenes[c] = (struct scene){
+            .rig = &rig, .name = patterns[p].name, .out_skew = (uint32_t)below(3) * 8, .in_place = relays};
+        if (relays)
+            lay_relay(&scenes[c], (uint32_t)below(rig.n), below(12 * TILE));
+        else
+            lay_parts(&scenes[c], patterns[p].bytes, below(12 * TILE), 0);
     }
     for (int c = 0; c < CALLS; c++) scene_launch(&scenes[c], "move");
     rig_sync(&rig);
@@ -263,23 +320,50 @@ static void test_counts_wrap(void **state)
     rig_close(&rig);
 }
 
+/* Launches all but one: a move to all, or a relay from rank 0. */
+static void launch_without(struct scene *s, bool relays, uint32_t missing, uint64_t timeout_ns)
+{
+    s->in_place = relays;
+    if (relays)
+        lay_relay(s, 0, 100 * TILE);
+    else
+        lay_parts(s, to_all, 20 * TILE, 0);
+    for (uint32_t r = 0; r < s->rig->n; r++) {
+        s->x[r].call.timeout_ns = timeout_ns;
+        s->x[r].call.seq = 77;
+        if (r != missing) rig_launch_tiles(s->rig, &s->x[r], "move");
+    }
+}
+
+/* All wait for what that rank should send or send on, or for room there. */
 static void test_who_waits_in_vain_says_so(void **state)
 {
     (void)state;
-    struct rig rig;
-    open_shape(&rig, 3);
-    struct scene s = {.rig = &rig, .name = "rank 1 is missing"};
-    lay_parts(&s, to_all, 20 * TILE, 0);
-    for (uint32_t r = 0; r < rig.n; r++) {
-        s.x[r].call.timeout_ns = 50 * 1000000;
-        s.x[r].call.seq = 77;
-        if (r != 1) rig_launch_tiles(&rig, &s.x[r], "move");
+    for (int relays = 0; relays < 2; relays++) {
+        struct rig rig;
+        struct scene s = {.rig = &rig, .name = "rank 1 is missing"};
+        open_shape(&rig, 3);
+        launch_without(&s, relays, 1, UINT64_C(1000000) * (rig_is_slow() ? 1000 : 50));
+        rig_await(&rig);
+        assert_int_equal(rig.control->stop, GPU_TIMEOUT);
+        assert_int_equal(rig.control->report, GPU_REPORT(77, 1));
+        rig_launch_tiles(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
+        rig_await(&rig);
+        scene_close(&s);
+        rig_close(&rig);
     }
+}
+
+static void test_the_host_stops_all(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct scene s = {.rig = &rig, .name = "stopped"};
+    open_shape(&rig, 4);
+    launch_without(&s, true, 2, 0);
+    __atomic_store_n(&rig.control->stop, GPU_STOPPED, __ATOMIC_RELEASE);
     rig_await(&rig);
-    assert_int_equal(rig.control->stop, GPU_TIMEOUT);
-    assert_int_equal(rig.control->report, GPU_REPORT(77, 1));
-    rig_launch_tiles(&rig, &s.x[1], "move"); /* too late: it leaves at once, whatever it finds */
-    assert_int_equal(rig.gpus[1]->ops->stream_sync(rig.gpus[1], rig.streams[1]), TUTTI_OK);
+    assert_int_equal(rig.control->report, 0);
     scene_close(&s);
     rig_close(&rig);
 }
@@ -292,10 +376,12 @@ int main(void)
         cmocka_unit_test(test_moves_at_every_alignment),
         cmocka_unit_test(test_moves_in_place),
         cmocka_unit_test(test_own_parts_by_few_blocks),
+        cmocka_unit_test(test_relays_from_every_root),
         cmocka_unit_test(test_calls_in_a_row),
         cmocka_unit_test(test_no_part_waits_for_another),
         cmocka_unit_test(test_counts_wrap),
         cmocka_unit_test(test_who_waits_in_vain_says_so),
+        cmocka_unit_test(test_the_host_stops_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

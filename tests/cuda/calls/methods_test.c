@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls in windows, by copy engines and by kernels that store straight to peers, each forced, on data that change from
- * call to call; captured, too. Numbers are small and whole, so that sums are exact in any order. */
+/* Calls by each method, forced, in windows where it asks for them, on data that change from call to call; and replays
+ * of graphs in which each was captured. Numbers are small and whole, so that sums are exact in any order. */
 
 #include "test.h"
 
 #include "cuda/support/gpu_ranks.h"
+
+#include "base/base.h"
 
 #include <string.h>
 
@@ -17,7 +19,9 @@ struct scene {
     struct tutti_call_options options;
     size_t count; /* a block's; all_reduce and broadcast have n blocks, but for `less` elements */
     size_t less;
-    bool in_place; /* all_reduce, too */
+    bool in_place;  /* all_reduce, too */
+    bool capturing; /* the call alone is made */
+    void *graph;    /* is launched in place of the call; NULL: there is none */
 };
 
 static void scene_close(struct scene *s)
@@ -41,14 +45,28 @@ static float value(int32_t rank, size_t i, uint32_t round)
 
 static void give(struct scene *s, float *to, size_t n, uint32_t round)
 {
+    if (s->capturing) return;
     for (size_t i = 0; i < n; i++) s->got[i] = value(s->g.rank->index, i, round);
     GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, to, s->got, n * sizeof(float)));
 }
 
+/* The graph in place of a call; false: there is none. */
+static bool launches(struct scene *s)
+{
+    if (s->graph && tutti_cuda_graph_launch(s->g.gpu, s->graph, s->g.stream) < 0)
+        rank_fail(s->g.rank, __FILE__, __LINE__, "a graph: %s", tutti_last_error()->text);
+    return s->graph != NULL;
+}
+
+/* False: there is nothing to compare. */
 static bool take(struct scene *s, size_t n)
 {
-    return tutti_cuda_stream_sync(s->g.gpu, s->g.stream) >= 0 &&
-           tutti_cuda_copy_now(s->g.gpu, s->got, s->out, n * sizeof(float)) >= 0;
+    if (s->capturing || s->g.rank->failure[0]) return false;
+    if (tutti_cuda_stream_sync(s->g.gpu, s->g.stream) >= 0 &&
+        tutti_cuda_copy_now(s->g.gpu, s->got, s->out, n * sizeof(float)) >= 0)
+        return true;
+    rank_fail(s->g.rank, __FILE__, __LINE__, "no result: %s", tutti_last_error()->text);
+    return false;
 }
 
 static void all_reduces(struct scene *s, uint32_t round)
@@ -57,8 +75,9 @@ static void all_reduces(struct scene *s, uint32_t round)
     size_t n = s->count * (size_t)rank->n - s->less;
     float *in = s->in_place && round % 2 ? s->out : s->in;
     give(s, in, n, round);
-    RANK_CHECK_OK(rank, tutti_all_reduce(in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
-    RANK_CHECK(rank, take(s, n));
+    if (!launches(s))
+        RANK_CHECK_OK(rank, tutti_all_reduce(in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    if (!take(s, n)) return;
     for (size_t i = 0; i < n; i++) {
         float want = 0;
         for (int32_t q = 0; q < rank->n; q++) want += value(q, i, round);
@@ -71,8 +90,9 @@ static void all_gathers(struct scene *s, uint32_t round)
     struct rank *rank = s->g.rank;
     float *own = round % 2 ? s->out + (size_t)rank->index * s->count : s->in; /* in place, or not */
     give(s, own, s->count, round);
-    RANK_CHECK_OK(rank, tutti_all_gather(own, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
-    RANK_CHECK(rank, take(s, s->count * (size_t)rank->n));
+    if (!launches(s))
+        RANK_CHECK_OK(rank, tutti_all_gather(own, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
+    if (!take(s, s->count * (size_t)rank->n)) return;
     for (size_t i = 0; i < s->count * (size_t)rank->n; i++)
         RANK_CHECK(rank, s->got[i] == value((int32_t)(i / s->count), i % s->count, round));
 }
@@ -82,8 +102,9 @@ static void all_to_alls(struct scene *s, uint32_t round)
     struct rank *rank = s->g.rank;
     size_t mine = (size_t)rank->index * s->count;
     give(s, s->in, s->count * (size_t)rank->n, round);
-    RANK_CHECK_OK(rank, tutti_all_to_all(s->in, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
-    RANK_CHECK(rank, take(s, s->count * (size_t)rank->n));
+    if (!launches(s))
+        RANK_CHECK_OK(rank, tutti_all_to_all(s->in, s->out, s->count, TUTTI_FLOAT32, rank->comm, &s->options, NULL));
+    if (!take(s, s->count * (size_t)rank->n)) return;
     for (size_t i = 0; i < s->count * (size_t)rank->n; i++)
         RANK_CHECK(rank, s->got[i] == value((int32_t)(i / s->count), mine + i % s->count, round));
 }
@@ -94,19 +115,21 @@ static void broadcasts(struct scene *s, uint32_t round)
     int32_t root = (int32_t)round % rank->n;
     size_t n = s->count * (size_t)rank->n - s->less;
     give(s, s->out, n, round);
-    RANK_CHECK_OK(rank, tutti_broadcast(s->out, n, TUTTI_FLOAT32, root, rank->comm, &s->options, NULL));
-    RANK_CHECK(rank, take(s, n));
+    if (!launches(s))
+        RANK_CHECK_OK(rank, tutti_broadcast(s->out, n, TUTTI_FLOAT32, root, rank->comm, &s->options, NULL));
+    if (!take(s, n)) return;
     for (size_t i = 0; i < n; i++) RANK_CHECK(rank, s->got[i] == value(root, i, round));
 }
 
-/* For blocks of n floats; each rank's lie one behind another in `in`. */
-static void reduce_scatters(struct scene *s, float *in, size_t n, uint32_t round)
+static void reduce_scatters(struct scene *s, uint32_t round)
 {
     struct rank *rank = s->g.rank;
-    size_t all = n * (size_t)rank->n, mine = n * (size_t)rank->index;
-    give(s, in, all, round);
-    RANK_CHECK_OK(rank, tutti_reduce_scatter(in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
-    RANK_CHECK(rank, take(s, n));
+    size_t n = s->count, all = n * (size_t)rank->n, mine = n * (size_t)rank->index;
+    give(s, s->in, all, round);
+    if (!launches(s))
+        RANK_CHECK_OK(rank,
+                      tutti_reduce_scatter(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
+    if (!take(s, n)) return;
     for (size_t i = 0; i < n; i++) {
         float want = 0;
         for (int32_t q = 0; q < rank->n; q++) want += value(q, mine + i, round);
@@ -114,33 +137,36 @@ static void reduce_scatters(struct scene *s, float *in, size_t n, uint32_t round
     }
 }
 
-/* The all_reduce of a graph, with forks to the own stream and back, replayed on changing data. Another one is made at
- * once, on another stream, while it is captured. */
-static void replays(struct scene *s)
+/* Captures the call, with forks to the own stream and back; another one is made meanwhile, on another stream. */
+static void capture(struct scene *s, void (*kind)(struct scene *, uint32_t), uint32_t round)
 {
     struct rank *rank = s->g.rank;
-    size_t n = s->count * (size_t)rank->n;
     void *graph = NULL, *other = NULL;
-    struct tutti_call_options beside = s->options;
     RANK_CHECK_OK(rank, tutti_cuda_stream_create(s->g.gpu, &other));
-    beside.stream = other;
+    s->capturing = true;
     RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s->g.gpu, s->g.stream));
-    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &s->options, NULL));
-    RANK_CHECK_OK(rank, tutti_all_reduce(s->in, s->out, n, TUTTI_FLOAT32, TUTTI_SUM, rank->comm, &beside, NULL));
+    kind(s, round);
+    s->options.stream = other;
+    kind(s, round);
+    s->options.stream = s->g.stream;
+    s->capturing = false;
     RANK_CHECK_OK(rank, tutti_cuda_graph_end(s->g.gpu, s->g.stream, &graph));
     RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, other));
     tutti_cuda_stream_destroy(s->g.gpu, other);
-    for (uint32_t round = 0; round < ROUNDS && !rank->failure[0]; round++) {
-        give(s, s->in, n, round);
-        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s->g.gpu, graph, s->g.stream));
-        RANK_CHECK(rank, take(s, n));
-        for (size_t i = 0; i < n; i++) {
-            float want = 0;
-            for (int32_t q = 0; q < rank->n; q++) want += value(q, i, round);
-            RANK_CHECK(rank, s->got[i] == want);
-        }
+    s->graph = graph;
+}
+
+/* Roots change with each round, places with every second one. */
+static void one_kind(struct scene *s, void (*kind)(struct scene *, uint32_t))
+{
+    const uint32_t step = 2 * (uint32_t)s->g.rank->n;
+    for (uint32_t round = 0; round < ROUNDS && !s->g.rank->failure[0]; round++) kind(s, round);
+    for (uint32_t first = 0; first < 2 && !s->g.rank->failure[0]; first++) {
+        capture(s, kind, first);
+        for (uint32_t i = 0; i < ROUNDS / 2 && !s->g.rank->failure[0]; i++) kind(s, first + i * step);
+        tutti_cuda_graph_destroy(s->g.gpu, s->graph);
+        s->graph = NULL;
     }
-    tutti_cuda_graph_destroy(s->g.gpu, graph);
 }
 
 /* Windows that overlap on one rank could be two things to its peers: there are none, until the other is gone. Then the
@@ -161,30 +187,41 @@ static void one_window_a_place(struct scene *s, size_t n)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* that waits for what runs */
 }
 
-/* Engines: whole shards, all_reduce out of place, broadcast (the last kind) between two. Kernels: whatever there is. */
-static void all_kinds(struct scene *s)
-{
-    static void (*const kinds[])(struct scene *, uint32_t) = {all_reduces, all_gathers, all_to_alls, broadcasts};
-    static const struct {
-        const char *method;
-        size_t fewer, less;
-        bool in_place;
-    } ways[] = {{"cuda:engines", 0, 0, false},
-                {"cuda:direct", 0, 0, true},
-                {"cuda:direct", 3, 2, true},
-                {"cuda:direct", UNITS * SHARD - 1, 0, true}};
-    size_t all = s->count;
-    for (size_t w = 0; w < sizeof ways / sizeof *ways && !s->g.rank->failure[0]; w++) {
-        s->options.algorithm = ways[w].method;
-        s->count = all - ways[w].fewer;
-        s->less = ways[w].less, s->in_place = ways[w].in_place;
+/* Engines: whole shards, all_reduce out of place, broadcast between two. Direct: whatever there is. The others go to
+ * any place, windows too; relays are among three. */
+enum { REDUCES = 1, GATHERS = 2, EXCHANGES = 4, BROADCASTS = 8, SCATTERS = 16, MOVES = GATHERS | EXCHANGES };
+enum { ALL = REDUCES | MOVES | BROADCASTS };
+static const struct method {
+    const char *name;
+    uint32_t kinds, kinds_among_more;
+    size_t fewer, less;
+    bool in_place;
+} methods[] = {{"cuda:engines", ALL | SCATTERS, REDUCES | MOVES, 0, 0, false},
+               {"cuda:direct", ALL, ALL, 0, 0, true},
+               {"cuda:direct", ALL, ALL, 3, 2, true},
+               {"cuda:direct", ALL, ALL, UNITS *SHARD - 1, 0, true},
+               {"cuda:lines", REDUCES | MOVES, REDUCES | MOVES, UNITS *SHARD - 171, 1, true},
+               {"cuda:sentinel", MOVES | SCATTERS, MOVES | SCATTERS, 5, 0, true},
+               {"cuda:sentinel2", 0, REDUCES, 5, 1, true},
+               {"cuda:sentinels", 0, REDUCES, 5, 1, true},
+               {"cuda:tiles", MOVES | SCATTERS, MOVES | SCATTERS, 7, 0, true},
+               {"cuda:tiles2", 0, REDUCES, 7, 1, true},
+               {"cuda:relay", 0, BROADCASTS, 7, 1, true}};
 
-        const size_t n_kinds = sizeof kinds / sizeof *kinds - (w == 0 && s->g.rank->n > 2);
-        for (size_t k = 0; k < n_kinds; k++)
-            for (uint32_t round = 0; round < ROUNDS && !s->g.rank->failure[0]; round++) kinds[k](s, round);
-        s->count = all, s->less = 0;
-        if (!ways[w].fewer && !s->g.rank->failure[0]) replays(s);
+static void all_methods(struct scene *s)
+{
+    static void (*const kinds[])(struct scene *, uint32_t) = {all_reduces, all_gathers, all_to_alls, broadcasts,
+                                                              reduce_scatters};
+    const size_t all = s->count;
+    for (size_t m = 0; m < TUTTI_ARRAY_LEN(methods) && !s->g.rank->failure[0]; m++) {
+        const uint32_t served = s->g.rank->n > 2 ? methods[m].kinds_among_more : methods[m].kinds;
+        s->options.algorithm = methods[m].name;
+        s->count = all - methods[m].fewer;
+        s->less = methods[m].less, s->in_place = methods[m].in_place;
+        for (size_t k = 0; k < TUTTI_ARRAY_LEN(kinds) && !s->g.rank->failure[0]; k++)
+            if (served >> k & 1) one_kind(s, kinds[k]);
     }
+    s->count = all, s->less = 0;
 }
 
 /* Between two a block comes in chunks, the more the larger it is. In place, and among more, there is no room for what
@@ -204,7 +241,8 @@ static void two(struct rank *rank)
     RANK_CHECK_OK(rank,
                   tutti_window_create(rank->comm, s.out, most * (size_t)rank->n * sizeof(float), NULL, &s.window));
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        for (uint32_t round = 0; round < 2 && !rank->failure[0]; round++) reduce_scatters(&s, s.in, blocks[i], round);
+        for (uint32_t round = 0; round < 2 && !rank->failure[0]; round++)
+            s.count = blocks[i], reduce_scatters(&s, round);
     if (rank->failure[0]) return;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
                      tutti_reduce_scatter(s.out, s.out + (size_t)rank->index * SHARD, SHARD, TUTTI_FLOAT32, TUTTI_SUM,
@@ -228,7 +266,7 @@ static void run(struct rank *rank)
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "cuda:engines",
                      tutti_all_gather(s.out, s.in, 1, TUTTI_FLOAT32, rank->comm, &s.options, NULL));
     one_window_a_place(&s, n);
-    if (!rank->failure[0]) all_kinds(&s);
+    if (!rank->failure[0]) all_methods(&s);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
     scene_close(&s);
