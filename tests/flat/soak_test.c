@@ -186,11 +186,15 @@ static void burst(struct player *p)
 {
     struct shot shots[BURST];
     size_t n = 1 + draw(&p->common, BURST);
+    const bool rooted = draw(&p->common, 4) == 0; /* nothing but the slots keeps ranks together */
     struct member *two[] = {&p->members[draw(&p->common, p->n_members)], &p->members[draw(&p->common, p->n_members)]};
     for (size_t i = 0; i < n; i++) {
         struct member *member = two[draw(&p->common, 2)];
-        struct mark_mix mix = {
-            .n = member->n, .chunk = 4096, .words_most = p->words - 2 * RANKS_MOST, .named = draw(&p->common, 3) == 0};
+        struct mark_mix mix = {.n = member->n,
+                               .chunk = 4096,
+                               .words_most = p->words - 2 * RANKS_MOST,
+                               .named = draw(&p->common, 3) == 0,
+                               .rooted = rooted};
         shots[i] = (struct shot){.member = member};
         mark_draw(&p->common, &mix, &shots[i].plan);
         if (member->n == 1) shots[i].plan.algorithm[0] = '\0';
@@ -224,7 +228,7 @@ static void play(struct rank *rank)
 static void run(uint32_t n, bool forked, uint32_t n_actions, uint64_t seed)
 {
     struct soak soak = {.seed = seed + n + 100 * forked, .n_actions = n_actions};
-    const struct tutti_option options[] = {{"staging", seed % 2 ? "448K" : "4M"}, {"slice", "16K"}};
+    const struct tutti_option options[] = {{"staging", n % 2 ? "448K" : "4M"}, {"slice", "16K"}};
     struct ranks_config config = {.n = n,
                                   .forked = forked,
                                   .options = options,
