@@ -295,7 +295,7 @@ static enum tutti_status copy_fill(struct tutti_layout *l, const struct tutti_bi
 }
 
 enum tutti_status tutti_layout_place(struct tutti_layout *l, const struct tutti_bind *b, const struct tutti_need *need,
-                                     const struct tutti_place *place)
+                                     const struct tutti_layout_room *place)
 {
     if (need->n_tables > 0) copy_tables(l, b, place->tables);
     if (need->copy_bytes > 0) TUTTI_TRY(copy_fill(l, b, place->copy, place->arg, place->region + need->copy));
@@ -319,6 +319,6 @@ void tutti_layout_fill(struct tutti_layout *l, const struct tutti_bind *b, const
 {
     static unsigned char nothing; /* even an offset of 0 must not be added to NULL */
     if (!region) region = &nothing;
-    const struct tutti_place place = {(size_t *)(void *)(region + need->tables), region, copy_here, NULL};
+    const struct tutti_layout_room place = {(size_t *)(void *)(region + need->tables), region, copy_here, NULL};
     (void)tutti_layout_place(l, b, need, &place);
 }

@@ -67,14 +67,14 @@ void tutti_layout_fill(struct tutti_layout *layout, const struct tutti_bind *bin
  * elements of a block. Its errors. */
 typedef enum tutti_status (*tutti_layout_copy)(void *arg, const struct tutti_bind *bind, void *to, const void *from,
                                                size_t n);
-struct tutti_place {
+struct tutti_layout_room {
     size_t *tables; /* need.n_tables * blocks */
     unsigned char *region;
     tutti_layout_copy copy;
     void *arg;
 };
 enum tutti_status tutti_layout_place(struct tutti_layout *layout, const struct tutti_bind *bind,
-                                     const struct tutti_need *need, const struct tutti_place *place);
+                                     const struct tutti_need *need, const struct tutti_layout_room *place);
 
 /* Bytes of a slice of all chunks of an operand. */
 size_t tutti_layout_bytes(const struct tutti_layout *layout, const struct tutti_operand *place, uint32_t slice);

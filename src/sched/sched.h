@@ -166,8 +166,7 @@ struct tutti_stages {
     struct tutti_stage_act *acts;
     uint32_t n;
 };
-/* Of the expanded schedules of all n slots of one shape, which are matched and free of deadlock. MEMORY; INTERNAL: they
- * are not. */
+/* schedules: expanded, all n slots' of one shape, matched and free of deadlock. MEMORY; INTERNAL: they are not. */
 enum tutti_status tutti_stages_make(const struct tutti_schedule *const *schedules, uint32_t n, uint32_t slot,
                                     struct tutti_stages *out);
 void tutti_stages_fini(struct tutti_stages *stages);

@@ -16,14 +16,14 @@
 
 struct rank {
     const struct tutti_schedule *schedule;
-    uint32_t *meet, *done; /* of each step: the stage of its message, the stage that ends it */
+    uint32_t *meet, *done; /* by step: the stage of its message, the stage that ends it */
     uint32_t *upto;        /* the last stage of the steps up to this one */
     uint32_t first;        /* steps before it are known */
 };
 struct world {
     struct rank *ranks;
     uint32_t n;
-    uint32_t **sends;  /* of each pair (sender, receiver): the sender's steps, by their number among its messages */
+    uint32_t **sends;  /* by pair (sender, receiver): the sender's steps, by their number among its messages */
     uint32_t *n_sends; /* and how many there are */
     uint32_t *memory;  /* all numbers */
     size_t n_steps;

@@ -127,14 +127,14 @@ struct run {
     struct tutti_call *call;
     struct tutti_device *dev;
     void *stream;
-    struct tutti_backend *backend; /* of messages */
+    struct tutti_backend *backend; /* for messages */
     const struct tutti_scheduled *what;
     struct tutti_bind bind;
     struct tutti_layout layout;
     enum tutti_op op;                       /* between two elements */
-    size_t *aside;                          /* of each step: where what it receives lies */
-    char *region;                           /* of the device */
-    struct tutti_backend_message *messages; /* of a stage */
+    size_t *aside;                          /* by step: where what it receives lies */
+    char *region;                           /* the device's memory */
+    struct tutti_backend_message *messages; /* a stage's */
     size_t n_messages;
 };
 
@@ -316,7 +316,7 @@ static enum tutti_status enqueue(struct run *run, const struct tutti_need *need,
     const size_t kept = place_aside(run, TUTTI_ACT_KEPT, room), bytes = place_aside(run, TUTTI_ACT_ASIDE, kept);
     TUTTI_TRY(tutti_device_space_begin(comm, run->stream, bytes, &region));
     run->region = region;
-    const struct tutti_place place = {tables, (unsigned char *)region + own, copy_block, run};
+    const struct tutti_layout_room place = {tables, (unsigned char *)region + own, copy_block, run};
     TUTTI_TRY(tutti_layout_place(&run->layout, &run->bind, need, &place));
     enum tutti_status status = meet(run);
     if (status >= 0) status = run_stages(run);
