@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fault-tolerant training with tutti's parts beside torchft's, on this machine: two groups of one rank that
-`tutti chaos` kills. Told are goodput (committed steps a second under blows, over those without), the stall of the
-survivors after a blow, and what the control plane costs a step (quorum and commit of two groups, without training).
+"""Fault-tolerant training with tutti's parts beside torchft's, on this machine, by the same seeds: groups of one rank
+that learn digits by a small convolutional network, and that `tutti chaos` kills, stops or cuts off. Told are goodput,
+stalls, lost samples, where the time of a stall and of a start goes, and what the control plane costs a step.
 
-    bench/ft_peers.py                          ddp and diloco, some eight minutes
-    bench/ft_peers.py --quick                  ddp alone, shorter, two minutes
-    bench/ft_peers.py --json FILE
+    bench/ft_peers.py                              ddp, three groups, a kill every 15 s, two minutes for each of the parts
+    bench/ft_peers.py --every 60 --seconds 180     fewer kills
+    bench/ft_peers.py --kinds cut --every 30       hosts that vanish: networks are cut
+    bench/ft_peers.py --parts survive,torchft --way diloco --json FILE --svg FILE
 
-torchft is measured where it is installed (torchft-nightly), with its own lighthouse, managers and gloo."""
+Parts: "survive", tutti's where a step with a loss goes on; "tutti", as torchft does it; "torchft" (torchft-nightly) with
+its own lighthouse, managers and gloo, where it is installed."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import importlib.util
 import json
 import os
@@ -23,68 +26,92 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+
+from peers import ft_plot, ft_where
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Both with the defaults of torchft_lighthouse: 5 s without a heartbeat, 60 s for those that do not ask.
-TORCHFT_LIGHTHOUSE = """
-from torchft.coordination import LighthouseServer
-import sys, time
-server = LighthouseServer(bind=sys.argv[1], min_replicas=1, join_timeout_ms=60000, heartbeat_timeout_ms=5000)
-time.sleep(3600)
-"""
+PARTS = ("survive", "tutti", "torchft")
+
+
+def have() -> "list[str]":
+    if not importlib.util.find_spec("torchft"):
+        print("torchft is not installed here (pip install torchft-nightly)", file=sys.stderr)
+        return ["survive", "tutti"]
+    return list(PARTS)
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="ddp alone, and shorter")
-    parser.add_argument("--every", type=float, default=15, help="seconds between two kills (15)")
-    parser.add_argument("--seconds", type=float, help="of each part under kills (default 90, quick: 40)")
+    parser.add_argument("--parts", help="some of " + ",".join(PARTS))
+    parser.add_argument("--way", choices=["ddp", "diloco"], default="ddp")
+    parser.add_argument("--groups", type=int, default=3)
+    parser.add_argument("--kinds", default="kill", help="of tutti chaos (kill)")
+    parser.add_argument("--every", type=float, default=15, help="seconds between two blows (15)")
+    parser.add_argument("--seconds", type=float, default=120, help="of each of the parts under blows (120)")
+    parser.add_argument("--calm", type=float, default=15, help="seconds without, before (15)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--control", action="store_true", help="what the control plane costs, too")
     parser.add_argument("--tutti", default=str(HERE.parent / "build" / "bin" / "tutti"), help="the command")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")
+    parser.add_argument("--svg", metavar="FILE", help="draw the samples of all parts over time")
     chosen = parser.parse_args()
-    chosen.seconds = chosen.seconds or (40 if chosen.quick else 90)
-    chosen.ways = ["ddp"] if chosen.quick else ["ddp", "diloco"]
-    chosen.parts = ["tutti", *(["torchft"] if importlib.util.find_spec("torchft") else [])]
+    chosen.parts = chosen.parts.split(",") if chosen.parts else have()
+    if not set(chosen.parts) <= set(PARTS):
+        parser.error(f"--parts: some of {','.join(PARTS)}")
     return chosen
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
+def environment(trace: str = "") -> "dict[str, str]":
+    """The interpreter that runs this is the first in the path, for the lighthouse."""
+    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "error", "TUTTI_TRUST_NETWORK": "1", "FT_TRACE": trace}
+    return {**os.environ, **own}
+
+
+def disturbed(parts: str, chosen: argparse.Namespace) -> "dict":
+    """Chaos's report, with each step and blow, and where the time went."""
+    with tempfile.TemporaryDirectory() as folder:
+        report, steps = f"{folder}/report.json", f"{folder}/steps.csv"
+        command = [chosen.tutti, "chaos", "--groups", chosen.groups, "--calm", f"{chosen.calm}s", "--for",
+                   f"{chosen.seconds}s", "--every", f"{chosen.every}s", "--kinds", chosen.kinds, "--seed", chosen.seed,
+                   "--json", report, "--csv", steps]
+        if parts == "torchft":
+            command += ["--lighthouse-program", HERE / "peers" / "ft_lighthouse.py"]
+        command += ["--", sys.executable, HERE / "peers" / "ft_train.py", parts, chosen.way]
+        load = os.getloadavg()[0]
+        done = subprocess.run(list(map(str, command)), env=environment(folder), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=chosen.calm + chosen.seconds + 400)
+        if done.returncode != 0:
+            raise SystemExit(f"{parts}: {done.stdout[-4000:]}")
+        result = json.loads(pathlib.Path(report).read_text(encoding="utf-8"))
+        with open(steps, encoding="utf-8", newline="") as file:
+            result["rows"] = list(csv.DictReader(file))
+        result["where"] = ft_where.where(pathlib.Path(folder), result)
+    return {**result, "load": [load, os.getloadavg()[0]]}
+
+
+# ---- the control plane ----
 
 
 @contextlib.contextmanager
 def lighthouse(parts: str, tutti: str):
     """Its address."""
-    port = free_port()
-    if parts == "tutti":
-        words = [tutti, "lighthouse", "--bind", f"localhost:{port}", "--min-replicas", "1"]
-    else:
-        words = [sys.executable, "-c", TORCHFT_LIGHTHOUSE, f"[::]:{port}"]
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    program = [HERE / "peers" / "ft_lighthouse.py"] if parts == "torchft" else [tutti, "lighthouse"]
+    words = [*program, "--bind", f"localhost:{port}", "--min-replicas", "1"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
     try:
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", port)):
+                break
+            time.sleep(0.1)
         yield f"http://localhost:{port}"
     finally:
         process.kill()
         process.wait()
-
-
-def environment() -> "dict[str, str]":
-    return {**os.environ, "OMP_NUM_THREADS": "1", "RUST_LOG": "warn"}
-
-
-def disturbed(parts: str, way: str, chosen: argparse.Namespace) -> "dict[str, float]":
-    calm = chosen.seconds / 3
-    with lighthouse(parts, chosen.tutti) as address, tempfile.NamedTemporaryFile() as report:
-        program = [sys.executable, str(HERE / "peers" / "ft_train.py"), parts, way]
-        subprocess.run(
-            [chosen.tutti, "chaos", "--lighthouse", address, "--groups", "2", "--calm", str(calm), "--for",
-             str(chosen.seconds), "--every", str(chosen.every), "--json", report.name, "--", *program],
-            env=environment(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            timeout=calm + chosen.seconds + 400,
-        )
-        return json.load(report)
 
 
 def control_plane(parts: str, chosen: argparse.Namespace) -> float:
@@ -100,28 +127,39 @@ def control_plane(parts: str, chosen: argparse.Namespace) -> float:
         return statistics.mean(float(text) for text in said)
 
 
-def table(results: "dict[str, dict[str, dict[str, float]]]", control: "dict[str, float]") -> None:
-    print("| | parts | steps/s | under kills | goodput | stall, median | worst |\n|---|---|---|---|---|---|---|")
-    for way, by_parts in results.items():
-        for parts, r in by_parts.items():
-            rates = f"{r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.2f}"
-            print(f"| {way} | {parts} | {rates} | {r['stall_median_s']:.2f} s | {r['stall_worst_s']:.2f} s |")
-    for parts, ms in control.items():
-        print(f"control plane of {parts}: {ms:.3f} ms a step")
+# ---- what is told ----
+
+
+def table(results: "dict[str, dict]", chosen: argparse.Namespace) -> None:
+    print(f"{chosen.way}, {chosen.groups} groups, {chosen.kinds} every {chosen.every:g} s, {chosen.seconds:g} s, "
+          f"seed {chosen.seed}\n")
+    print("| parts | steps/s | under blows | goodput, steps | samples | lost a blow | stall, median | 9 of 10 | joining |"
+          " back after | load |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for parts, r in results.items():
+        print(f"| {parts} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.3f} | "
+              f"{r['goodput_samples']:.3f} | {r['samples_lost'] / max(r['blows'], 1):.0f} | "
+              f"{r['stall_median_s']:.2f} s | {r['stall_p90_s']:.2f} s | {r['rejoin_median_s']:.2f} s | "
+              f"{r['away_median_s']:.1f} s | {r['load'][0]:.0f} to {r['load'][1]:.0f} |")
+    print()
+    ft_where.table({parts: r["where"] for parts, r in results.items()})
 
 
 def main() -> None:
     chosen = options()
-    control: "dict[str, list[float]]" = {parts: [] for parts in chosen.parts}
-    for _ in range(3):  # by turns
+    results = {parts: disturbed(parts, chosen) for parts in chosen.parts}
+    table(results, chosen)
+    control: "dict[str, list[float]]" = {}
+    for _ in range(3 if chosen.control else 0):  # by turns
         for parts in chosen.parts:
-            control[parts].append(control_plane(parts, chosen))
-    medians = {parts: statistics.median(times) for parts, times in control.items()}
-    results = {way: {parts: disturbed(parts, way, chosen) for parts in chosen.parts} for way in chosen.ways}
-    table(results, medians)
+            if parts != "survive":
+                control.setdefault(parts, []).append(control_plane(parts, chosen))
+    for parts, times in control.items():
+        print(f"control plane of {parts}: {statistics.median(times):.3f} ms a step")
+    if chosen.svg:
+        pathlib.Path(chosen.svg).write_text(ft_plot.plot(results, chosen), encoding="utf-8")
     if chosen.json:
         with open(chosen.json, "w", encoding="utf-8") as file:
-            json.dump({"training": results, "control_plane_ms": medians}, file, indent=1)
+            json.dump({"options": vars(chosen), "training": results, "control_plane_ms": control}, file)
 
 
 if __name__ == "__main__":

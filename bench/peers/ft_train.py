@@ -1,44 +1,100 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One replica group of a job that ft_peers.py disturbs: ft_train.py PARTS WAY. PARTS: "tutti" or "torchft", whose
-packages have the same names; WAY: "ddp" or "diloco". The group is a rank of its own and trains until it is killed."""
+"""One replica group of a job that ft_peers.py disturbs: ft_train.py PARTS WAY. PARTS: "survive" (tutti's, where a step
+with a loss goes on), "tutti" (as torchft does it) or "torchft", whose packages have the same names; WAY: "ddp" or
+"diloco". The group is a rank of its own, learns digits by a small convolutional network, and trains until it is killed.
+
+It tells `tutti chaos` each step that it committed (CHAOS_STEPS), and FT_TRACE, a folder, where the time goes: a line
+for each step with the times at which its parts ended."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 import time
-import uuid
 from datetime import timedelta
+from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch import nn, optim
+STARTED = time.monotonic_ns()
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn, optim  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples" / "torch"))
+
+import digits  # noqa: E402
 
 TIMEOUT = timedelta(seconds=5)  # a call's: what torchft's examples give gloo
-STEP_S = 0.02  # computing, beside the product itself
+PACE_S = 0.1  # a step's least time: that of a device which computes, so that processes that start do not slow it
+BATCH = 32
+GROUP = int(os.environ["REPLICA_GROUP_ID"])
+HOST = socket.gethostname() if socket.gethostname().startswith("10.") else "localhost"  # a network of its own, or none
+
+
+class Tell:
+    """What is written down: steps for `tutti chaos`, and, if asked for, the times of a step's parts."""
+
+    def __init__(self) -> None:
+        steps, trace = os.environ.get("CHAOS_STEPS"), os.environ.get("FT_TRACE")
+        self.steps = open(steps, "a", encoding="utf-8") if steps else None
+        self.trace = open(f"{trace}/{GROUP}.{os.getpid()}", "w", encoding="utf-8") if trace else None
+        self.marks: "list[int]" = []
+        if self.trace:
+            print("started", STARTED, time.monotonic_ns(), file=self.trace, flush=True)
+
+    def mark(self) -> None:
+        self.marks.append(time.monotonic_ns())
+
+    def committed(self, step: int, contributes: bool, samples: int, committed: bool) -> None:
+        self.mark()
+        if self.steps and committed and contributes:
+            print(self.marks[-1], step, samples, file=self.steps, flush=True)
+        if self.trace:
+            print("step", step, int(committed), int(contributes), *self.marks, file=self.trace, flush=True)
+        self.marks = []
 
 
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-
-
-def batch(generator: torch.Generator) -> "tuple[torch.Tensor, torch.Tensor]":
-    time.sleep(STEP_S)
-    return torch.randn(32, 256, generator=generator), torch.randint(0, 10, (32,), generator=generator)
-
-
-def manager(parts: str, ft, states, store: dist.TCPStore, group: str, **more):
-    process_group = ft.ProcessGroupTutti(timeout=TIMEOUT) if parts == "tutti" else ft.ProcessGroupGloo(timeout=TIMEOUT)
-    save, load = states
-    return ft.Manager(
-        pg=process_group, min_replica_size=1, load_state_dict=load, state_dict=save, replica_id=f"bench_{group}",
-        store_addr="localhost", store_port=store.port, rank=0, world_size=1, timeout=timedelta(seconds=20), **more,
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, digits.CLASSES),
     )
 
 
-def ddp(parts: str, ft, store: dist.TCPStore, group: str, generator: torch.Generator) -> None:
+class Batches:
+    """Endless, from the digits, by chance: a group that starts again does not repeat itself."""
+
+    def __init__(self) -> None:
+        self.images = digits.load()[0]
+        self.chance = torch.Generator().manual_seed(time.time_ns() % 2**31 + GROUP)
+        self.begin = time.monotonic()
+
+    def take(self) -> "tuple[torch.Tensor, torch.Tensor]":
+        self.begin = time.monotonic()
+        rows = torch.randint(0, len(self.images.labels), (BATCH,), generator=self.chance)
+        return self.images.pixels[rows].unflatten(1, (8, 8)), self.images.labels[rows]
+
+    def compute(self) -> None:
+        """The rest of the step's least time."""
+        time.sleep(max(0.0, self.begin + PACE_S - time.monotonic()))
+
+
+def manager(parts: str, ft, save, load, **more):
+    store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+    group = ft.ProcessGroupGloo(timeout=TIMEOUT) if parts == "torchft" else ft.ProcessGroupTutti(timeout=TIMEOUT)
+    if parts == "survive":
+        more["survive"] = True
+    return ft.Manager(
+        pg=group, min_replica_size=1, load_state_dict=load, state_dict=save, replica_id=f"bench_{GROUP}",
+        store_addr=HOST, store_port=store.port, rank=0, world_size=1, timeout=timedelta(seconds=20), hostname=HOST,
+        **more,
+    )
+
+
+def ddp(parts: str, ft, batches: Batches, tell: Tell) -> None:
     net, loss = model(), nn.CrossEntropyLoss()
     inner = optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 
@@ -49,17 +105,25 @@ def ddp(parts: str, ft, store: dist.TCPStore, group: str, generator: torch.Gener
         net.load_state_dict(state["model"])
         inner.load_state_dict(state["optim"])
 
-    parallel = manager(parts, ft, (save, load), store, group)
-    wrapped, optimizer = ft.DistributedDataParallel(parallel, net), ft.Optimizer(parallel, inner)
+    one = manager(parts, ft, save, load)
+    wrapped, optimizer = ft.DistributedDataParallel(one, net), ft.Optimizer(one, inner)
     while True:
-        inputs, labels = batch(generator)
+        inputs, labels = batches.take()
+        tell.mark()
         optimizer.zero_grad()
-        loss(wrapped(inputs), labels).backward()
+        tell.mark()
+        value = loss(wrapped(inputs), labels)
+        batches.compute()
+        tell.mark()
+        value.backward()
+        tell.mark()
+        contributes, step = one.is_participating(), one.current_step()
         optimizer.step()
+        tell.committed(one.current_step(), contributes, BATCH, one.current_step() > step)
 
 
-def diloco(parts: str, ft, store: dist.TCPStore, group: str, generator: torch.Generator) -> None:
-    net, loss = model(), nn.CrossEntropyLoss()
+def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
+    net, loss, every = model(), nn.CrossEntropyLoss(), 20
     inner = optim.AdamW(net.parameters(), lr=1e-3)
     outer = optim.SGD(net.parameters(), lr=0.7, momentum=0.9, nesterov=True)
 
@@ -70,24 +134,25 @@ def diloco(parts: str, ft, store: dist.TCPStore, group: str, generator: torch.Ge
         net.load_state_dict(state["model"])
         inner.load_state_dict(state["inner"])
 
-    parallel = manager(parts, ft, (save, load), store, group, use_async_quorum=False)
+    one = manager(parts, ft, save, load, use_async_quorum=False)
     local_sgd = importlib.import_module(ft.__name__ + ".local_sgd")
-    with local_sgd.DiLoCo(parallel, [net], inner, outer, sync_every=20):
+    with local_sgd.DiLoCo(one, [net], inner, outer, sync_every=every):
         while True:
-            inputs, labels = batch(generator)
+            inputs, labels = batches.take()
             inner.zero_grad()
             loss(net(inputs), labels).backward()
+            batches.compute()
+            step = one.current_step()
             inner.step()
+            if one.current_step() > step:
+                tell.committed(one.current_step(), one.is_participating(), every * BATCH, True)
 
 
 def main() -> None:
     parts, way = sys.argv[1:]
-    ft = importlib.import_module("tutti_torch.ft" if parts == "tutti" else "torchft")
     torch.set_num_threads(1)
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    group = os.environ["REPLICA_GROUP_ID"]
-    generator = torch.Generator().manual_seed(uuid.uuid4().int % 2**31)
-    {"ddp": ddp, "diloco": diloco}[way](parts, ft, store, group, generator)
+    ft = importlib.import_module("torchft" if parts == "torchft" else "tutti_torch.ft")
+    {"ddp": ddp, "diloco": diloco}[way](parts, ft, Batches(), Tell())
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ static void json(FILE *out, const struct chaos_told *told)
     json_spread(out, "stall", &v->stall_s);
     json_spread(out, "rejoin", &v->rejoin_s);
     json_spread(out, "away", &v->away_s);
-    fprintf(out, ",\"ended\":%u}\n", told->ended);
+    fprintf(out, ",\"ended\":%u,\"calm_ns\":%" PRIu64 "}\n", told->ended, told->record->calm_ns);
 }
 
 /* ---- all steps and blows, by time ---- */
