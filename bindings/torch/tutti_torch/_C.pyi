@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 from datetime import timedelta
-from typing import Dict, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 import torch.distributed as dist
 
@@ -25,6 +25,7 @@ class Algorithm:
 class Backend(dist.Backend):
     class Options(dist.Backend.Options):
         seat: int
+        survive: bool
         library: Dict[str, str]  # options of the library, by name; assigned as a whole
         is_high_priority_stream: bool
         def __init__(self, timeout: timedelta = ..., backend: str = ...) -> None: ...
@@ -35,6 +36,7 @@ class Backend(dist.Backend):
     def _set_default_timeout(self, timeout: timedelta) -> None: ...
     def _flush_within(self, time: timedelta, why_not_longer: str) -> bool: ...
     def _failure(self) -> str: ...
+    def _contributors(self, work: Optional[dist.Work] = None) -> List[int]: ...
     def abort(self) -> None: ...
     def shutdown(self) -> None: ...
 

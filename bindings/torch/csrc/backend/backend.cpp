@@ -451,6 +451,17 @@ std::string Backend::failure() const
     return "";
 }
 
+std::vector<int> Backend::contributors(const WorkPtr &work) const
+{
+    const auto *own = dynamic_cast<const Work *>(work.get());
+    TUTTI_CHECK_VALUE(!work || (own && own->handle()), "contributors: this is no call of tutti on the host's memory");
+    std::vector<int32_t> ranks(static_cast<size_t>(size_));
+    size_t n = 0;
+    check(
+        tutti_work_contributors(own ? own->handle() : nullptr, host_comm()->handle(), ranks.data(), ranks.size(), &n));
+    return {ranks.begin(), ranks.begin() + ptrdiff_t(n)};
+}
+
 std::shared_ptr<Comm> Backend::host_comm() const
 {
     std::lock_guard<std::mutex> guard(mutex_);

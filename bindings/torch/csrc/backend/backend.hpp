@@ -179,6 +179,8 @@ class Backend : public c10d::Backend
     std::shared_ptr<Comm> comm_of(c10::Device device); /* on which calls on its tensors are */
     tutti_status state() const;                        /* the first error of its communicators */
     std::string failure() const;                       /* ... in its sentence; "" while there is none */
+    /* Ranks whose contributions the result of a call holds, one of the last 64 that are over; null: the last one. */
+    std::vector<int> contributors(const WorkPtr &work) const;
     /* False: calls are still in flight, and are aborted now. */
     bool flush_within(milliseconds time, const char *why_not_longer);
 

@@ -42,7 +42,7 @@ bool Backend::goes_through_host(c10::Device device) const
 
 Backend::Device Backend::device_of_call(const Call &call, std::unique_lock<std::mutex> &guard)
 {
-    if (!is_on_native(call)) return nullptr;
+    if (!is_on_native(call) || options_->place.survive) return nullptr; /* which survives on the host's memory alone */
     const c10::Device device = *device_of(call);
     guard.lock();
     live();

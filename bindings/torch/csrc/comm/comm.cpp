@@ -93,7 +93,8 @@ std::shared_ptr<Comm> Comm::create(c10d::Store &store, int rank, int size, const
     config.store = &over;
     config.name = name.c_str();
     config.timeout_ns = to_ns(timeout);
-    config.nonblocking = true;
+    config.survive = place.survive;
+    config.nonblocking = !place.survive; /* one that survives is made by a call that blocks */
     config.device = TUTTI_DEVICE_NONE; /* DeviceComm has devices */
 
     tutti_comm *handle = nullptr;

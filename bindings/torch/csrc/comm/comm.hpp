@@ -26,6 +26,7 @@ struct Place {
     int seat = -1;
     std::map<std::string, std::string> options; /* of the library, that its calls have, such as "backends" */
     bool high_priority = false;                 /* streams of its groups' own; contexts do not differ by it */
+    bool survive = false;                       /* calls survive the death of ranks; as the one before */
 
     bool operator<(const Place &other) const { return std::tie(seat, options) < std::tie(other.seat, other.options); }
 };

@@ -34,6 +34,9 @@ static void define_options(py::handle backend)
         .def_property(/* which rank of this process; -1: the process is one rank */
                       "seat", [](const Backend::Options &self) { return self.place.seat; },
                       [](Backend::Options &self, int seat) { self.place.seat = seat; })
+        .def_property(/* calls survive the death of ranks: docs/no_lost_step.md */
+                      "survive", [](const Backend::Options &self) { return self.place.survive; },
+                      [](Backend::Options &self, bool survive) { self.place.survive = survive; })
         .def_property(/* options of the library, by name */
                       "library", [](const Backend::Options &self) { return self.place.options; },
                       [](Backend::Options &self, const std::map<std::string, std::string> &options) {
@@ -68,6 +71,8 @@ static void define_backend(py::module_ &module)
         /* Whether nothing is in flight any more within the time; what is then, is aborted. */
         .def("_flush_within", &Backend::flush_within, py::arg("time"), py::arg("why_not_longer"), Release())
         .def("_failure", &Backend::failure, Release())
+        /* The ranks in the result of a call that is over (of those on the host), or of the last one. */
+        .def("_contributors", &Backend::contributors, py::arg("work") = nullptr, Release())
         .def("_drop_coalescing", &Backend::drop_coalescing, Release())
         .def("_serve_memory", &Backend::serve_memory, py::arg("device"), Release())
         .def("_add_windows", &Backend::add_windows, py::arg("device"), py::arg("segments"), Release())

@@ -26,6 +26,7 @@ class HostOperation final : public Operation
     void let_go() noexcept override;
     float duration_ms() const override;
     bool is_on_host() const override { return true; }
+    const tutti_work *handle() const override { return work_; }
 
   private:
     static void on_notice(void *self);

@@ -73,6 +73,8 @@ class Operation : public c10::intrusive_ptr_target
     virtual float duration_ms() const = 0;
     /* A wait for it is one of this thread. */
     virtual bool is_on_host() const = 0;
+    /* The library's own, if it has one; belongs to this. */
+    virtual const tutti_work *handle() const { return nullptr; }
 
     /* Staged results have come back to their device; to be asked when it has finished. */
     bool is_back() const;
@@ -141,6 +143,7 @@ class Work : public c10d::Work
     bool isSuccess() const override { return !operation_->error(); }
     std::exception_ptr exception() const override { return operation_->error(); }
     tutti_status status() const { return operation_->status(); }
+    const tutti_work *handle() const { return operation_->handle(); }
     int sourceRank() const override;
     std::vector<at::Tensor> result() override { return operation_->call.shown(); }
     void synchronize() override { wait(kNoTimeout); }

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,7 @@ from .managed_work import _ManagedFuture, _ManagedWork  # noqa: F401  torchft's 
 from .meeting import ReconfigureOptions, store_at
 from .process_group import ProcessGroup, ProcessGroupTutti
 from .recovery import Recovery
+from .surviving_steps import SurvivingSteps
 from .timeouts import Timeouts, number_given, text_given
 from .trust import listening_host
 from .user_state import UserState
@@ -109,11 +110,13 @@ class Manager(UserState):
         init_sync: bool = True,
         max_retries: Optional[int] = None,
         quorum_retries: int = 0,
+        survive: bool = False,
     ) -> None:
         """`timeout` (TUTTI_FT_TIMEOUT, 60 s) is the one knob: quorum_timeout, connect_timeout, heartbeat_interval, and
         the timeout of a ProcessGroupTutti which was given none, follow from it. `min_replica_size`: a step with fewer
         groups does not count. `init_sync`: at step 0 all take the state of one group. `max_retries`: so many steps may
-        be void one after another. rank, world_size, lighthouse_addr and port are RANK, WORLD_SIZE, TORCHFT_LIGHTHOUSE
+        be void one after another. `survive`: a step in which a group dies counts, with what the survivors gave
+        (docs/no_lost_step.md); all groups say the same. rank, world_size, lighthouse_addr and port are RANK, WORLD_SIZE, TORCHFT_LIGHTHOUSE
         and TORCHFT_MANAGER_PORT unless given."""
         if not getattr(pg, "supports_reconfigure", False) and not hasattr(pg, "configure"):
             raise ValueError("the process group can not get other members: it is one of tutti_torch.ft.process_group, "
@@ -146,6 +149,7 @@ class Manager(UserState):
             pg.set_rank_info(self._replica_id or "0", self._group_rank, self._group_world_size, self._global_rank)
         self._traces = os.environ.get(TRACES)
         self._update_traces()
+        self._surviving = SurvivingSteps(self) if survive else None
 
     def _begin(self) -> None:
         """Before the first step."""
@@ -216,6 +220,8 @@ class Manager(UserState):
                                {"manager": self, "replica_id": self._store.get(REPLICA_ID_KEY).decode()})
 
     def shutdown(self, wait: bool = True) -> None:
+        if self._surviving is not None:
+            self._surviving.stop()
         self._checkpoint_transport.shutdown(wait=wait)
         if self._manager is not None:
             self._manager.shutdown()
@@ -242,8 +248,11 @@ class Manager(UserState):
             self._round += 1
             self._errored, self._healing, self._works, self._n_calls = None, False, [], 0
         device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else -1
-        self._quorum_future = self._executor.submit(
-            self._async_quorum, allow_heal, shrink_only, timeout or self._timeouts.quorum, device)
+        timeout = timeout or self._timeouts.quorum
+        if self._surviving is not None:
+            self._quorum_future = self._surviving.begin(allow_heal, timeout)
+        else:
+            self._quorum_future = self._executor.submit(self._async_quorum, allow_heal, shrink_only, timeout, device)
         if not self._use_async_quorum:
             self.wait_quorum()
             self._recovery.give()
@@ -291,16 +300,21 @@ class Manager(UserState):
         caught_up = not self._use_async_quorum and allow_heal
         rank = quorum.replica_rank if caught_up else quorum.max_replica_rank
         size = quorum.replica_world_size if caught_up else quorum.max_world_size
-        if self._replica_world_size_mode == WorldSizeMode.FIXED_WITH_SPARES:
+        if self._has_spares():
             size = min(size, self._min_replica_size)
             rank = None if rank is None or rank >= size else rank
         self._participating_replica_rank, self._participating_replica_world_size = rank, size
 
+    def _has_spares(self) -> bool:
+        return self._replica_world_size_mode == WorldSizeMode.FIXED_WITH_SPARES
+
+    def _note_quorum(self, quorum_id: int, size: int, rank: int, step: int) -> None:
+        self._quorum_id = quorum_id
+        self._logger.info(f"quorum {quorum_id}: {size} groups, this is number {rank}")
+        self.quorum_logger.info("quorum %d", quorum_id, extra=self._event(step=step))
+
     def _meet(self, quorum: Any) -> bool:
-        self._quorum_id = quorum.quorum_id
-        self._logger.info(f"quorum {quorum.quorum_id}: {quorum.replica_world_size} groups, this is number "
-                          f"{quorum.replica_rank}")
-        self.quorum_logger.info("quorum %d", quorum.quorum_id, extra=self._event(step=quorum.max_step))
+        self._note_quorum(quorum.quorum_id, quorum.replica_world_size, quorum.replica_rank, quorum.max_step)
         try:
             if torch.accelerator.is_available():
                 torch.accelerator.synchronize()
@@ -344,25 +358,27 @@ class Manager(UserState):
         is behind, or a spare) gives zeros. Never raises for what happens to others: after an error the tensor is
         undefined, and so is the step. `should_quantize`: floating-point numbers travel in fewer bits
         (collectives.py), where the process group is one of tutti."""
-        if self.errored():
+        if self.errored() and self._surviving is None:
             self._leave_step()
             return _DummyWork(tensor)
         self.wait_quorum()
         self._recovery.give()
         if not self.is_participating():
             tensor.zero_()
-        op, finish = reduce_op, None
-        if reduce_op == ReduceOp.AVG:
-            if not torch.is_floating_point(tensor):
-                raise ValueError(f"allreduce: the average of {tensor.dtype} is not defined; use ReduceOp.SUM")
-            op, finish = ReduceOp.SUM, partial(tensor.div_, self.num_participants())
+        if reduce_op == ReduceOp.AVG and not torch.is_floating_point(tensor):
+            raise ValueError(f"allreduce: the average of {tensor.dtype} is not defined; use ReduceOp.SUM")
         try:
+            op, finish = self._reduction(tensor, reduce_op)
             opts = AllreduceOptions()
             opts.reduceOp = op
             quantize = should_quantize and self._quantizes(tensor)
             call = partial(allreduce_quantized, process_group=self._pg) if quantize else self._pg.allreduce
-            work = _ManagedWork(self, call([tensor], opts), tensor,
-                                partial(self._report_of_round, self._round), finish)
+            made = call([tensor], opts)
+            failed = self._report_of_round
+            if self._surviving is not None:
+                self._surviving.made(made)
+                failed = self._surviving.failed
+            work = _ManagedWork(self, made, tensor, partial(failed, self._round), finish and partial(finish, made))
         except Exception as error:
             self.report_error(error)
             return _DummyWork(tensor)
@@ -370,6 +386,15 @@ class Manager(UserState):
         self._n_calls += 1
         self._tell_progress()
         return work
+
+    def _reduction(self, tensor: torch.Tensor, op: ReduceOp) -> Tuple[ReduceOp, Optional[Callable[[Any], Any]]]:
+        """The operation that is called, and what is done with the call when it is over."""
+        if self._surviving is not None:
+            return self._surviving.reduction(tensor, op)
+        if op != ReduceOp.AVG:
+            return op, None
+        n = self.num_participants()
+        return ReduceOp.SUM, lambda _: tensor.div_(n)
 
     def _quantizes(self, tensor: torch.Tensor) -> bool:
         can = can_quantize(self._pg)
@@ -427,21 +452,13 @@ class Manager(UserState):
             self.wait_quorum()
             self._recovery.give()
         self._recovery.wait()
-        for work in self._works:
-            if not work._waited:
-                work.wait()
-        synchronize()
+        self._finish_calls()
         error = self._group_error()
         if error is not None:
             self.report_error(error)
-        if self._healing:
-            self._apply_pending_state_dict()
-        enough = self.num_participants() >= self._min_replica_size
-        committed = self._client.should_commit(
-            self._group_rank, self._step, enough and self._errored is None, timeout=timeout or self._timeout)
+        committed, enough = self._decide(timeout or self._timeout)
         self._tell_commit(committed, enough)
         self._tell_progress()
-        self._checkpoint_transport.disallow_checkpoint()
         self._works = []
         if committed:
             self._step += 1
@@ -453,6 +470,24 @@ class Manager(UserState):
             raise RuntimeError(f"should_commit failed {self._commit_failures} times one after another, exceeding "
                                f"max_retries={self._max_retries}; the last error here: {self._errored}")
         return False
+
+    def _finish_calls(self) -> None:
+        for work in self._works:
+            if not work._waited:
+                work.wait()
+        synchronize()
+
+    def _decide(self, timeout: timedelta) -> Tuple[bool, bool]:
+        """Whether the step counts, and whether enough groups were in it."""
+        if self._surviving is not None:
+            return self._surviving.decide(self._min_replica_size)
+        if self._healing:
+            self._apply_pending_state_dict()
+        enough = self.num_participants() >= self._min_replica_size
+        committed = self._client.should_commit(
+            self._group_rank, self._step, enough and self._errored is None, timeout=timeout)
+        self._checkpoint_transport.disallow_checkpoint()
+        return committed, enough
 
     def _tell_progress(self) -> None:
         """For the lighthouse, with the next heartbeat: a rank that hangs is told from one that lives, within a step,

@@ -369,15 +369,20 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         self._ends = self._ends_seen = 0  # aborts and shutdowns; those before the members began to meet
         self._life = threading.Lock()
 
-    def _create_pg(self, store: Store, rank: int, world_size: int) -> dist.ProcessGroup:
+    def _make_backend(self, store: Store, place: Place, survive: bool) -> _C.Backend:
         registration.end_with_process(os.getpid())
         options = _C.Backend.Options(store.timeout)  # until all are there
-        options.seat = self._seat
+        options.seat, options.survive = self._seat, survive
         if hasattr(options, "group_name"):  # from 2.9 on
-            options.group_name = f"ft_{self._quorum_id}_rank_{self._group_rank or 0}"
-            options.global_ranks_in_group = self._global_ranks or []
-        backend = _C.Backend(store, rank, world_size, options)
+            options.group_name = f"ft_{place.number}_rank_{self._group_rank or 0}"
+            options.global_ranks_in_group = place.global_ranks or []
+        backend = _C.Backend(store, place.rank, place.world_size, options)
         backend._set_default_timeout(self._timeout)
+        return backend
+
+    def _create_pg(self, store: Store, rank: int, world_size: int) -> dist.ProcessGroup:
+        place = Place("", self._quorum_id, "", rank, world_size, self._global_ranks)
+        backend = self._make_backend(store, place, survive=False)
         with self._life:
             ended = self._ends != self._ends_seen
             if not ended:
@@ -386,8 +391,7 @@ class ProcessGroupTutti(ProcessGroupWrapper):
             backend.abort()
             backend.shutdown()
             raise dist.DistBackendError("the process group was aborted or shut down while its members met")
-        accelerator = torch.accelerator.current_accelerator()
-        return dist2.group_of(backend, store, {"cpu"} if accelerator is None else {"cpu", accelerator.type})
+        return dist2.group_of(backend, store, kinds_of_devices())
 
     def _end_old(self) -> None:
         with self._life:
@@ -396,6 +400,19 @@ class ProcessGroupTutti(ProcessGroupWrapper):
         if backend is not None:  # what is over here may not be for others: only calls in flight are aborted
             backend._flush_within(timedelta(milliseconds=1), "the process group gets other members")
             backend.shutdown()
+
+    def meet(self, opts: ReconfigureOptions) -> "Members":
+        """A communicator of these members whose calls survive the death of some (docs/no_lost_step.md), beside the
+        one in use: it becomes that by take()."""
+        place = place_among(opts, self._handle_id())
+        timeout = opts.timeout or self._timeout
+        store = meeting_store(place, timeout)
+        return Members(self._make_backend(store, place, survive=True), store)
+
+    def take(self, members: "Members") -> None:
+        """Calls are among these from now on. The others were given by the caller, and are his to leave."""
+        with self._life:
+            self._pg, self._backend, self._lost = members.group, members.backend, None
 
     def abort(self, errored: bool = True) -> None:
         with self._life:
@@ -436,6 +453,32 @@ class ProcessGroupTutti(ProcessGroupWrapper):
 
     def getBackendName(self) -> str:
         return "tutti"
+
+
+def kinds_of_devices() -> set:
+    accelerator = torch.accelerator.current_accelerator()
+    return {"cpu"} if accelerator is None else {"cpu", accelerator.type}
+
+
+class Members:
+    """Who met (ProcessGroupTutti.meet)."""
+
+    def __init__(self, backend: _C.Backend, store: Store) -> None:
+        self.backend = backend
+        self.group = dist2.group_of(backend, store, kinds_of_devices())
+
+    @property
+    def rank(self) -> int:
+        return self.backend.rank()
+
+    @property
+    def size(self) -> int:
+        return self.backend.size()
+
+    def leave(self) -> None:
+        """The others go on without this rank."""
+        self.backend._flush_within(timedelta(milliseconds=1), "this rank leaves")
+        self.backend.shutdown()
 
 
 # Scripts name the group by what carries it; here one carries all.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
@@ -27,24 +27,35 @@ class Recovery:
 
     def __init__(self, manager: Any, client_of: Callable[[str], Any]) -> None:
         self._manager, self._client_of = manager, client_of
-        self._several = getattr(manager._checkpoint_transport, "several_sources", False)
+        self.several = getattr(manager._checkpoint_transport, "several_sources", False)
         self.half_written = False  # a transfer into the model's own tensors did not come to its end
         self._stream = new_stream()
         self._event: Optional[torch.Event] = None
         self._lock = threading.Lock()
-        self._wanted: Optional[Any] = None  # the quorum in which others need this rank's state
+        self._wanted: Optional[Tuple[List[int], int]] = None  # the ranks that need this one's state, and of which step
 
     def run(self, quorum: Any) -> None:
         """Notes that others need this rank's state, or gets one from the group that the quorum names, which waits in
         the manager until it can be loaded. Errors void the step; but a state that can never travel is raised."""
+        if quorum.recover_dst_replica_ranks or (self.several and getattr(quorum, "offers", False)):
+            self.offer(list(quorum.recover_dst_replica_ranks), quorum.max_step)
+        self._manager._healing = self._manager._healing or quorum.heal
+        self._guarded(lambda: self._receive(quorum))
+
+    def offer(self, targets: List[int], step: int) -> None:
+        """Notes that these need this rank's state."""
+        self._wanted = targets, step
+
+    def fetch(self, source: int, metadata: str, step: int) -> None:
+        """As run(), from this one, or several."""
+        self._guarded(lambda: self._take_state(source, metadata, step))
+
+    def _guarded(self, receive: Callable[[], None]) -> None:
         manager = self._manager
-        if quorum.recover_dst_replica_ranks or (self._several and getattr(quorum, "offers", False)):
-            self._wanted = quorum
         with get_stream_context(self._stream):
             try:
-                if quorum.heal:
-                    manager._healing = True
-                    self._receive(quorum)
+                if manager._healing:
+                    receive()
                 elif self.half_written:
                     raise HalfWritten("this group's state was partly overwritten by a transfer that failed, and no "
                                       "other group has a whole one: start it anew, from a checkpoint")
@@ -59,15 +70,15 @@ class Recovery:
         """Offers this rank's state, if somebody needs it in this step. A state that can not travel is told to the
         groups that need it, and this one goes on."""
         with self._lock:
-            manager, quorum = self._manager, self._wanted
-            if quorum is None or not manager._is_state_dict_read_allowed:  # it is changing: at the next call
+            manager, wanted = self._manager, self._wanted
+            if wanted is None or not manager._is_state_dict_read_allowed:  # it is changing: at the next call
                 return
-            self._wanted, targets = None, list(quorum.recover_dst_replica_ranks)
+            self._wanted, (targets, step) = None, wanted
             manager._logger.info(f"offers its state to {targets or 'those who read from several'}")
             try:
                 manager._checkpoint_transport.send_checkpoint(
                     dst_ranks=targets,
-                    step=quorum.max_step,
+                    step=step,
                     state_dict=manager._manager_state_dict(),
                     timeout=manager._timeout,
                 )
@@ -75,30 +86,33 @@ class Recovery:
                 manager._logger.error(f"no group can catch up with this one: {error}")
                 refuse = getattr(manager._checkpoint_transport, "refuse", None)  # not torchft's
                 if refuse is not None:
-                    refuse(targets, quorum.max_step, str(error))
+                    refuse(targets, step, str(error))
             except Exception as error:
                 manager._logger.exception("this rank's state could not be given to others")
                 manager.report_error(error)
 
     def _receive(self, quorum: Any) -> None:
-        manager, source = self._manager, quorum.recover_src_replica_rank
+        source = quorum.recover_src_replica_rank
         if source is None:
             raise RuntimeError("the quorum names no group to recover from")
-        metadata = self._metadata_of(quorum)
-        manager._logger.info(f"takes the state of step {quorum.max_step} from {source}: {metadata}")
+        self._take_state(source, self._metadata_of(quorum), quorum.max_step)
+
+    def _take_state(self, source: int, metadata: str, step: int) -> None:
+        manager = self._manager
+        manager._logger.info(f"takes the state of step {step} from {source}: {metadata}")
         transport = manager._checkpoint_transport
         self.half_written = self.half_written or bool(getattr(transport, "in_place", False))
         pending = transport.recv_checkpoint(
-            src_rank=source, metadata=metadata, step=quorum.max_step, timeout=manager._timeout)
+            src_rank=source, metadata=metadata, step=step, timeout=manager._timeout)
         self.half_written = False
         manager.load_state_dict(pending["torchft"])
         manager._pending_state_dict = pending
-        manager._step = quorum.max_step  # all ranks of this group recover from one step, which the transport sees to
+        manager._step = step  # all ranks of this group recover from one step, which the transport sees to
 
     def _metadata_of(self, quorum: Any) -> str:
         """Where the state is: of the source that the quorum names; and of the others that have the same one, where the
         transport reads from several, and their managers answer soon."""
-        addresses = list(getattr(quorum, "recover_src_manager_addresses", [])) if self._several else []
+        addresses = list(getattr(quorum, "recover_src_manager_addresses", [])) if self.several else []
         if len(addresses) < 2:
             return self._ask(quorum.recover_src_manager_address)
         return ",".join(first_answers([partial(self._ask, address) for address in addresses],
