@@ -4,9 +4,9 @@
  *
  *     tutti chaos -g 3 --every 2s --calm 5s --for 20s -- build/bin/replica_group
  *
- * The model is a row of numbers that all groups pull towards their own data; the optimum is the mean. Before each step
- * the group asks who takes part. When that changed, the groups make a new communicator at the store of one of them, and
- * who is behind gets the model from who is not. A step whose all_reduce failed is voted down, and tried again. */
+ * The model is a row of numbers that all groups pull towards their own data; the optimum is the mean. No step is lost
+ * when a group dies: the others finish it, with the average of what they have. Who comes is taken in as a step begins,
+ * and gets the model from one that has it. */
 
 #include "example.h"
 
@@ -20,18 +20,10 @@
 #define WAIT_NS UINT64_C(10000000000) /* the longest that anything may take */
 
 struct group {
-    int64_t step, failures, quorum; /* failures: one after another; quorum: of the communicator */
+    int64_t step;
     double weights[WEIGHTS], gradients[WEIGHTS];
-    struct tutti_comm *comm; /* all groups that take part; NULL: none yet */
-    struct tutti_ft_client *manager;
+    struct tutti_ft_team *team; /* all groups that take part */
 };
-
-static uint64_t deadline(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec + WAIT_NS;
-}
 
 static const char *variable(const char *name, const char *otherwise)
 {
@@ -53,45 +45,6 @@ static const char *secret(void)
     return text;
 }
 
-/* ---- all groups of the quorum ---- */
-static enum tutti_status meet(struct group *g, const struct tutti_ft_place *place)
-{
-    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
-    struct tutti_store store;
-    char address[300], name[64];
-
-    if (g->comm) {
-        tutti_comm_abort(g->comm, "other groups take part now"); /* nothing of the old one is waited for */
-        tutti_comm_destroy(g->comm);
-        g->comm = NULL;
-    }
-    snprintf(address, sizeof address, "tcp://%s", place->store_address);
-    snprintf(name, sizeof name, "quorum-%lld", (long long)place->quorum_id);
-    enum tutti_status status = tutti_store_open(address, secret(), deadline(), &store);
-    if (status < 0) return status;
-    config.rank = (int32_t)place->replica_rank;
-    config.n_ranks = (int32_t)place->replica_world_size;
-    config.store = &store;
-    config.name = name;
-    config.timeout_ns = WAIT_NS;
-    status = tutti_comm_create(NULL, &config, &g->comm);
-    tutti_store_close(&store);
-    return status;
-}
-
-/* A group that is behind receives the model from one that is not. */
-static enum tutti_status heal(struct group *g, const struct tutti_ft_place *place)
-{
-    enum tutti_status status = TUTTI_OK;
-
-    for (uint32_t i = 0; i < place->n_targets && status == TUTTI_OK; i++)
-        status = tutti_send(g->weights, WEIGHTS, TUTTI_FLOAT64, (int32_t)place->targets[i], 0, g->comm, NULL, NULL);
-    if (place->heal && status == TUTTI_OK)
-        status =
-            tutti_recv(g->weights, WEIGHTS, TUTTI_FLOAT64, (int32_t)place->source_rank, 0, g->comm, NULL, NULL, NULL);
-    return status;
-}
-
 /* ---- a step ---- */
 static void compute(struct group *g, double data)
 {
@@ -99,33 +52,34 @@ static void compute(struct group *g, double data)
     nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
 }
 
-static enum tutti_status train(struct group *g, const struct tutti_ft_place *place, double data)
+/* Those who are behind get the model, and then all are alike. When the one that has it dies in this, they come again.
+ */
+static enum tutti_status train(struct group *g, const struct tutti_ft_step *step, double data)
 {
     enum tutti_status status = TUTTI_OK;
 
-    if (g->quorum != place->quorum_id) status = meet(g, place);
-    g->quorum = status < 0 ? -1 : place->quorum_id; /* -1: meet again */
-    if (status == TUTTI_OK) status = heal(g, place);
-    if (status < 0) return status;
-    g->step = place->max_step;
+    if (step->n_behind > 0)
+        status = tutti_broadcast(g->weights, WEIGHTS, TUTTI_FLOAT64, step->source, step->comm, NULL, NULL);
+    if (status < 0 && step->heals) return status;
     compute(g, data);
-    return tutti_all_reduce(g->gradients, g->gradients, WEIGHTS, TUTTI_FLOAT64, TUTTI_AVG, g->comm, NULL, NULL);
+    return tutti_all_reduce(g->gradients, g->gradients, WEIGHTS, TUTTI_FLOAT64, TUTTI_AVG, step->comm, NULL, NULL);
 }
 
 static void turn(struct group *g, double data)
 {
-    struct tutti_ft_request request = {.step = g->step, .commit_failures = g->failures, .init_sync = true};
-    struct tutti_ft_place *place;
+    struct tutti_ft_step step;
     bool commit = false;
 
-    CHECK(tutti_ft_client_quorum(g->manager, &request, 6 * WAIT_NS, &place));
-    const enum tutti_status status = train(g, place, data);
-    if (status < 0) fprintf(stderr, "step %lld: %s\n", (long long)g->step, tutti_last_error()->text);
-    CHECK(tutti_ft_client_should_commit(g->manager, 0, g->step, status == TUTTI_OK, WAIT_NS, &commit));
+    CHECK(tutti_ft_team_begin(g->team, g->step, &step));
+    const enum tutti_status status = train(g, &step, data);
+    if (status < 0) {
+        fprintf(stderr, "step %lld: %s\n", (long long)step.step, tutti_last_error()->text);
+        tutti_ft_team_leave(g->team); /* the next begin takes it in again */
+        return;
+    }
+    CHECK(tutti_ft_team_commit(g->team, false, &commit));
     for (size_t i = 0; commit && i < WEIGHTS; i++) g->weights[i] -= 0.1 * g->gradients[i];
-    g->failures = commit ? 0 : g->failures + 1;
-    g->step += commit;
-    tutti_ft_place_free(place);
+    g->step = step.step + commit;
 }
 
 int main(int argc, char **argv)
@@ -133,6 +87,7 @@ int main(int argc, char **argv)
     const long n_steps = argc > 1 ? strtol(argv[1], NULL, 10) : 0; /* 0: until it is killed */
     const char *number = variable("REPLICA_GROUP_ID", "0");
     struct tutti_ft_manager_config config = TUTTI_FT_MANAGER_CONFIG_INIT;
+    struct tutti_ft_team_config team = TUTTI_FT_TEAM_CONFIG_INIT;
     struct tutti_store_server *store;
     struct tutti_ft_manager *manager;
     struct group *g = calloc(1, sizeof *g);
@@ -147,12 +102,13 @@ int main(int argc, char **argv)
     config.lighthouse = variable("TORCHFT_LIGHTHOUSE", "http://localhost:29510");
     config.store_address = address;
     CHECK(tutti_ft_manager_open(&config, &manager));
-    CHECK(tutti_ft_client_open(tutti_ft_manager_address(manager), WAIT_NS, &g->manager));
-    g->quorum = -1;
+    team.manager = tutti_ft_manager_address(manager);
+    team.secret = secret();
+    team.timeout_ns = WAIT_NS;
+    CHECK(tutti_ft_team_open(&team, &g->team));
     while (n_steps == 0 || g->step < n_steps) turn(g, strtod(number, NULL));
     printf("group %s: step %lld, weight %.6f\n", number, (long long)g->step, g->weights[0]);
-    tutti_comm_destroy(g->comm);
-    tutti_ft_client_close(g->manager);
+    tutti_ft_team_close(g->team);
     tutti_ft_manager_close(manager);
     tutti_store_server_close(store);
     free(g);

@@ -23,13 +23,13 @@
  * Threads: every call from any thread; calls of one client run side by side. Every call that waits has a timeout, after
  * which it fails with TIMEOUT. Strings of arguments are copied. Addresses: "http://host:port" or "host:port"; where a
  * lighthouse is meant, several with commas between. Where there is a secret of the job, all calls are TLS 1.3 with a
- * key made of it, and a peer that does not know it is refused; clients read it from TUTTI_SECRET or the file TUTTI_SECRET_FILE,
- * too, and can then not talk to torchft's parts. Without nghttp2 and protobuf-c every open is UNSUPPORTED. Errors of
- * all: ARGUMENT naming the argument, or what the other end said of it; MEMORY; SYSTEM, also for an end that can not be
- * reached or is gone; TIMEOUT; AUTH. What the other end answers is in the text in torchft's words: 'status: NotFound,
- * message: "..."'. */
+ * key made of it, and a peer that does not know it is refused; clients read it from TUTTI_SECRET or the file
+ * TUTTI_SECRET_FILE, too, and can then not talk to torchft's parts. Without nghttp2 and protobuf-c every open is
+ * UNSUPPORTED. Errors of all: ARGUMENT naming the argument, or what the other end said of it; MEMORY; SYSTEM, also for
+ * an end that can not be reached or is gone; TIMEOUT; AUTH. What the other end answers is in the text in torchft's
+ * words: 'status: NotFound, message: "..."'. */
 
-#include <tutti/types.h>
+#include <tutti/comm.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,11 +60,11 @@ TUTTI_API void tutti_ft_quorum_free(struct tutti_ft_quorum *quorum); /* NULL is 
 /* What is 0 is derived from timeout_ns; what contradicts is refused with a sentence. The same for all parts of a job.
  */
 struct tutti_ft_timeouts {
-    size_t size;                    /* sizeof(struct tutti_ft_timeouts) */
-    uint64_t timeout_ns;            /* for each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
-    uint64_t quorum_ns;             /* until all groups have asked: timeout */
-    uint64_t connect_ns;            /* to a part that may be starting: timeout */
-    uint64_t join_ns;               /* how long a quorum waits for groups that are heard but do not ask: half of quorum */
+    size_t size;         /* sizeof(struct tutti_ft_timeouts) */
+    uint64_t timeout_ns; /* for each call, vote and recovery of a step; 0: TUTTI_FT_TIMEOUT (60 s) */
+    uint64_t quorum_ns;  /* until all groups have asked: timeout */
+    uint64_t connect_ns; /* to a part that may be starting: timeout */
+    uint64_t join_ns;    /* how long a quorum waits for groups that are heard but do not ask: half of quorum */
     uint64_t heartbeat_timeout_ns;  /* 5 s, or a quarter of quorum */
     uint64_t heartbeat_interval_ns; /* 100 ms, or a tenth of heartbeat_timeout */
     uint64_t tick_ns;               /* 100 ms, or a tenth of join */
@@ -222,6 +222,69 @@ TUTTI_API enum tutti_status tutti_ft_client_progress(struct tutti_ft_client *cli
  * secret refuses it (AUTH), unless its configuration says otherwise. */
 TUTTI_API enum tutti_status tutti_ft_client_kill(struct tutti_ft_client *client, const char *why,
                                                  uint64_t timeout_ns) TUTTI_MUST_USE;
+
+/* ---- a team: steps that survive the death of groups (docs/no_lost_step.md) ---- */
+/* The ranks of one number of all groups, as a communicator whose calls survive the death of some. No step waits for a
+ * quorum: a thread of the team asks for them while training goes on, and meets newcomers beside the communicator in
+ * use; all members take them in when they begin a step. What is decided is decided in calls of all members, so all know
+ * the same.
+ *
+ *     tutti_ft_team_open(&config, &team);
+ *     while (step < n_steps) {
+ *         tutti_ft_team_begin(team, step, &begun);
+ *         ... if begun.n_behind: they get the state of rank begun.source, and go on from begun.step ...
+ *         ... the calls of the step, on begun.comm ...
+ *         tutti_ft_team_commit(team, failed, &commit);
+ *         step += commit;
+ *     }
+ *
+ * All members make the same calls between begin and commit. Thread: begin, commit, leave and close are one thread's. */
+struct tutti_ft_team_config {
+    size_t size;                   /* sizeof(struct tutti_ft_team_config) */
+    const char *manager;           /* the address of the group's */
+    struct tutti_context *context; /* of the communicators; NULL: each has one of its own */
+    struct tutti_comm *inside;     /* the ranks of this group, in begin and commit the team's; NULL: it has one rank */
+    uint32_t group_rank;
+    uint32_t min_replicas; /* a step counts when so many groups are in it */
+    const char *secret;    /* the job's; NULL: as the manager's */
+    uint64_t timeout_ns;   /* for each call of the communicator, and until a quorum is there */
+    uint64_t every_ns;     /* between questions for a quorum: so soon newcomers are heard of */
+};
+#define TUTTI_FT_TEAM_CONFIG_INIT                                                                                      \
+    {                                                                                                                  \
+        sizeof(struct tutti_ft_team_config), NULL, NULL, NULL, 0, 1, NULL, 60000000000, 250000000                      \
+    }
+struct tutti_ft_team;
+/* Blocks until the manager answers. */
+TUTTI_API enum tutti_status tutti_ft_team_open(const struct tutti_ft_team_config *config,
+                                               struct tutti_ft_team **out) TUTTI_MUST_USE;
+/* The others go on without this rank. NULL is allowed. */
+TUTTI_API void tutti_ft_team_close(struct tutti_ft_team *team);
+
+/* The same for all members, but for heals. The lists are the team's until its next call. */
+struct tutti_ft_step {
+    struct tutti_comm *comm; /* the team's; until the next begin, leave or close */
+    int64_t quorum_id;
+    int64_t step;     /* of the members that are up to date */
+    bool taken;       /* the communicator is a new one: ranks have other numbers */
+    bool heals;       /* this rank is behind */
+    int32_t source;   /* whose state those behind get; -1: nobody is behind */
+    uint32_t n_alive; /* members; more may have died since the last vote */
+    const int32_t *alive;
+    uint32_t n_behind; /* members that need the state: at step 0 all but one */
+    const int32_t *behind;
+};
+/* Begins a step: step is how far this rank is, -1: it has no state to go on with. Blocks until there are min_replicas
+ * groups, and for a newcomer until the others take it in. Errors: TIMEOUT says why there is no quorum; PEER_DEAD, when
+ * another rank of this group is gone. */
+TUTTI_API enum tutti_status tutti_ft_team_begin(struct tutti_ft_team *team, int64_t step,
+                                                struct tutti_ft_step *out) TUTTI_MUST_USE;
+/* Ends it: *commit, the same on all members: nobody has failed, and min_replicas groups are there. failed: what this
+ * rank has computed is of no use. Where a call of the step failed, or was not made that the others made, this rank
+ * leaves instead, and is taken in again. */
+TUTTI_API enum tutti_status tutti_ft_team_commit(struct tutti_ft_team *team, bool failed, bool *commit) TUTTI_MUST_USE;
+/* This rank can not go on in the step: the others do without it, and the next begin takes it in again. */
+TUTTI_API void tutti_ft_team_leave(struct tutti_ft_team *team);
 
 #ifdef __cplusplus
 }

@@ -107,7 +107,7 @@ def trains(number: int, address: str, folder: str, steps: int, dies_at: int, lea
         loss.backward()
         optimizer.step()
         n_full += step >= steps and manager.num_participants() == GROUPS
-        group.note(step=step, counts=manager.current_step() == step + 1, loss=loss.item(), weights=weights_of(model),
+        group.note(step=manager.current_step() - 1, counts=manager.current_step() > step, loss=loss.item(), weights=weights_of(model),
                    n=manager.num_participants(), calls=group.contributors())
         time.sleep(0.02)
     manager.shutdown()

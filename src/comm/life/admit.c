@@ -447,6 +447,7 @@ static enum tutti_status come_in(struct tutti_comm *comm, const struct come *com
     tutti_free(s->hosts);
     s->hosts = NULL;
     s->n_before = come->called - 1;
+    s->n_over = come->called;
     tutti_survive_set_to_view(s, set_at(s, come->called));
     atomic_store(&comm->sequence, come->called);
     return TUTTI_OK;

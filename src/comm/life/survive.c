@@ -329,6 +329,7 @@ static enum tutti_status run_unlocked(struct tutti_survive *s, const struct tutt
     enum tutti_status status = run(s, call);
     pthread_mutex_lock(&s->lock);
     memcpy(set_at(s, s->synchrony.called), s->set, s->set_bytes);
+    s->n_over = s->synchrony.called;
     s->is_running = false;
     pthread_cond_broadcast(&s->changed);
     return status;
@@ -433,7 +434,7 @@ enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct 
     enum tutti_status status = TUTTI_OK;
     size_t found = 0;
     if (s) pthread_mutex_lock(&s->lock);
-    const uint64_t last = s ? s->synchrony.called - s->is_running : 0, call = work ? tutti_work_sequence(work) : last;
+    const uint64_t last = s ? s->n_over : 0, call = work ? tutti_work_sequence(work) : last;
     if (s && (call <= s->n_before || call > last || call + N_KEPT <= last))
         status = tutti_fail(TUTTI_ERR_ARGUMENT,
                             "work_contributors on rank %d: call #%llu is not one of the last %d that ended",

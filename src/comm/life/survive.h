@@ -55,6 +55,7 @@ struct tutti_survive {
     size_t saved_bytes;
     unsigned char *sets;  /* those of the last N_KEPT calls */
     uint64_t n_before;    /* calls before this rank came */
+    uint64_t n_over;      /* those that have ended; the lock's */
     unsigned char *hosts; /* a newcomer's, until it is in: the members that take it; NULL: it is in */
     struct kept end;      /* how the call at hand ends */
     bool has_ended;

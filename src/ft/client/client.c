@@ -189,9 +189,14 @@ enum tutti_status client_open(struct client *client, const char *addresses, cons
     return answer == TUTTI_RPC_UNIMPLEMENTED ? TUTTI_OK : status;
 }
 
-void client_close(struct client *client)
+void client_withdraw(struct client *client)
 {
     if (client->channel) tutti_loop_run(client->loop, withdraw_all, client);
+}
+
+void client_close(struct client *client)
+{
+    client_withdraw(client);
     pthread_mutex_lock(&client->mutex);
     while (client->n_calls > 0) pthread_cond_wait(&client->none, &client->mutex);
     pthread_mutex_unlock(&client->mutex);

@@ -26,6 +26,10 @@ enum tutti_status client_open(struct client *client, const char *addresses, cons
                               uint64_t connect_timeout_ns, bool *is_ours);
 void client_close(struct client *client); /* calls under way end with CANCELLED */
 
+/* Calls under way and later ones end with CANCELLED, but it is there until it is closed. */
+void client_withdraw(struct client *client);
+void client_cancel(struct tutti_ft_client *client); /* the same (manager_client.c) */
+
 struct client_call {
     const char *what; /* "quorum of rank 3": how a sentence about it begins */
     const char *path;

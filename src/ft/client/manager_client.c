@@ -42,6 +42,11 @@ enum tutti_status tutti_ft_client_open(const char *address, uint64_t connect_tim
     return status;
 }
 
+void client_cancel(struct tutti_ft_client *client)
+{
+    client_withdraw(&client->client);
+}
+
 void tutti_ft_client_close(struct tutti_ft_client *client)
 {
     if (!client) return;

@@ -48,7 +48,12 @@ NONE(tutti_ft_client_checkpoint_metadata, struct tutti_ft_client *client, uint32
      char **out)
 NONE(tutti_ft_client_progress, struct tutti_ft_client *client, uint32_t group_rank, int64_t step, uint64_t collective)
 NONE(tutti_ft_client_kill, struct tutti_ft_client *client, const char *why, uint64_t timeout_ns)
+NONE(tutti_ft_team_open, const struct tutti_ft_team_config *config, struct tutti_ft_team **out)
+NONE(tutti_ft_team_begin, struct tutti_ft_team *team, int64_t step, struct tutti_ft_step *out)
+NONE(tutti_ft_team_commit, struct tutti_ft_team *team, bool failed, bool *commit)
 
+ENDS(tutti_ft_team_leave, struct tutti_ft_team *team)
+ENDS(tutti_ft_team_close, struct tutti_ft_team *team)
 ENDS(tutti_ft_quorum_free, struct tutti_ft_quorum *quorum)
 ENDS(tutti_ft_lighthouse_close, struct tutti_ft_lighthouse *lighthouse)
 ENDS(tutti_ft_settings_free, struct tutti_ft_settings *settings)
