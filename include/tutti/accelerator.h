@@ -45,6 +45,9 @@ TUTTI_API int32_t tutti_accelerator_count(const struct tutti_accelerator *accele
 /* For tutti_comm_config.device and tutti_comm_set_device: TUTTI_DEVICE_NONE for "cpu". */
 TUTTI_API int32_t tutti_accelerator_device(const struct tutti_accelerator *accelerator);
 
+/* The device that the calling thread works on, of whichever kind this process uses; -1: there is none, or none yet. */
+TUTTI_API int32_t tutti_accelerator_current(void);
+
 /* What the maker calls a context, in which all of this is: a CUcontext, a ze_context_handle_t; NULL for "cpu". */
 TUTTI_API void *tutti_accelerator_context(const struct tutti_accelerator *accelerator);
 

@@ -60,10 +60,12 @@ struct tutti_call_options {
     const void
         *wire_seeds; /* NULL, or where a uint64_t lies that is added to the seed: on device memory (of the device,
                         or pinned) it is read in the stream's order, so that replays of a graph may differ */
+    bool ordered;    /* memory of the host that the device reaches (pinned) counts as the device's, in the order of the
+                        stream; other memory of the host is ARGUMENT. On a communicator without a device: nothing */
 };
 #define TUTTI_CALL_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL          \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL, false   \
     }
 
 /* Loads an algorithm from a file: C (.c, compiled by the compiler of TUTTI_CC), Python (.py), a shared object (.so) or

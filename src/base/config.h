@@ -91,6 +91,9 @@
       "bytes of a call through the host that are copied while others travel")                                          \
     X(DEVICE, gpu_tuning, text, "auto", 0, 0, 0,                                                                       \
       "constants that were measured of GPUs: auto (the file of these, if there is one), off, or a file")               \
+    X(NCCL, nccl_timeout, time, "0", 0, UINT64_MAX, 0,                                                                 \
+      "libnccl.so.2 of tutti: deadline of every call and creation (0: none, as in NCCL)")                              \
+    X(NCCL, nccl_version, text, "2.30.7", 0, 0, 0, "libnccl.so.2 of tutti: the version that ncclGetVersion says")      \
     X(LOG, log, text, "warn", 0, 0, 0, "error, warn, info, debug or trace")                                            \
     X(LOG, log_file, text, "", 0, 0, 0, "where the log goes; %r is the rank, %p the process id")
 /* What tests and measurements set: in no list of options and no manual, but read from the same places. */
@@ -114,6 +117,7 @@
     X(MEMORY, "Memory and messages")                                                                                   \
     X(WAIT, "Waiting and CPUs")                                                                                        \
     X(DEVICE, "Devices")                                                                                               \
+    X(NCCL, "In place of NCCL")                                                                                        \
     X(LOG, "The log")                                                                                                  \
     X(HOOK, "For tests")
 enum tutti_option_section {

@@ -61,12 +61,23 @@ static bool may_be_used(const struct tutti_device_ops *ops)
     return !ops->on_host && (!named || named == ops);
 }
 
+static int32_t owner_of(const void *pointer)
+{
+    int32_t owner = -1;
+    for (size_t i = 0; i < TUTTI_N_DEVICES && owner == -1; i++)
+        if (may_be_used(tutti_devices[i])) owner = tutti_devices[i]->of(pointer);
+    return owner;
+}
+
 int32_t tutti_device_of(const void *pointer)
 {
-    int32_t ordinal = -1;
-    for (size_t i = 0; i < TUTTI_N_DEVICES && ordinal < 0; i++)
-        if (may_be_used(tutti_devices[i])) ordinal = tutti_devices[i]->of(pointer);
-    return ordinal;
+    const int32_t owner = owner_of(pointer);
+    return owner < 0 ? -1 : owner;
+}
+
+bool tutti_device_pins(const void *pointer)
+{
+    return owner_of(pointer) == TUTTI_DEVICE_PINNED;
 }
 
 int32_t tutti_device_current(void)

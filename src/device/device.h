@@ -66,6 +66,8 @@ bool tutti_device_share_named(const char *name, enum tutti_device_share *out);
 
 #define TUTTI_DEVICE_HANDLE_BYTES 88
 
+#define TUTTI_DEVICE_PINNED (-2)
+
 /* The device made current for several calls in a row. */
 struct tutti_device_scope {
     void *before;
@@ -119,8 +121,8 @@ struct tutti_device_ops {
     /* The device that the calling thread works on, -1 if there is none. Never opens a driver that nobody uses. */
     int32_t (*current)(void);
     bool (*in_use)(void); /* whether this process uses such devices, so that pointers may be of them */
-    /* The owner of the memory: the ordinal of a device; -1 for memory of the host, pinned or not, and for unknown
-     * memory. Some 50 ns. */
+    /* The owner of the memory: the ordinal of a device; TUTTI_DEVICE_PINNED for memory of the host that devices reach;
+     * -1 for other and for unknown memory. Some 50 ns. */
     int32_t (*of)(const void *pointer);
     /* Called before and after several calls in a row, which are cheaper then. Both may be NULL. */
     enum tutti_status (*enter)(struct tutti_device *device, struct tutti_device_scope *scope);
@@ -227,8 +229,10 @@ const struct tutti_device_ops *tutti_device_named(const char *name); /* NULL: th
 /* A kind by its name; NULL: the first one that is present, else cpu. One with memory of its own is from then on the
  * only one of this process. ARGUMENT: there is no such name; UNSUPPORTED: no such device, or another kind is used. */
 enum tutti_status tutti_device_use(const char *name, const struct tutti_device_ops **out);
-/* As ops->of and ops->current, of whatever kind with memory of its own that may be in use. */
+/* As ops->of and ops->current, of whatever kind with memory of its own that may be in use; -1 for all memory of the
+ * host, of which tutti_device_pins tells the pinned. */
 int32_t tutti_device_of(const void *pointer);
+bool tutti_device_pins(const void *pointer);
 int32_t tutti_device_current(void);
 bool tutti_device_in_use(void); /* any such kind */
 

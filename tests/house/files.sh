@@ -4,7 +4,7 @@
 # and is not longer than 600 lines (tests: 700); one in Python has lines of at most 120 columns and says what it is for.
 set -eu
 cd "${1:?usage: files.sh ROOT}"
-files=$(find src include bindings bench examples tests tools cmake pyproject.toml dev .ci completions man \
+files=$(find src include bindings compat bench examples tests tools cmake pyproject.toml dev .ci completions man \
     \( -name 'corpus' -o -name 'data' -o -name _build.py -o -name '_C.*' -o -name __pycache__ \) -prune -o \
     -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cl' -o -name '*.clh' -o -name '*.py' -o -name '*.toml' -o -name '*.sh' -o -name '*.cmake' -o -name '*.map' -o -name CMakeLists.txt -o -name dev \
     -o -name run -o -name '*.bash' -o -name '_*' -o -name '*.[13]' \) -print 2>/dev/null | LC_ALL=C sort)

@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 find . -type d \( -name .git -o -name 'build*' -o -name __pycache__ -o -name data -o -name corpus \) -prune -o -type f -print |
     sed 's/^..//' | LC_ALL=C sort >"$work/all"
-grep -E '^(src|include|bindings|bench|examples|tests|tools|cmake|docs)/.*\.([ch]|[ch]pp|cu|cuh|cl|clh|py|sh|cmake|md)$' "$work/all" |
+grep -E '^(src|include|bindings|compat|bench|examples|tests|tools|cmake|docs)/.*\.([ch]|[ch]pp|cu|cuh|cl|clh|py|sh|cmake|md)$' "$work/all" |
     grep -v '^docs/results' >"$work/read"
 xargs awk -v all="$work/all" '
 BEGIN {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # rooms.sh ROOT: refuses an #include that the table src/rooms.txt does not allow. A file of src/ may include its own room,
 # the rooms that its row names, and <tutti/...>; a test beside it also its whole folder. Public headers include only one
-# another; examples, bindings, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
+# another; examples, bindings, compat, the measurements in bench/ and tests of PyTorch see only public headers, and their own;
 # tests see everything. Files of bindings/ and tools/ whose folders have rows are held to them, too. src/ has 40 rooms at most;
 # among the folders of bindings/ no circles of includes are allowed: circles.sh sees only symbols of C.
 set -eu
@@ -11,7 +11,7 @@ cd "$root"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-find src include examples bindings bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cl' -o -name '*.clh' \) 2>/dev/null |
+find src include examples bindings compat bench tools tests \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cl' -o -name '*.clh' \) 2>/dev/null |
     LC_ALL=C sort | xargs awk -v edges="$work/edges" '
 BEGIN {
     while ((getline line <"src/rooms.txt") > 0) {
@@ -31,7 +31,7 @@ BEGIN {
     }
     for (room in row) if (row[room] < 10 && ++n_rooms == 41) refuse_at("src/rooms.txt", 0, "more than 40 rooms in src/: put together what is used together")
     for (room in bad) refuse_at("src/rooms.txt", 0, room " may not use " bad[room] ", which is not below it")
-    split("examples bindings bench", public, " ")
+    split("examples bindings compat bench", public, " ")
     for (i in public) sees_public[public[i]] = 1
 }
 function folder_of(room) { sub(/\/.*/, "", room); return room }

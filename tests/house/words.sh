@@ -5,7 +5,7 @@
 # of scripts, of Python with its docstrings, and of Markdown the first words of paragraphs and of items of lists.
 set -eu
 cd "${1:?usage: words.sh ROOT}"
-find src include bindings bench examples tests tools cmake dev docs README.md CONTRIBUTING.md CHANGELOG.md \
+find src include bindings compat bench examples tests tools cmake dev docs README.md CONTRIBUTING.md CHANGELOG.md \
     \( -name data -o -name corpus -o -name __pycache__ -o -name '_C.*' \) -prune -o -type f \
     \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cl' -o -name '*.clh' -o -name '*.py' \
     -o -name '*.pyi' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt -o -name dev -o -name '*.md' \) -print |

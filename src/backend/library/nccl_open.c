@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* NCCL as a back end: finding the library, the one that the process has loaded already (frameworks bring their own),
- * else the system's; opening, which looks whether NCCL would take these members; and its table of functions. */
+ * else the system's, but never the one of compat/nccl, whose calls come back here; opening, which looks whether NCCL
+ * would take these members; and its table of functions. */
 
 #include "backend/library/nccl.h"
 #include "base/symbols.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,10 +29,68 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct nccl_library found; /* version 0: none yet */
 
+/* Whether it is tutti's own: NVIDIA's knows no such parameter. */
+static bool is_own(void *library)
+{
+    void *symbol = dlsym(library, "ncclParamBind"), *handle = NULL;
+    int (*bind)(void **out, const char *key);
+    memcpy(&bind, &symbol, sizeof bind);
+    return symbol && bind(&handle, "TUTTI_NCCL_VERSION") == NCCL_OK;
+}
+
+/* By the path of the file, since the bare name is that of our own now; whose calls it must not find, either. */
+static void *path_open(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (!library || !is_own(library)) return library;
+    dlclose(library);
+    return NULL;
+}
+
+static int mapped_open(struct dl_phdr_info *info, size_t bytes, void *out)
+{
+    (void)bytes;
+    const char *base = strrchr(info->dlpi_name, '/');
+    void *library = base && strcmp(base + 1, NAME) == 0 ? path_open(info->dlpi_name) : NULL;
+    memcpy(out, &library, sizeof library);
+    return library != NULL;
+}
+
+/* Beside our own: one that is mapped, else one in a folder where the loader looks. */
+static void *other_open(void)
+{
+    void *library = NULL, *program = dlopen(NULL, RTLD_LAZY);
+    char path[PATH_MAX];
+    Dl_serinfo size, *folders = NULL;
+    dl_iterate_phdr(mapped_open, &library);
+    if (!library && program && dlinfo(program, RTLD_DI_SERINFOSIZE, &size) == 0) folders = malloc(size.dls_size);
+    if (folders) {
+        folders->dls_size = size.dls_size, folders->dls_cnt = size.dls_cnt;
+        const int failed = dlinfo(program, RTLD_DI_SERINFO, folders);
+        for (unsigned i = 0; i < folders->dls_cnt && !failed && !library; i++) {
+            snprintf(path, sizeof path, "%s/" NAME, folders->dls_serpath[i].dls_name);
+            library = path_open(path);
+        }
+    }
+    free(folders);
+    if (program) dlclose(program);
+    return library;
+}
+
 static void *file_open(const char *named)
 {
-    void *loaded = *named ? NULL : dlopen(NAME, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    return loaded ? loaded : dlopen(*named ? named : NAME, RTLD_NOW | RTLD_LOCAL);
+    if (*named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    void *loaded = dlopen(NAME, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!loaded) loaded = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
+    if (!loaded || !is_own(loaded)) return loaded;
+    dlclose(loaded);
+    return other_open();
+}
+
+static const char *absence(void)
+{
+    const char *error = dlerror();
+    return error ? error : "the library of that name is tutti's own; TUTTI_NCCL_LIBRARY names the file of NVIDIA's";
 }
 
 /* The name of the first function that is not there; NULL: all are. */
@@ -49,7 +111,7 @@ static enum tutti_status library_find(const char *named)
 {
     struct nccl_library library = {0};
     void *handle = file_open(named);
-    if (!handle) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no NCCL here: %s", dlerror());
+    if (!handle) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no NCCL here: %s", absence());
     const char *missing = calls_find(handle, &library);
     int version = 0;
     if (!missing && library.version_get(&version) == NCCL_OK && version >= NCCL_NEEDED) {

@@ -57,6 +57,11 @@ void *tutti_accelerator_context(const struct tutti_accelerator *accelerator)
     return accelerator ? of(accelerator)->context : NULL;
 }
 
+int32_t tutti_accelerator_current(void)
+{
+    return tutti_device_current();
+}
+
 enum tutti_status tutti_accelerator_alloc(struct tutti_accelerator *accelerator, size_t bytes, void **out)
 {
     GIVEN("alloc", accelerator);

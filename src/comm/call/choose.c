@@ -137,6 +137,12 @@ static enum tutti_status refuse_foreign(const struct tutti_call *call, const str
                   buffer->name, (int)buffer->device, (int)device->ordinal);
 }
 
+static enum tutti_status refuse_unreached(const struct tutti_call *call, const struct buffer *buffer)
+{
+    return REFUSE("%s is memory of the host that device %d does not reach: pin it, or copy it to the device",
+                  buffer->name, (int)call->comm->device->ordinal);
+}
+
 static enum tutti_status refuse_mixed(const struct tutti_call *call, const struct buffer *a, const struct buffer *b)
 {
     const struct buffer *there = a->device >= 0 ? a : b, *here = a->device >= 0 ? b : a;
@@ -180,6 +186,10 @@ static enum tutti_status via_of_memory(const struct tutti_call *call, enum tutti
         struct buffer *buffer = &buffers[i];
         if (buffer->empty) continue;
         buffer->device = tutti_device_of(buffer->pointer);
+        if (call->options.ordered && device && device->device && buffer->device < 0) {
+            if (!tutti_device_pins(buffer->pointer)) return refuse_unreached(call, buffer);
+            buffer->device = device->ordinal;
+        }
         if (first && (first->device < 0) != (buffer->device < 0)) return refuse_mixed(call, first, buffer);
         first = buffer;
     }

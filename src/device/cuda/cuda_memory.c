@@ -145,6 +145,7 @@ int32_t tutti_cuda_of(const void *pointer)
     if (driver->pointer_attributes(TUTTI_ARRAY_LEN(attributes), attributes, values, (uint64_t)(uintptr_t)pointer) !=
         CUDA_RESULT_OK)
         return -1;
+    if (type == CUDA_MEMORY_OF_HOST && !managed) return TUTTI_DEVICE_PINNED;
     return (type == CUDA_MEMORY_OF_DEVICE || managed) && ordinal >= 0 ? ordinal : -1;
 }
 

@@ -54,6 +54,7 @@ enum cuda_pointer_attribute {
     CUDA_POINTER_MAPPING_START = 19,
 };
 enum {
+    CUDA_MEMORY_OF_HOST = 1,
     CUDA_MEMORY_OF_DEVICE = 2,
     CUDA_FUNCTION_LOCAL_BYTES = 3,
     CUDA_FUNCTION_N_REGISTERS = 4,

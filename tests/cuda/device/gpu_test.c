@@ -122,7 +122,7 @@ static void test_pointers_are_told_apart(void **state)
     OK(tutti_cuda_alloc_host(gpu, 4096, &pinned));
     assert_int_equal(tutti_cuda_of(device), 0);
     assert_int_equal(tutti_cuda_of(device + BYTES - 1), 0);
-    assert_int_equal(tutti_cuda_of(pinned), -1);
+    assert_int_equal(tutti_cuda_of(pinned), TUTTI_DEVICE_PINNED);
     assert_int_equal(tutti_cuda_of(own), -1);
     assert_int_equal(tutti_cuda_of(&on_stack), -1);
     assert_int_equal(tutti_cuda_of(NULL), -1);

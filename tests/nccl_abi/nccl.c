@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The library and the driver as tests open them, ranks as threads, and numbers of all types. */
+#include "nccl_abi/nccl.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the library ---- */
+
+struct nccl nccl;
+void *nccl_library;
+
+static void find(void *library, const char *name, void *out)
+{
+    void *symbol = dlsym(library, name);
+    if (!symbol) {
+        fprintf(stderr, "there is no %s: %s\n", name, dlerror());
+        exit(1);
+    }
+    memcpy(out, &symbol, sizeof symbol);
+}
+
+void nccl_open(void)
+{
+    nccl_library = dlopen(TEST_NCCL, RTLD_NOW | RTLD_LOCAL);
+    if (!nccl_library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+#define NCCL_FIND(name, result, parameters) find(nccl_library, "nccl" #name, &nccl.name);
+    NCCL_CALLED(NCCL_FIND)
+#undef NCCL_FIND
+}
+
+/* ---- the driver ---- */
+
+struct driver driver;
+
+void driver_open(void)
+{
+    const char *named = getenv("TUTTI_CUDA_DRIVER");
+    void *library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const struct {
+        const char *name;
+        void *at;
+    } calls[] = {
+        {"cuInit", &driver.init},
+        {"cuDeviceGetCount", &driver.count},
+        {"cuDevicePrimaryCtxRetain", &driver.retain},
+        {"cuDevicePrimaryCtxRelease_v2", &driver.release},
+        {"cuCtxSetCurrent", &driver.current},
+        {"cuMemAlloc_v2", &driver.alloc},
+        {"cuMemFree_v2", &driver.free},
+        {"cuMemHostAlloc", &driver.alloc_host},
+        {"cuMemFreeHost", &driver.free_host},
+        {"cuMemcpyAsync", &driver.copy},
+        {"cuStreamCreate", &driver.stream_create},
+        {"cuStreamDestroy_v2", &driver.stream_destroy},
+        {"cuStreamSynchronize", &driver.stream_sync},
+        {"cuStreamBeginCapture_v2", &driver.capture_begin},
+        {"cuStreamEndCapture", &driver.capture_end},
+        {"cuGraphInstantiateWithFlags", &driver.instantiate},
+        {"cuGraphLaunch", &driver.launch},
+        {"cuGraphDestroy", &driver.graph_destroy},
+        {"cuGraphExecDestroy", &driver.exec_destroy},
+    };
+    if (!library) return;
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) find(library, calls[i].name, calls[i].at);
+    driver.here = driver.init(0) == 0 && driver.count(&driver.n) == 0 && driver.n > 0;
+}
+
+void *device_alloc(size_t bytes)
+{
+    uint64_t address = 0;
+    return driver.alloc(&address, bytes) == 0 ? (void *)(uintptr_t)address : NULL;
+}
+
+static bool copy(const struct rank *rank, uint64_t to, uint64_t from, size_t bytes)
+{
+    return driver.copy(to, from, bytes, rank->stream) == 0 && driver.stream_sync(rank->stream) == 0;
+}
+
+bool device_read(struct rank *rank, void *host, const void *device, size_t bytes)
+{
+    return copy(rank, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)device, bytes);
+}
+
+bool device_write(struct rank *rank, void *device, const void *host, size_t bytes)
+{
+    return copy(rank, (uint64_t)(uintptr_t)device, (uint64_t)(uintptr_t)host, bytes);
+}
+
+/* ---- ranks ---- */
+
+struct ranks {
+    pthread_barrier_t meeting;
+    rank_function function;
+    bool made;
+};
+static _Atomic unsigned n_failures;
+
+void rank_fail(const char *file, int line, int rank, const char *claim, const char *sentence)
+{
+    fprintf(stderr, "%s:%d: rank %d: %s: %s\n", file, line, rank, claim, sentence);
+    atomic_fetch_add(&n_failures, 1);
+}
+
+void ranks_meet(struct rank *rank)
+{
+    pthread_barrier_wait(&rank->all->meeting);
+}
+
+static void in_comm(struct rank *rank)
+{
+    if (!rank->all->made) {
+        rank->all->function(rank);
+        return;
+    }
+    CHECK_OK(rank, nccl.CommInitRank(&rank->comm, rank->n, rank->id, rank->index));
+    rank->all->function(rank);
+    if (rank->comm) CHECK_OK(rank, nccl.CommDestroy(rank->comm));
+}
+
+static void on_device(struct rank *rank)
+{
+    const int device = rank->index % driver.n;
+    void *context = NULL;
+    CHECK(rank, driver.retain(&context, device) == 0 && driver.current(context) == 0);
+    CHECK(rank, driver.stream_create(&rank->stream, 1) == 0);
+    in_comm(rank);
+    CHECK(rank, driver.stream_destroy(rank->stream) == 0);
+}
+
+static void *rank_thread(void *arg)
+{
+    struct rank *rank = arg;
+    if (driver.here)
+        on_device(rank);
+    else
+        in_comm(rank);
+    return NULL;
+}
+
+unsigned ranks_run(int n, bool made, rank_function function, void *arg)
+{
+    struct ranks all = {.function = function, .made = made};
+    struct rank ranks[16];
+    pthread_t threads[16];
+    unique_id id;
+    atomic_store(&n_failures, 0);
+    pthread_barrier_init(&all.meeting, NULL, (unsigned)n);
+    if (nccl.GetUniqueId(&id) != OK) return 1;
+    for (int i = 0; i < n; i++) {
+        ranks[i] = (struct rank){.index = i, .n = n, .id = id, .arg = arg, .all = &all};
+        pthread_create(&threads[i], NULL, rank_thread, &ranks[i]);
+    }
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&all.meeting);
+    return atomic_load(&n_failures);
+}
+
+/* ---- numbers ---- */
+
+static const struct {
+    size_t bytes;
+    int mantissa, bias; /* 0: an integer */
+} types[N_TYPES] = {
+    [INT8] = {1, 0, 0},        [UINT8] = {1, 0, 0},      [INT32] = {4, 0, 0},     [UINT32] = {4, 0, 0},
+    [INT64] = {8, 0, 0},       [UINT64] = {8, 0, 0},     [FLOAT16] = {2, 10, 15}, [FLOAT32] = {4, 23, 127},
+    [FLOAT64] = {8, 52, 1023}, [BFLOAT16] = {2, 7, 127}, [E4M3] = {1, 3, 7},      [E5M2] = {1, 2, 15},
+};
+
+size_t type_bytes(int type)
+{
+    return types[type].bytes;
+}
+
+void number_put(int type, void *array, size_t i, int value)
+{
+    uint64_t bits = (uint64_t)value;
+    if (types[type].mantissa && value) {
+        const int log = 31 - __builtin_clz((unsigned)value);
+        const uint64_t fraction = (uint64_t)value ^ (UINT64_C(1) << log);
+        const uint64_t shifted = log <= types[type].mantissa ? fraction << (types[type].mantissa - log)
+                                                             : fraction >> (log - types[type].mantissa);
+        bits = (uint64_t)(log + types[type].bias) << types[type].mantissa | shifted;
+    }
+    memcpy((char *)array + i * types[type].bytes, &bits, types[type].bytes);
+}
+
+double number_get(int type, const void *array, size_t i)
+{
+    uint64_t bits = 0;
+    unsigned char wanted[8] = {0};
+    memcpy(&bits, (const char *)array + i * types[type].bytes, types[type].bytes);
+    for (int value = 0; value < 256; value++) {
+        memset(wanted, 0, sizeof wanted);
+        number_put(type, wanted, 0, value);
+        if (memcmp(&bits, wanted, types[type].bytes) == 0) return value;
+    }
+    return (double)NAN;
+}
