@@ -74,10 +74,11 @@ enum tutti_life {
     TUTTI_LIFE_LEFT, /* it closed its control in order */
     TUTTI_LIFE_DEAD,
     TUTTI_LIFE_UNKNOWN, /* nothing was heard of it for long; this alone ends nothing */
+    TUTTI_LIFE_SILENT,  /* between trees alone: told dead without a proof; `life` says DEAD */
 };
 static inline bool tutti_life_gone(enum tutti_life life)
 {
-    return life == TUTTI_LIFE_LEFT || life == TUTTI_LIFE_DEAD;
+    return life == TUTTI_LIFE_LEFT || life == TUTTI_LIFE_DEAD || life == TUTTI_LIFE_SILENT;
 }
 
 /* The word of `counter`: a slot may be another communicator's by now, so it names the communicator, too. */
@@ -120,6 +121,9 @@ struct tutti_control_ops {
     /* Optional: answers what others than members ask by the memory of this host (asks.h), with what `world` knows;
      * called again and again by the control that this one is a part of. */
     void (*serve)(struct tutti_control *c, struct tutti_control *world);
+    /* Optional: whether a member that is gone left, or its process is known to have ended; else its host was silent, or
+     * took this one for dead, and it may live on behind a cut. Where there is no entry all deaths are known. */
+    bool (*proved)(const struct tutti_control *c, uint32_t peer);
 };
 
 /* First member of every control. */

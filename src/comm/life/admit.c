@@ -322,7 +322,7 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
         larger = meet(s, set);
     }
     enum tutti_synchrony_do what;
-    if (tutti_comm_next(s->inner, larger, &next) < 0) {
+    if (tutti_comm_next(s->inner, larger, s->comm->create_timeout_ns + MEET_NS, &next) < 0) {
         what = tutti_survive_stop(s);
     } else if (next == larger) {
         *came = true;

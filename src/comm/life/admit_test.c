@@ -15,11 +15,12 @@
 #include <tutti/tutti.h>
 #include <unistd.h>
 
-enum { SIZE = 4, SPARES = 4, PROCESSES = SIZE + SPARES, MOST_CALLS = 4000, COUNT = 600 };
+enum { SIZE = 4, SPARES = 4, PROCESSES = SIZE + SPARES, LEAST_CALLS = 100, MOST_CALLS = 4000, COUNT = 600 };
 
 static struct board {
     uint64_t digests[MOST_CALLS]; /* by the program's step; 0: none yet */
     _Atomic uint32_t differ, n_admitted, n_in[PROCESSES];
+    _Atomic bool is_over;
     uint64_t seed;
 } * board;
 
@@ -81,7 +82,7 @@ static void work(struct rank *rank, struct tutti_comm *comm, bool is_new, uint64
             told[1] += n_new;
             RANK_CHECK_OK(rank, tutti_all_reduce(told, told, 2, TUTTI_UINT64, TUTTI_MAX, comm, NULL, NULL));
         }
-        if (told[0] == MOST_CALLS || (told[0] > 50 && told[1] >= until_admitted)) break;
+        if (told[0] == MOST_CALLS || (told[0] > LEAST_CALLS && told[1] >= until_admitted)) break;
         for (size_t i = 0; i < COUNT; i++) in[i] = value_of(told[0], tutti_comm_rank(comm), i);
         RANK_CHECK_OK(rank, tutti_all_reduce(in, out, COUNT, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
         compare(rank, comm, told[0]++, out);
@@ -112,6 +113,35 @@ static void replaced(struct rank *rank)
     RANK_CHECK(rank, rank->index == SIZE ? tutti_comm_rank(comm) == 2 : tutti_comm_rank(comm) == 1);
     RANK_CHECK(rank, tutti_comm_size(comm) == SIZE);
     work(rank, comm, true, 2);
+}
+
+/* Whoever waits when the others have done ends by force. */
+static void *leaver(void *arg)
+{
+    const struct rank *rank = arg;
+    while (!board->is_over) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    if (board->n_in[rank->index] == 0) kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* All but rank 0 may die at any moment: at work, at the door, while they are taken in. */
+static void random_moments(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t seed = board->seed + (uint64_t)rank->index * 1000, dies_ns = 0;
+    pthread_t thread, other;
+    const uint64_t draw = tutti_random64(&seed) >> 33;
+    if (rank->index > 0 && draw % 3 != 0) dies_ns = 1 + draw % (150 * TUTTI_NS_PER_MS);
+    if (rank->index < SIZE) RANK_CHECK_OK(rank, make(rank, false, rank->index, &comm));
+    if (dies_ns) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
+    if (rank->index >= SIZE) {
+        tutti_sleep_ns(tutti_random64(&seed) % (50 * TUTTI_NS_PER_MS));
+        RANK_CHECK(rank, pthread_create(&other, NULL, leaver, rank) == 0);
+    }
+    if (rank->index >= SIZE) RANK_CHECK_OK(rank, make(rank, true, -1, &comm));
+    board->n_in[rank->index]++;
+    work(rank, comm, rank->index >= SIZE, 0);
+    board->is_over = true;
 }
 
 static void store_fresh(char path[64])
@@ -145,10 +175,30 @@ static void test_replaced(void **state)
     store_end(path);
 }
 
+static void test_random_moments(void **state)
+{
+    const char *more = getenv("SURVIVE_SEEDS");
+    const uint64_t first = test_seed(), n = more ? strtoull(more, NULL, 10) : 8;
+    uint64_t n_admitted = 0;
+    char path[64];
+    (void)state;
+    for (uint64_t k = 0; k < n; k++) {
+        store_fresh(path);
+        board->seed = (first + k) * 77777;
+        struct ranks_config config = {
+            .n = PROCESSES, .forked = true, .no_comm = true, .may_die = (UINT64_C(1) << PROCESSES) - 2};
+        if (ranks_run(&config, random_moments) != 0 || board->differ)
+            fail_msg("seed %llu: %u differ", (unsigned long long)(first + k), board->differ);
+        n_admitted += board->n_admitted;
+        store_end(path);
+    }
+    print_message("%llu newcomers in %llu runs\n", (unsigned long long)n_admitted, (unsigned long long)n);
+}
+
 int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_replaced)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_replaced), cmocka_unit_test(test_random_moments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * The old one stays as it is; its late messages carry another identity. */
 #include "comm/call/device.h"
 #include "comm/life/life.h"
+#include "comm/life/synchrony.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #define NAP_FIRST_NS (50 * UINT64_C(1000))
 #define NAP_LONGEST_NS (2 * TUTTI_NS_PER_MS)
 #define LOOK_EVERY_NS (50 * TUTTI_NS_PER_MS) /* between looks at who lives */
+#define SETTLE_NS (2 * TUTTI_NS_PER_S)       /* until who left its communicator is known to have ended */
 
 /* ---- the agreement, through boards that stay readable after their writers died. Agreement on the survivors of a
  * communicator. Each member publishes the hash of the set that it proposes, and takes members out of its set as they
@@ -26,6 +28,12 @@ struct survivors {
     uint32_t n_versions;  /* a rank only takes members out of its proposal; version v is the proposal after v losses */
     uint32_t *removed_at; /* slot -> first version without it, UINT32_MAX: still in */
     uint64_t *hashes;     /* each version's */
+    /* tutti_comm_next alone: who says nothing is taken out, too, and a majority must be left. */
+    uint64_t patience_ns, late_ns; /* 0: there is no end of patience; when it is */
+    uint64_t settled_ns;           /* the set is not new */
+    uint32_t *accused, n_accused; /* slots that were taken out for their silence; all are told of them, one at a look */
+    uint32_t n_looks;
+    int32_t accuser; /* the rank that took this one out, -1 */
 };
 
 /* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */
@@ -102,10 +110,13 @@ static void tell(const struct survivors *survivors, enum stage stage, uint64_t h
         .signature = hash,
         .count = size,
         .root = larger,
+        .message_peer = -1,
         .peer = -1,
         .state = TUTTI_BOARD_IN_USE,
     };
     struct tutti_control *control = control_of(survivors);
+    if (survivors->n_accused > 0)
+        board.message_peer = (int32_t)survivors->accused[survivors->n_looks % survivors->n_accused];
     control->ops->publish(control, TUTTI_BOARD_SLOTS + survivors->board, &board);
 }
 
@@ -147,10 +158,11 @@ static void survivors_fini(struct survivors *survivors)
     board_give(survivors);
     tutti_free(survivors->removed_at);
     tutti_free(survivors->hashes);
+    tutti_free(survivors->accused);
 }
 
 static enum tutti_status survivors_init(struct survivors *survivors, struct tutti_comm *comm, const int32_t *exclude,
-                                        size_t n_exclude, struct tutti_comm *larger)
+                                        size_t n_exclude, struct tutti_comm *larger, uint64_t patience_ns)
 {
     size_t n = (size_t)comm->size;
     const uint64_t attempt = atomic_fetch_add(&comm->n_shrinks, 1);
@@ -159,11 +171,16 @@ static enum tutti_status survivors_init(struct survivors *survivors, struct tutt
     survivors->comm = comm;
     survivors->larger = larger;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
-    survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
+    survivors->patience_ns = patience_ns;
+    survivors->late_ns = patience_ns ? tutti_deadline_ns(patience_ns) : TUTTI_NEVER;
+    survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns + 2 * patience_ns);
+    survivors->settled_ns = tutti_deadline_ns(SETTLE_NS);
+    survivors->accuser = -1;
     TUTTI_TRY(board_take(survivors));
     survivors->removed_at = tutti_alloc_array(n + 1, sizeof(*survivors->removed_at));
     survivors->hashes = tutti_alloc_array(n + 2, sizeof(*survivors->hashes));
-    if (!survivors->removed_at || !survivors->hashes) {
+    survivors->accused = tutti_alloc_array(n, sizeof(*survivors->accused));
+    if (!survivors->removed_at || !survivors->hashes || !survivors->accused) {
         tell(survivors, NOT_MADE, 0, 0, false, TUTTI_ERR_MEMORY); /* the others need not wait */
         survivors_fini(survivors);
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
@@ -176,15 +193,41 @@ static enum tutti_status survivors_init(struct survivors *survivors, struct tutt
     return TUTTI_OK;
 }
 
-/* Some member of the set does not go on in the larger one. */
-static bool is_refused(const struct survivors *survivors)
+/* ---- who is taken out ---- */
+
+static void take_out(struct survivors *survivors, uint32_t slot)
+{
+    survivors->removed_at[slot] = survivors->n_versions;
+    hash_version(survivors, survivors->n_versions++);
+    survivors->settled_ns = tutti_deadline_ns(SETTLE_NS);
+}
+
+static void accuse(struct survivors *survivors, uint32_t slot)
+{
+    if (slot >= (uint32_t)survivors->comm->size || !survivors_has(survivors, current(survivors), slot)) return;
+    survivors->accused[survivors->n_accused++] = slot;
+    take_out(survivors, slot);
+}
+
+static bool is_accused(const struct survivors *survivors, uint32_t slot)
+{
+    for (uint32_t i = 0; i < survivors->n_accused; i++)
+        if (survivors->accused[i] == slot) return true;
+    return false;
+}
+
+/* What slot s proposes: whom it took out for their silence, and whether it goes on in the larger one. */
+static void hear(struct survivors *survivors, uint32_t s)
 {
     struct tutti_board board;
-    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++)
-        if (survivors_has(survivors, current(survivors), s) && peek(survivors, s, &board) == TUTTI_OK &&
-            board.root == 0)
-            return true;
-    return false;
+    const bool there = peek(survivors, s, &board) == TUTTI_OK;
+    if (!there && tutti_now_ns() >= survivors->late_ns) accuse(survivors, s);
+    if (!there) return;
+    if (board.message_peer == survivors->comm->rank) survivors->accuser = (int32_t)s;
+    if (board.message_peer >= 0 && board.message_peer != survivors->comm->rank)
+        accuse(survivors, (uint32_t)board.message_peer);
+    if (board.root == 0 && is_larger(survivors, current(survivors)))
+        take_out(survivors, (uint32_t)survivors->comm->size);
 }
 
 /* Looks at who lives, now and then; takes the lost out and proposes the rest. The first look and proposal come at once.
@@ -193,20 +236,47 @@ static void look(struct survivors *survivors)
 {
     uint64_t now = tutti_now_ns();
     if (now < survivors->look_ns) return;
-    bool first = survivors->look_ns == 0, changed = false;
+    const bool first = survivors->look_ns == 0;
+    const uint32_t before = survivors->n_versions;
     survivors->look_ns = now + LOOK_EVERY_NS;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
         if (s == (uint32_t)survivors->comm->rank || !survivors_has(survivors, current(survivors), s)) continue;
-        if (!is_lost(survivors, s)) continue;
-        survivors->removed_at[s] = survivors->n_versions;
-        changed = true;
+        if (is_lost(survivors, s))
+            take_out(survivors, s);
+        else if (survivors->patience_ns)
+            hear(survivors, s);
     }
-    if (is_larger(survivors, current(survivors)) && is_refused(survivors)) {
-        survivors->removed_at[survivors->comm->size] = survivors->n_versions;
-        changed = true;
+    survivors->n_looks++;
+    if (survivors->n_versions > before && survivors->patience_ns)
+        survivors->late_ns = tutti_deadline_ns(survivors->patience_ns); /* for those who hear of it */
+    if (survivors->n_versions > before || first || survivors->n_accused > 0)
+        publish(survivors, PROPOSED, current(survivors), TUTTI_OK);
+}
+
+static bool is_proved(const struct survivors *survivors, uint32_t slot)
+{
+    struct tutti_control *control = control_of(survivors);
+    const uint32_t member = survivors->comm->members[slot];
+    return tutti_life_gone(control->ops->life(control, member)) &&
+           (!control->ops->proved || control->ops->proved(control, member));
+}
+
+/* Whether those who are left may go on; n_missing: members that may live. */
+static bool is_majority(const struct survivors *survivors, uint32_t *n_missing)
+{
+    bool lowest = false, found = false;
+    uint32_t n = 0;
+    *n_missing = 0;
+    if (!survivors->patience_ns) return true;
+    for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
+        const bool here = survivors_has(survivors, current(survivors), s);
+        if (!here && is_proved(survivors, s)) continue;
+        n += here;
+        *n_missing += !here;
+        if (!found) lowest = here;
+        found = true;
     }
-    if (changed) hash_version(survivors, survivors->n_versions++);
-    if (changed || first) publish(survivors, PROPOSED, current(survivors), TUTTI_OK);
+    return tutti_synchrony_may_go_on(n, *n_missing, lowest);
 }
 
 /* Whether any member, also one that died since, shows a decision. It is read after the look, so that no decision of a
@@ -215,7 +285,7 @@ static enum tutti_status find_decision(const struct survivors *survivors, struct
 {
     enum tutti_status result = TUTTI_AGAIN;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
-        if (!survivors_has(survivors, 0, s)) continue;
+        if (!survivors_has(survivors, 0, s) || is_accused(survivors, s)) continue;
         const enum tutti_status status = peek(survivors, s, board);
         if (status == TUTTI_PENDING) result = status; /* it may be a decision */
         if (status != TUTTI_OK || board->seq < DECIDED) continue;
@@ -252,6 +322,24 @@ static enum tutti_status failed_there(const struct survivors *survivors, uint32_
                       tutti_status_text(status));
 }
 
+static enum tutti_status taken_out(const struct survivors *survivors, int32_t by)
+{
+    return tutti_fail(TUTTI_ERR_TIMEOUT,
+                      "rank %d was stopped, late or cut off for so long that the others, rank %d among them, went on "
+                      "without it: it must join anew (config.joins)",
+                      (int)survivors->comm->rank, (int)by);
+}
+
+static enum tutti_status minority(const struct survivors *survivors, uint32_t n_missing)
+{
+    const uint32_t n = set_size(survivors, current(survivors));
+    return tutti_fail(TUTTI_ERR_TIMEOUT,
+                      "rank %d is cut off: it reaches %u of the %u members that may live, and the side of %s goes on: "
+                      "this rank must join anew (config.joins)",
+                      (int)survivors->comm->rank, n, n + n_missing,
+                      n == n_missing ? "the lowest rank" : "the majority");
+}
+
 static enum tutti_status adopt(const struct survivors *survivors, const struct tutti_board *board, uint32_t by,
                                uint32_t *version)
 {
@@ -261,6 +349,7 @@ static enum tutti_status adopt(const struct survivors *survivors, const struct t
         return TUTTI_OK;
     }
     if (board->seq == NOT_MADE) return failed_there(survivors, by, (enum tutti_status)(int64_t)board->completed);
+    if (survivors->patience_ns) return taken_out(survivors, (int32_t)by);
     return tutti_fail(TUTTI_ERR_ARGUMENT,
                       "comm_shrink on rank %d: rank %u decided on other survivors: all must leave out the same ranks",
                       (int)survivors->comm->rank, by);
@@ -283,20 +372,39 @@ static enum tutti_status too_late(const struct survivors *survivors)
                       set_size(survivors, current(survivors)));
 }
 
+/* The leader's part. AGAIN: not yet. What stands in the way for too long is taken out, or ends this rank. */
+static enum tutti_status decide(struct survivors *survivors, uint32_t *version)
+{
+    uint32_t missing = 0, n_missing = 0;
+    bool other = false;
+    const uint64_t now = tutti_now_ns();
+    if (survivors->accuser >= 0) return taken_out(survivors, survivors->accuser);
+    if (!all_propose(survivors, &missing, &other)) return TUTTI_AGAIN;
+    if (!is_majority(survivors, &n_missing))
+        return now >= survivors->settled_ns ? minority(survivors, n_missing) : TUTTI_AGAIN;
+    if (!is_leader(survivors)) {
+        for (missing = 0; !survivors_has(survivors, current(survivors), missing);) missing++;
+        if (now >= survivors->late_ns && now - survivors->late_ns >= survivors->patience_ns)
+            accuse(survivors, missing); /* it proposed, and does not decide: it is stopped */
+        return TUTTI_AGAIN;
+    }
+    *version = current(survivors);
+    publish(survivors, DECIDED, *version, TUTTI_OK);
+    return TUTTI_OK;
+}
+
 static enum tutti_status survivors_agree(struct survivors *survivors, uint32_t *version)
 {
     struct tutti_board board;
-    uint32_t by = 0, missing;
-    bool other;
+    uint32_t by = 0;
     for (uint64_t nap = NAP_FIRST_NS; tutti_now_ns() < survivors->deadline_ns;
          nap = nap < NAP_LONGEST_NS ? 2 * nap : nap) {
         look(survivors);
         const enum tutti_status found = find_decision(survivors, &board, &by);
         if (found == TUTTI_OK) return adopt(survivors, &board, by, version);
-        if (found == TUTTI_AGAIN && is_leader(survivors) && all_propose(survivors, &missing, &other)) {
-            *version = current(survivors);
-            publish(survivors, DECIDED, *version, TUTTI_OK);
-            return TUTTI_OK;
+        if (found == TUTTI_AGAIN) {
+            const enum tutti_status status = decide(survivors, version);
+            if (status != TUTTI_AGAIN) return status;
         }
         tutti_sleep_ns(nap);
     }
@@ -324,6 +432,7 @@ static enum tutti_status survivors_confirm(struct survivors *survivors, uint32_t
         enum tutti_status theirs = TUTTI_OK;
         enum stage stage;
         while ((stage = word_of(survivors, s, &theirs)) < MADE) {
+            if (tutti_now_ns() >= survivors->late_ns) break; /* it is stopped: a later call says so */
             if (tutti_now_ns() >= survivors->deadline_ns)
                 return tutti_fail(TUTTI_ERR_TIMEOUT,
                                   "comm_shrink on rank %d " TUTTI_SAYS_TIMED_OUT ": rank %u did not make its part",
@@ -394,12 +503,12 @@ static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_co
 }
 
 static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
-                                struct tutti_comm *larger, struct tutti_comm **out)
+                                struct tutti_comm *larger, uint64_t patience_ns, struct tutti_comm **out)
 {
     struct survivors survivors;
     struct tutti_comm *child = NULL;
     uint32_t version = 0;
-    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, larger));
+    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, larger, patience_ns));
     enum tutti_status status = survivors_agree(&survivors, &version);
     if (status >= 0) {
         enum tutti_status made = make(&survivors, version, &child);
@@ -422,18 +531,19 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
 }
 
 static enum tutti_status enter_and_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
-                                          struct tutti_comm *larger, struct tutti_comm **out)
+                                          struct tutti_comm *larger, uint64_t patience_ns, struct tutti_comm **out)
 {
     TUTTI_TRY(tutti_comm_enter(comm, "comm_shrink"));
     enum tutti_status status = check_list(comm, exclude, n_exclude);
-    if (status >= 0) status = shrink(comm, exclude, n_exclude, larger, out);
+    if (status >= 0) status = shrink(comm, exclude, n_exclude, larger, patience_ns, out);
     tutti_comm_leave(comm);
     return status;
 }
 
-enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, struct tutti_comm **out)
+enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, uint64_t patience_ns,
+                                  struct tutti_comm **out)
 {
-    return enter_and_shrink(comm, NULL, 0, larger, out);
+    return enter_and_shrink(comm, NULL, 0, larger, patience_ns, out);
 }
 
 enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
@@ -441,5 +551,5 @@ enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *excl
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
     TUTTI_TRY(tutti_call_alone("comm_shrink"));
-    return enter_and_shrink(comm, exclude, n_exclude, NULL, out);
+    return enter_and_shrink(comm, exclude, n_exclude, NULL, 0, out);
 }

@@ -158,10 +158,11 @@ static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_c
 
 /* ---- what the machine asks for ---- */
 
-/* A rank of the view is dead, or left: the others find one another. All else ends the communicator. */
+/* A rank of the view is dead, left, or did not come in time: the others find one another. All else ends the
+ * communicator. */
 static bool is_loss(enum tutti_status status)
 {
-    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT || status == TUTTI_ERR_TIMEOUT;
 }
 
 enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s)
@@ -174,6 +175,7 @@ enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s)
 static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status status)
 {
     if (status < 0 && !is_loss(status)) return tutti_survive_stop(s);
+    if (status < 0) s->loss = *tutti_last_error();
     return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
@@ -203,9 +205,33 @@ static bool has_host(const struct tutti_survive *s)
     return false;
 }
 
+/* Whether a member of the view before that is not of this one may live. */
+static bool has_missing(const struct tutti_comm *before, const struct tutti_comm *next)
+{
+    struct tutti_control *control = before->family->world.control;
+    for (int32_t k = 0, i = 0; k < before->size; k++) {
+        if (i < next->size && before->members[k] == next->members[i])
+            i++;
+        else if (!tutti_life_gone(control->ops->life(control, before->members[k])) ||
+                 (control->ops->proved && !control->ops->proved(control, before->members[k])))
+            return true;
+    }
+    return false;
+}
+
+static void keep_world(struct tutti_survive *s, struct tutti_family *family)
+{
+    struct tutti_family **place = &s->left[s->n_left++ % LEFT_MOST];
+    if (*place) tutti_family_drop(*place);
+    *place = tutti_family_hold(family);
+    s->has_missing = false;
+}
+
 static void install(struct tutti_survive *s, struct tutti_comm *next)
 {
     struct tutti_comm *before = s->inner;
+    if (before && before->family == next->family) s->has_missing = s->has_missing || has_missing(before, next);
+    if (before && before->family != next->family && s->has_missing) keep_world(s, before->family);
     pthread_mutex_lock(&s->comm->lock); /* an abort may ask for it */
     s->inner = next;
     pthread_mutex_unlock(&s->comm->lock);
@@ -232,10 +258,23 @@ void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next)
     install(s, next);
 }
 
+/* Who did not come to a call in time is not waited for any longer than a host that is silent; else members may be busy
+ * between two calls. */
+uint64_t tutti_survive_patience(const struct tutti_survive *s)
+{
+    const uint64_t most = s->comm->create_timeout_ns, host = s->comm->context->config.number[TUTTI_OPT_host_timeout];
+    return s->loss.status == TUTTI_ERR_TIMEOUT && host < most ? host : most;
+}
+
 static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
-    if (tutti_comm_next(s->inner, NULL, &next) < 0) return tutti_survive_stop(s);
+    if (tutti_comm_next(s->inner, NULL, tutti_survive_patience(s), &next) < 0) return tutti_survive_stop(s);
+    if (s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n) { /* all are there, and too slow */
+        tutti_comm_destroy(next);
+        tutti_fail_record(&s->loss);
+        return tutti_survive_stop(s);
+    }
     tutti_survive_follow(s, next);
     if (s->hosts && !has_host(s)) {
         tutti_fail(TUTTI_ERR_PEER_LEFT, "comm_create on rank %d: those who were to take it went on without it",
@@ -255,6 +294,7 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
     }
     enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
+    if (status < 0) s->loss = *tutti_last_error();
     if (status < 0 && !is_loss(status))
         next = tutti_survive_stop(s);
     else
@@ -280,6 +320,8 @@ static void take(struct tutti_survive *s, const struct tutti_call *call)
 static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *call)
 {
     const size_t saved = overwritten(call);
+    atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
+                          memory_order_relaxed);
     if (s->has_ended) return tutti_fail_record(&s->error);
     if (saved > 0) TUTTI_TRY(save(s, call, saved));
     return tutti_survive_drive(s, call,
@@ -308,6 +350,8 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
             next = do_hand_on(s);
             break;
         case TUTTI_SYNCHRONY_END:
+            if (call && n_tries > 0 && overwritten(call) > 0)
+                memcpy(call->job.bind.output, s->saved, overwritten(call));
             if (!s->has_ended) tutti_survive_stop(s);
             return tutti_fail_record(&s->error);
         case TUTTI_SYNCHRONY_TAKE:
@@ -478,6 +522,8 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_synchrony_fini(&s->synchrony);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    for (uint32_t i = 0; i < LEFT_MOST; i++)
+        if (s->left[i]) tutti_family_drop(s->left[i]);
     tutti_door_close(&s->door);
     tutti_free(s->hosts);
     tutti_free(s->sets);

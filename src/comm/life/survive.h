@@ -12,7 +12,7 @@
 
 /* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
  * are known. */
-enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64 };
+enum { KEEP_MOST = 4096, N_KEPT = 64, SET_WORD = 64, LEFT_MOST = 4 };
 
 /* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
 struct kept {
@@ -60,6 +60,11 @@ struct tutti_survive {
     struct kept end;      /* how the call at hand ends */
     bool has_ended;
     struct tutti_error error; /* then: why nothing goes on */
+    struct tutti_error loss;  /* what the view ended by */
+    /* Worlds of views that some left though they may live: such a rank finds the others there, who are more. */
+    struct tutti_family *left[LEFT_MOST];
+    uint32_t n_left;
+    bool has_missing;
     struct tutti_door door;
 };
 
@@ -86,6 +91,8 @@ void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next);
 /* Waits until no call is left, and keeps others out until finish. */
 void tutti_survive_begin(struct tutti_survive *s);
 void tutti_survive_finish(struct tutti_survive *s);
+/* How long a member may be silent where the others agree on the next view. */
+uint64_t tutti_survive_patience(const struct tutti_survive *s);
 /* Does what the machine asks for until the call (NULL: none) is over. */
 enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
                                       enum tutti_synchrony_do next);

@@ -21,8 +21,8 @@ enum { MOST = 6, CALLS = 60 };
 /* What all processes see: a digest of each call's result by rank, 0: the rank did not return from it. */
 static struct board {
     uint64_t digests[CALLS][MOST];
-    uint32_t n_deaths;
     uint64_t seed;
+    int32_t pids[MOST];
 } * board;
 
 static uint64_t value_of(uint64_t call, int32_t rank, size_t i)
@@ -210,6 +210,80 @@ static void many_in_flight(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* A rank is stopped in the middle of its calls, and continued when the others have gone on without it: it hears a
+ * sentence, and what it had is as it was. */
+static void stopped(struct rank *rank)
+{
+    enum { VICTIM = 3, N_CALLS = 30, N_AT = 10, COUNT = 3000 };
+    struct tutti_comm *comm = NULL;
+    uint64_t *data = rank_alloc(rank, COUNT * sizeof(*data));
+    int32_t ranks[4];
+    size_t n = 0;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    tutti_comm_set_timeout(comm, 2 * TUTTI_NS_PER_S);
+    board->pids[rank->index] = getpid();
+    RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
+    for (uint32_t call = 0; call < N_CALLS; call++) {
+        if (call == N_AT && rank->index == VICTIM) raise(SIGSTOP);
+        for (size_t i = 0; i < COUNT; i++) data[i] = value_of(call, rank->index, i);
+        const enum tutti_status status =
+            tutti_all_reduce(data, data, call % 2 ? 1 : COUNT, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+        if (rank->index == VICTIM && call >= N_AT) {
+            RANK_CHECK(rank, status < 0 && strstr(tutti_last_error()->text, "join anew"));
+            RANK_CHECK_ERROR(rank, status, "join anew", tutti_barrier(comm, NULL, NULL));
+            for (size_t i = 0; i < COUNT; i++) RANK_CHECK(rank, data[i] == value_of(call, rank->index, i));
+            break;
+        }
+        RANK_CHECK_OK(rank, status);
+        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, ranks, 4, &n));
+        RANK_CHECK(rank, n == (call < N_AT ? 4 : 3));
+        uint64_t sum = 0;
+        for (size_t k = 0; k < n; k++) sum += value_of(call, ranks[k], 0);
+        RANK_CHECK(rank, data[0] == sum);
+        if (call == N_AT + 5 && rank->index == 0) kill(board->pids[VICTIM], SIGCONT);
+    }
+    tutti_comm_destroy(comm);
+}
+
+/* Another collective than the others', while one dies. */
+static void other_call(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t dies_ns = 20 * TUTTI_NS_PER_MS, x[1000] = {0};
+    pthread_t thread;
+    enum tutti_status status = TUTTI_OK;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    if (rank->index == 2) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
+    if (rank->index == 2) tutti_sleep_ns(TUTTI_NS_PER_S);
+    if (rank->index == 3) {
+        status = tutti_broadcast(x, 1000, TUTTI_UINT64, 0, comm, NULL, NULL);
+        if (status >= 0) status = tutti_barrier(comm, NULL, NULL);
+    } else {
+        status = tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+    }
+    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH && strstr(tutti_last_error()->text, "broadcast") &&
+                         strstr(tutti_last_error()->text, "all_reduce"));
+    tutti_comm_destroy(comm);
+}
+
+/* All but one, of which two at once. */
+static void last_one(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t x[1000];
+    size_t n = 0;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    for (uint32_t call = 0; n != 1; call++) {
+        if (rank->index == 1 && call == 5) raise(SIGKILL);
+        if (rank->index > 1 && call == 8) raise(SIGKILL);
+        for (size_t i = 0; i < 1000; i++) x[i] = 1;
+        RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
+        RANK_CHECK(rank, x[999] == n && n == (call < 5 ? 4 : call < 8 ? 3 : 1));
+    }
+    tutti_comm_destroy(comm);
+}
+
 static void refused(struct rank *rank)
 {
     struct tutti_comm *comm = NULL, *none = NULL;
@@ -240,6 +314,28 @@ static void in_flight(void **state)
     assert_int_equal(ranks_run(&config, many_in_flight), 0);
 }
 
+static void stop(void **state)
+{
+    (void)state;
+    const struct tutti_option options[] = {{"host_timeout", "2s"}};
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .options = options, .n_options = 1};
+    assert_int_equal(ranks_run(&config, stopped), 0);
+}
+
+static void mismatch(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
+    assert_int_equal(ranks_run(&config, other_call), 0);
+}
+
+static void last(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 14};
+    assert_int_equal(ranks_run(&config, last_one), 0);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -251,6 +347,7 @@ int main(void)
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),
-                                       cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(stop),          cmocka_unit_test(mismatch),
+                                       cmocka_unit_test(last),          cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,4 +80,12 @@ enum tutti_synchrony_do tutti_synchrony_join(struct tutti_synchrony *view, uint6
 enum tutti_synchrony_do tutti_synchrony_gathered(struct tutti_synchrony *view,
                                                  const struct tutti_synchrony_state *states, uint32_t n);
 
+/* Whether those who are left of a view may go on, where others are missing and may live: the majority does, of two
+ * halves the one that has the lowest member. Who is known to have ended counts for neither side. So at most one side
+ * goes on. */
+static inline bool tutti_synchrony_may_go_on(uint32_t n_here, uint32_t n_missing, bool has_lowest)
+{
+    return n_here > n_missing || (n_here == n_missing && has_lowest);
+}
+
 #endif

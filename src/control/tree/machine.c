@@ -295,8 +295,8 @@ static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_
         for (uint32_t i = 0; i < t->n; i++) {
             if (i == t->me || tutti_tree_is_gone(t, i)) continue;
             link_close(t, i);
-            t->lives[i] = TUTTI_LIFE_DEAD;
-            t->out.gone(t->out.arg, i, TUTTI_LIFE_DEAD);
+            t->lives[i] = TUTTI_LIFE_SILENT;
+            t->out.gone(t->out.arg, i, TUTTI_LIFE_SILENT);
         }
         return false;
     }
@@ -336,7 +336,7 @@ static void host_gone(struct tutti_tree_machine *t, uint32_t host)
     uint32_t n = 0;
     for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i)) {
         if (tutti_tree_is_gone(t, i)) continue;
-        gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_DEAD};
+        gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_SILENT};
         if (n < TUTTI_TREE_GONE_MOST) continue;
         gone_take(t, gone, n, NOBODY);
         n = 0;
@@ -386,7 +386,7 @@ void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const ui
     t->links[member].heard_ns = now;
     if (tutti_tree_decode(bytes, n, t->n, &message) < 0) {
         tutti_log(TUTTI_LOG_WARN, "member %u: %s", member, tutti_last_error()->text);
-        one_gone(t, member, TUTTI_LIFE_DEAD); /* it can not be understood, nor trusted */
+        one_gone(t, member, TUTTI_LIFE_SILENT); /* it can not be understood, nor trusted */
         return;
     }
     switch (message.type) {
@@ -431,7 +431,7 @@ void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool 
     if (t->links[member].open) return;
     t->links[member].dialed = false;
     if (member == t->parent) t->dialing = false;
-    if (dead) one_gone(t, member, TUTTI_LIFE_DEAD);
+    if (dead) one_gone(t, member, TUTTI_LIFE_SILENT); /* or a firewall refuses, or it refuses this member */
 }
 
 void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life, uint64_t now)

@@ -22,7 +22,7 @@ struct tutti_tree_out {
     void (*send)(void *arg, uint32_t member, const uint8_t *bytes, size_t n); /* on the link to it */
     void (*dial)(void *arg, uint32_t member);                        /* opened, refused or unreachable follows */
     void (*drop)(void *arg, uint32_t member);                        /* ends the link */
-    void (*gone)(void *arg, uint32_t member, enum tutti_life life);  /* news: LEFT, DEAD; final */
+    void (*gone)(void *arg, uint32_t member, enum tutti_life life);  /* news: LEFT, DEAD, SILENT; final */
     void (*failure)(void *arg, const struct tutti_failure *failure); /* news: the same at all members */
     bool (*board)(void *arg, uint32_t member, uint32_t slot,
                   struct tutti_board *out); /* reads the board of a member of this host */

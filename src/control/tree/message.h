@@ -15,7 +15,7 @@
 
 #include "control/control.h"
 
-#define TUTTI_TREE_VERSION 2
+#define TUTTI_TREE_VERSION 3
 #define TUTTI_TREE_GONE_MOST 128 /* of one frame */
 #define TUTTI_TREE_FRAME_MAX (4 + 2 + 5 * TUTTI_TREE_GONE_MOST + TUTTI_ERROR_TEXT)
 
@@ -31,7 +31,7 @@ enum tutti_tree_type {
 };
 struct tutti_tree_gone {
     uint32_t member;
-    enum tutti_life life; /* LEFT, DEAD */
+    enum tutti_life life; /* LEFT, DEAD, SILENT */
 };
 struct tutti_tree_question {
     uint32_t origin, target, slot, hops;

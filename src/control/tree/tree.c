@@ -429,9 +429,16 @@ static enum tutti_life tree_life(struct tutti_control *c, uint32_t peer)
     struct tree *tree = tree_of(c);
     const enum tutti_life life =
         (enum tutti_life)atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed);
+    if (life == TUTTI_LIFE_SILENT) return TUTTI_LIFE_DEAD;
     if (tutti_life_gone(life) || !is_here(tree, peer)) return life;
     const enum tutti_life here = tree->inner->ops->life(tree->inner, tree->hosts->members[peer].local);
     return here == TUTTI_LIFE_LEFT ? TUTTI_LIFE_ALIVE : here; /* what it told last may still be on its way */
+}
+
+static bool tree_proved(const struct tutti_control *c, uint32_t peer)
+{
+    const struct tree *tree = (const struct tree *)(const void *)c;
+    return atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed) != TUTTI_LIFE_SILENT;
 }
 
 static void tree_publish(struct tutti_control *c, uint32_t slot, const struct tutti_board *board)
@@ -560,7 +567,8 @@ static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .listen = tree_listen,
                                                   .host = tree_host,
                                                   .address = tree_address,
-                                                  .counter = tree_counter};
+                                                  .counter = tree_counter,
+                                                  .proved = tree_proved};
 
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)
 {
