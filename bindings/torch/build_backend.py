@@ -24,7 +24,7 @@ from build_facts import BuildError, Facts, gather
 ROOT = Path(__file__).resolve().parents[2]
 BINDINGS = ROOT / "bindings" / "torch"
 PACKAGE = BINDINGS / "tutti_torch"
-ALGORITHMS = ROOT / "bindings" / "python" / "tutti.py"  # algorithms in Python: pure, and of no use to torch
+ALGORITHMS = ROOT / "bindings" / "python" / "tutti" / "tracer.py"  # algorithms in Python: pure, and of no use to torch
 NAME = "tutti_torch"
 PYTHON = (".py", ".pyi", ".typed")  # what of the package is not compiled; py.typed says that the types are told
 # A wheel is the same bytes whenever it is made of the same files: 1980 is the first year that zip knows.
@@ -165,7 +165,7 @@ def python_files() -> dict:
     """The package's Python, by its name in the wheel; what an editable installation built beside it stays out."""
     files = [*BINDINGS.glob("tutti_torch*.py"), *(file for end in PYTHON for file in PACKAGE.rglob(f"*{end}"))]
     found = {str(file.relative_to(BINDINGS)): file.read_bytes() for file in files if file != PACKAGE / "_build.py"}
-    return {**found, ALGORITHMS.name: ALGORITHMS.read_bytes()}
+    return {**found, "tutti.py": ALGORITHMS.read_bytes()}
 
 
 def build(facts: Facts, variant: str = "", options: "list | None" = None) -> dict:

@@ -2,7 +2,7 @@
 # What a file of the user is compiled or traced with stands in the library: the public headers, and the Python module.
 file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/tutti/*.h)
 tutti_embed(declarations tutti_header ${headers})
-set(module ${PROJECT_SOURCE_DIR}/bindings/python/tutti.py)
+set(module ${PROJECT_SOURCE_DIR}/bindings/python/tutti/tracer.py)
 tutti_embed(python tutti_python ${module})
 set(rows "")
 foreach(header ${headers})

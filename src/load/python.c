@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Python files: run by the user's interpreter, once to say what they offer and once for each world, beside a module of
- * ours (bindings/python/tutti.py, of which the library has a copy). What the functions emit comes back as the text of
+ * ours (bindings/python/tutti/tracer.py, of which the library has a copy). What the functions emit comes back as the text of
  * a plan (sched/plan.h), which is read as that of a stranger. Texts are kept by the hash of file, module and world, so
  * that one process of a user on a host runs Python, and a file that was traced needs no Python. */
 
@@ -50,7 +50,7 @@ struct script {
 
 static uint64_t module_hash(void)
 {
-    return tutti_hash64(tutti_python_tutti, (size_t)(tutti_python_end_tutti - tutti_python_tutti), 0);
+    return tutti_hash64(tutti_python_tracer, (size_t)(tutti_python_end_tracer - tutti_python_tracer), 0);
 }
 
 /* The module's file, which is written once. */
@@ -61,7 +61,7 @@ static enum tutti_status module_write(char *path)
     TUTTI_TRY(tutti_kept_folder(name));
     TUTTI_TRY(tutti_kept_path(name, path));
     if (access(path, R_OK) != 0)
-        TUTTI_TRY(tutti_kept_write(name, tutti_python_tutti, (size_t)(tutti_python_end_tutti - tutti_python_tutti)));
+        TUTTI_TRY(tutti_kept_write(name, tutti_python_tracer, (size_t)(tutti_python_end_tracer - tutti_python_tracer)));
     return TUTTI_OK;
 }
 
