@@ -16,7 +16,7 @@ struct fake_post {
 };
 struct fake_rank {
     struct fake_post posts[FAKE_CALLS];
-    _Atomic uint32_t n_made, n_over, n_cancelled, n_asleep, n_woken, n_wrong;
+    _Atomic uint32_t n_made, n_over, n_cancelled, n_wrong;
     _Atomic uint64_t seq, completed; /* what it carries out past the engine; for the overlay */
 };
 struct fake_lane { /* zeroed */
@@ -31,7 +31,6 @@ struct fake {
     uint64_t *out;
     bool posted, fails;
     _Atomic uint32_t *before; /* must not be 0 when it begins */
-    uint32_t expected;        /* while the owner sleeps */
 };
 
 static inline enum tutti_advance fake_advance(struct tutti_runner *runner)
@@ -82,18 +81,13 @@ static inline bool fake_sleep_begin(struct tutti_runner *runner, _Atomic uint32_
     struct fake *f = (struct fake *)runner;
 
     atomic_fetch_add(&f->lane->sleepers, 1);
-    *word = &f->lane->event, *expected = f->expected = atomic_load(&f->lane->event);
+    *word = &f->lane->event, *expected = atomic_load(&f->lane->event);
     return f->posted && f->at < f->n && atomic_load(&f->lane->ranks[f->at].posts[f->number].value) == 0;
 }
 
 static inline void fake_sleep_end(struct tutti_runner *runner)
 {
-    struct fake *f = (struct fake *)runner;
-    struct fake_rank *me = &f->lane->ranks[f->me];
-
-    atomic_fetch_sub(&f->lane->sleepers, 1);
-    me->n_asleep++;
-    me->n_woken += atomic_load(&f->lane->event) != f->expected;
+    atomic_fetch_sub(&((struct fake *)runner)->lane->sleepers, 1);
 }
 
 static inline void fake_cancel(struct tutti_runner *runner)
