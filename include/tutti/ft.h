@@ -242,7 +242,7 @@ TUTTI_API enum tutti_status tutti_ft_client_kill(struct tutti_ft_client *client,
 struct tutti_ft_team_config {
     size_t size;                   /* sizeof(struct tutti_ft_team_config) */
     const char *manager;           /* the address of the group's */
-    struct tutti_context *context; /* of the communicators; NULL: each has one of its own */
+    struct tutti_context *context; /* for the communicators; NULL: each has one of its own */
     struct tutti_comm *inside;     /* the ranks of this group, in begin and commit the team's; NULL: it has one rank */
     uint32_t group_rank;
     uint32_t min_replicas; /* a step counts when so many groups are in it */
@@ -265,10 +265,10 @@ TUTTI_API void tutti_ft_team_close(struct tutti_ft_team *team);
 struct tutti_ft_step {
     struct tutti_comm *comm; /* the team's; until the next begin, leave or close */
     int64_t quorum_id;
-    int64_t step;     /* of the members that are up to date */
+    int64_t step;     /* up to which the members are that are not behind */
     bool taken;       /* the communicator is a new one: ranks have other numbers */
     bool heals;       /* this rank is behind */
-    int32_t source;   /* whose state those behind get; -1: nobody is behind */
+    int32_t source;   /* the rank that has the state for those behind; -1: nobody is */
     uint32_t n_alive; /* members; more may have died since the last vote */
     const int32_t *alive;
     uint32_t n_behind; /* members that need the state: at step 0 all but one */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <tutti/coll.h>
 
-#define MEET_NS (10 * TUTTI_NS_PER_S) /* who hears of a quorum hears of it when all do */
+#define MEET_NS (10 * TUTTI_NS_PER_S) /* all hear of a quorum at one time */
 enum { N_TOLD = 4 };
 
 /* A communicator that can be taken. */
@@ -19,7 +19,7 @@ struct candidate {
     struct tutti_comm *comm;
     struct tutti_store store; /* where its members met */
     int64_t quorum_id;
-    int64_t number; /* of the quorum and its groups: the same at all ranks of all groups */
+    int64_t number; /* the same at all ranks of all groups: made of the quorum and its groups */
     uint32_t n;
     char **names; /* its groups' */
 };
@@ -108,7 +108,7 @@ static void drop_ready(struct tutti_ft_team *team)
     struct candidate *ready = team->ready;
 
     team->ready = NULL;
-    if (ready == team->voted) return; /* whoever votes drops it */
+    if (ready == team->voted) return; /* the vote drops it */
     candidate_drop(ready);
 }
 

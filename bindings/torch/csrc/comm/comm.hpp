@@ -24,7 +24,7 @@ namespace tutti_torch
 /* Which context of this process. Ranks of one communicator need one each: threads that are ranks have seats. */
 struct Place {
     int seat = -1;
-    std::map<std::string, std::string> options; /* of the library, that its calls have, such as "backends" */
+    std::map<std::string, std::string> options; /* the library's, that its calls have, such as "backends" */
     bool high_priority = false;                 /* streams of its groups' own; contexts do not differ by it */
     bool survive = false;                       /* calls survive the death of ranks; as the one before */
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .data import DistributedSampler as DistributedSampler
     from .ddp import DistributedDataParallel as DistributedDataParallel
     from .ddp import PureDistributedDataParallel as PureDistributedDataParallel
+    from .global_batch import GlobalBatch as GlobalBatch
     from .manager import Manager as Manager
     from .manager import WorldSizeMode as WorldSizeMode
     from .optim import OptimizerWrapper as Optimizer
@@ -29,6 +30,7 @@ _NAMES: Dict[str, Tuple[str, ...]] = {  # by module
     "baby": ("ProcessGroupBabyGloo", "ProcessGroupBabyNCCL", "ProcessGroupBabyTutti", "ProcessGroupBabyXCCL"),
     "data": ("DistributedSampler",),
     "ddp": ("DistributedDataParallel", "PureDistributedDataParallel"),
+    "global_batch": ("GlobalBatch",),
     "manager": ("Manager", "WorldSizeMode"),
     "optim": ("OptimizerWrapper",),
     "process_group": ("ProcessGroupGloo", "ProcessGroupNCCL", "ProcessGroupTutti", "ProcessGroupXCCL"),

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps whose gradients are sums over the same samples, however many groups there are, and whoever dies in them:
+"""Steps whose gradients are sums over the same samples, however many groups there are, and whichever dies:
 
     batch = GlobalBatch(manager, model, 192)
     while manager.current_step() < steps:
         optimizer.zero_grad()
-        for rows in batch:  # of the 192 samples of this step, those of this group
-            loss = cross_entropy(parallel(x[rows]), y[rows], reduction="sum") / 192
-            loss.backward()
+        for rows in batch:  # this group's among the 192 samples of the step
+            (cross_entropy(parallel(x[rows]), y[rows], reduction="sum") / 192).backward()
         optimizer.step()
 
-When a group dies, the others share what it had, and take that in addition: the loop comes round once more. The gradients
-of before have been kept, as they were before they were reduced; the result is that of a step which fewer groups had
-begun, with more samples each."""
+When a group dies, the others share what it had, and take that in addition: the loop comes round once more. The
+gradients of before were kept as they were before they were reduced; the result is that of a step which fewer groups
+had begun, with more samples each."""
 
 from __future__ import annotations
 

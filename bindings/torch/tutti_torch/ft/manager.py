@@ -116,8 +116,8 @@ class Manager(UserState):
         the timeout of a ProcessGroupTutti which was given none, follow from it. `min_replica_size`: a step with fewer
         groups does not count. `init_sync`: at step 0 all take the state of one group. `max_retries`: so many steps may
         be void one after another. `survive`: a step in which a group dies counts, with what the survivors gave
-        (docs/no_lost_step.md); all groups say the same. rank, world_size, lighthouse_addr and port are RANK, WORLD_SIZE, TORCHFT_LIGHTHOUSE
-        and TORCHFT_MANAGER_PORT unless given."""
+        (docs/no_lost_step.md); all groups say the same. rank, world_size, lighthouse_addr and port are RANK,
+        WORLD_SIZE, TORCHFT_LIGHTHOUSE and TORCHFT_MANAGER_PORT unless given."""
         if not getattr(pg, "supports_reconfigure", False) and not hasattr(pg, "configure"):
             raise ValueError("the process group can not get other members: it is one of tutti_torch.ft.process_group, "
                              "or one that PyTorch made with enable_reconfigure=True")

@@ -461,7 +461,7 @@ def kinds_of_devices() -> set:
 
 
 class Members:
-    """Who met (ProcessGroupTutti.meet)."""
+    """Those that met (ProcessGroupTutti.meet)."""
 
     def __init__(self, backend: _C.Backend, store: Store) -> None:
         self.backend = backend

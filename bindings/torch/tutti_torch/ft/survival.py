@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The members of a job whose steps survive the death of groups (docs/no_lost_step.md): a communicator whose calls do,
-and a thread that asks for quorums beside training. Where a quorum has new members, it meets with them in a communicator
-of its own. With each vote, a small all_reduce, ranks say which of those they have ready; when all have the same one, all
-take it before the next step.
+and a thread that asks for quorums beside training. Where a quorum has new members, it meets with them in a
+communicator of its own. With each vote, a small all_reduce, ranks say which of those they have ready; when all have the
+same one, all take it before the next step.
 
 What is decided is decided in calls of all members, so all know the same. Where groups have several ranks, each is in a
 communicator with those of its number in the other groups; the ranks of a group then tell one another what they heard,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .process_group import Members
 
 EVERY = timedelta(milliseconds=250)  # between questions for a quorum: so soon newcomers are heard of
-MEET = timedelta(seconds=10)  # who hears of a quorum hears of it when all do
+MEET = timedelta(seconds=10)  # all hear of a quorum at one time
 TOLD = 512  # bytes that each member says of itself when all take a communicator
 SOURCES = 4  # that one newcomer reads its state from
 
@@ -38,7 +38,7 @@ class Lost(RuntimeError):
 
 
 class SomebodyIsMissing(RuntimeError):
-    """Of those whom a newcomer was to join."""
+    """Among those that a newcomer was to join."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Candidate:
     members: "Members"
     quorum_id: int
     handles: List[str]
-    number: int  # of the quorum and its groups: the same at all ranks of all groups
+    number: int  # the same at all ranks of all groups: made of the quorum and its groups
 
 
 @dataclass

@@ -42,7 +42,7 @@ class SurvivingSteps:
         self._usual: Optional[int] = None  # calls of a step
         self._broken = False  # a call failed: the communicator is of no use
         self._last: Any = None  # call of this step
-        self.rounds: Optional[Any] = None  # of a GlobalBatch, within a step
+        self.rounds: Optional[Any] = None  # a GlobalBatch, within its step
 
     @property
     def rank(self) -> int:
@@ -131,7 +131,7 @@ class SurvivingSteps:
             self._state = manager._executor.submit(fetch)
 
     def _settle(self, behind: List[int]) -> None:
-        """Who gives in this step."""
+        """Those that give in this step."""
         manager, survival = self._manager, self._survival
         self._behind = behind
         self.giving = [rank for rank in survival.alive if rank not in behind]
