@@ -6,7 +6,8 @@
 Each group is one process that holds the whole model. A step counts when it is committed; who comes back receives the
 state of the others, and all go on together. At the end each group tells the accuracy on images that were held out.
 The API is torchft's: with `from torchft import ...` in place of tutti_torch.ft, and ProcessGroupGloo, the same runs
-there."""
+there, but for what torchft has not: with --survive the step in which a group dies counts, with what the others gave;
+with --whole they take the images of that group, too, so that a step is always over as many (docs/no_lost_step.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import digits
-from tutti_torch.ft import DistributedDataParallel, Manager, Optimizer, ProcessGroupTutti
+from tutti_torch.ft import DistributedDataParallel, GlobalBatch, Manager, Optimizer, ProcessGroupTutti
 
 BATCH = 64  # each group's
 
@@ -48,6 +49,15 @@ class Stream:
         rows = self.order[at : at + BATCH]
         return self.images.pixels[rows], self.images.labels[rows]
 
+    def of_all_groups(self, step: int, rows: torch.Tensor):
+        """Some images, by their numbers in the step."""
+        n, size = len(self.images.labels), self.groups * BATCH
+        epoch, at = divmod(step, n // size)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, torch.as_tensor(digits.shuffle(n, epoch))
+        chosen = self.order[at * size + rows]
+        return self.images.pixels[chosen], self.images.labels[chosen]
+
 
 def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
     group, groups = int(os.environ.get("REPLICA_GROUP_ID", 0)), int(os.environ.get("NUM_REPLICA_GROUPS", 1))
@@ -69,14 +79,23 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
         store_port=store.port,
         rank=0,
         world_size=1,
+        **({"survive": True} if options.survive or options.whole else {}),
     )
     parallel, optimizer = DistributedDataParallel(manager, net), Optimizer(manager, sgd)
     stream = Stream(images, group, groups)
+    if options.whole:
+        batch = GlobalBatch(manager, net, groups * BATCH)
     while manager.current_step() < options.steps:
-        pixels, labels = stream.batch(manager.current_step())
+        step = manager.current_step()
         time.sleep(options.pace)
         optimizer.zero_grad()  # asks who takes part
-        cross_entropy(parallel(pixels), labels).backward()
+        if options.whole:
+            for rows in batch:  # once; and once more, when a group dies
+                pixels, labels = stream.of_all_groups(step, rows)
+                (cross_entropy(parallel(pixels), labels, reduction="sum") / (groups * BATCH)).backward()
+        else:
+            pixels, labels = stream.batch(step)
+            cross_entropy(parallel(pixels), labels).backward()
         optimizer.step()  # if all groups could
     print(f"group {group}: step {manager.current_step()}, {manager.batches_committed()} batches", flush=True)
     manager.shutdown()
@@ -87,6 +106,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--survive", action="store_true", help="no step is lost when a group dies")
+    parser.add_argument("--whole", action="store_true", help="nor are the images of that group")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds that each step takes longer")
     options = parser.parse_args()
     images, held_out = digits.load()

@@ -268,7 +268,8 @@ class Job:
         open(gate(self.folder), "w").close()
 
     def said(self) -> str:
-        return "\n".join(f"{program.args[0]}: {program.output()}" for program in self.running)
+        return "\n".join(f"{program.args[0]}: {program.output()}" for program in self.running
+                         if os.path.exists(program.output_file))
 
     def notes(self, number: int, folder: str = "") -> List[Dict[str, Any]]:
         with open(os.path.join(self.folder, folder, f"group_{number}")) as file:
