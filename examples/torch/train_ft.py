@@ -68,6 +68,9 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
         net.load_state_dict(state["model"])
         sgd.load_state_dict(state["optimizer"])
 
+    pixels, labels = images.pixels[:BATCH], images.labels[:BATCH]
+    cross_entropy(net(pixels), labels).backward()  # a process's first pass is slow: not while the others wait for it
+    net.zero_grad()
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # this group's ranks
     manager = Manager(
         pg=ProcessGroupTutti(timeout=timedelta(seconds=10)),
