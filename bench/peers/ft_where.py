@@ -46,6 +46,10 @@ def end_of(step: Step) -> float:
     return step.begin + 1e9 * sum(step.spent[:-1])
 
 
+def takes_part(life: Life, at: float) -> bool:
+    return any(step.committed and step.contributes and end_of(step) < at for step in life.steps)
+
+
 def after(life: Life, blow: float, usual: List[float]) -> Optional[Dict[str, float]]:
     """What a survivor spends beyond the usual from a blow until its next commit."""
     more = dict.fromkeys(PHASES, 0.0)
@@ -79,7 +83,7 @@ def where(folder: pathlib.Path, report: dict) -> "Dict[str, Dict[str, float]]":
     usual = [statistics.median(column) for column in zip(*spent)]
     losses = []
     for at, struck, _ in blows:
-        there = [life for life in lives if life.group != struck and life.steps and life.steps[0].begin < at]
+        there = [life for life in lives if life.group != struck and takes_part(life, at)]
         found = [one for one in (after(life, at, usual) for life in there if end_of(life.steps[-1]) > at) if one]
         if found:  # the survivor that lost most
             losses.append(max(found, key=lambda one: sum(one[phase] for phase in PHASES)))
