@@ -47,10 +47,10 @@ class Tell:
     def mark(self) -> None:
         self.marks.append(time.monotonic_ns())
 
-    def committed(self, step: int, contributes: bool, samples: int, committed: bool) -> None:
+    def committed(self, step: int, contributes: bool, samples: int, groups: int, committed: bool) -> None:
         self.mark()
         if self.steps and committed and contributes:
-            print(self.marks[-1], step, samples, file=self.steps, flush=True)
+            print(self.marks[-1], step, samples, groups, file=self.steps, flush=True)
         if self.trace:
             print("step", step, int(committed), int(contributes), *self.marks, file=self.trace, flush=True)
         self.marks = []
@@ -119,7 +119,7 @@ def ddp(parts: str, ft, batches: Batches, tell: Tell) -> None:
         tell.mark()
         contributes, step = one.is_participating(), one.current_step()
         optimizer.step()
-        tell.committed(one.current_step(), contributes, BATCH, one.current_step() > step)
+        tell.committed(one.current_step(), contributes, BATCH, one.num_participants(), one.current_step() > step)
 
 
 def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
@@ -145,7 +145,7 @@ def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
             step = one.current_step()
             inner.step()
             if one.current_step() > step:
-                tell.committed(one.current_step(), one.is_participating(), every * BATCH, True)
+                tell.committed(one.current_step(), one.is_participating(), every * BATCH, one.num_participants(), True)
 
 
 def main() -> None:

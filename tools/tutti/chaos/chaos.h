@@ -72,6 +72,7 @@ struct chaos_step {
     uint64_t at_ns; /* when the first group had committed it */
     int64_t step;
     uint64_t groups; /* those with work in it, as bits */
+    uint32_t told;   /* how many did it together, as one of them said: the most; 0: none said */
     double samples;  /* all of theirs, and those of the steps since the one before that is known */
 };
 struct chaos_struck {
@@ -100,6 +101,7 @@ struct chaos_verdict {
     struct chaos_spread stall_s;
     struct chaos_spread rejoin_s; /* the same of times that begin after that, until the next blow */
     struct chaos_spread away_s;   /* from the start or release of a group until it takes part again */
+    size_t apart;                 /* steps that more groups did than any of them knew of: not together */
 };
 /* Puts in a step, or who else did it: samples of a group that is known to have done it do not count again. False: out
  * of memory. */

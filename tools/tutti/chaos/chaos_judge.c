@@ -67,6 +67,7 @@ bool chaos_note(struct chaos_record *r, const struct chaos_step *step)
         struct chaos_step *known = &r->steps[at];
         if ((step->groups & ~known->groups) == 0) return true;
         known->groups |= step->groups, known->samples += step->samples;
+        if (step->told > known->told) known->told = step->told;
         if (step->at_ns < known->at_ns) known->at_ns = step->at_ns;
         return true;
     }
@@ -245,13 +246,23 @@ static void stalls(const struct chaos_record *r, struct chaos_verdict *v)
     v->away_s = spread(away, n_away);
 }
 
+static size_t steps_apart(const struct chaos_record *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n; i++)
+        n += r->steps[i].told > 0 && (uint32_t)__builtin_popcountll(r->steps[i].groups) > r->steps[i].told;
+    return n;
+}
+
 struct chaos_verdict chaos_judge(const struct chaos_record *r)
 {
     const double calm_s = r->begin_ns > r->calm_ns ? seconds(r->begin_ns - r->calm_ns) : 0;
     struct chaos_verdict v = {.calm_rate = rate(r, r->calm_ns, r->begin_ns),
                               .chaos_rate = rate(r, r->begin_ns, r->end_ns),
                               .calm_gap_s = calm_gap(r),
-                              .samples = samples_in(r, r->begin_ns, r->end_ns)};
+                              .samples = samples_in(r, r->begin_ns, r->end_ns),
+                              .apart = steps_apart(r)};
 
     v.goodput = v.calm_rate > 0 ? v.chaos_rate / v.calm_rate : 0;
     if (calm_s > 0 && r->n_groups > 0) v.calm_samples = samples_in(r, r->calm_ns, r->begin_ns) / calm_s / r->n_groups;

@@ -11,7 +11,7 @@
 
 static void note(struct chaos_record *r, uint64_t tenths, int64_t step, uint64_t groups, double samples)
 {
-    const struct chaos_step one = {tenths * S / 10, step, groups, samples};
+    const struct chaos_step one = {tenths * S / 10, step, groups, 0, samples};
     assert_true(chaos_note(r, &one));
 }
 
@@ -99,6 +99,19 @@ static void steps_by_number(void **state)
     free(r.steps);
 }
 
+/* The first two steps are of three and of two; the third is one of two, and another group's alone. */
+static void steps_apart(void **state)
+{
+    (void)state;
+    struct chaos_record r = {.n_groups = 3, .end_ns = S};
+    const struct chaos_step steps[] = {{1, 1, 1, 3, 1}, {2, 1, 6, 3, 2}, {3, 2, 3, 2, 2}, {4, 3, 3, 2, 2}};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(steps); i++) assert_true(chaos_note(&r, &steps[i]));
+    assert_int_equal(chaos_judge(&r).apart, 0);
+    assert_true(chaos_note(&r, &(struct chaos_step){5, 3, 4, 1, 1}));
+    assert_int_equal(chaos_judge(&r).apart, 1);
+    free(r.steps);
+}
+
 /* Three took part; group 1 is killed; two go on; it is started again, two go on; then three. */
 static void guessed_groups(void **state)
 {
@@ -167,8 +180,12 @@ static void blows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rates_and_stalls), cmocka_unit_test(samples_of_the_living),
-                                       cmocka_unit_test(steps_by_number),  cmocka_unit_test(guessed_groups),
-                                       cmocka_unit_test(nothing_seen),     cmocka_unit_test(blows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rates_and_stalls),
+                                       cmocka_unit_test(samples_of_the_living),
+                                       cmocka_unit_test(steps_by_number),
+                                       cmocka_unit_test(guessed_groups),
+                                       cmocka_unit_test(steps_apart),
+                                       cmocka_unit_test(nothing_seen),
+                                       cmocka_unit_test(blows)};
     return cmocka_run_group_tests_name("tools.chaos", tests, NULL, NULL);
 }

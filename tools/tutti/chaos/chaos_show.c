@@ -55,6 +55,7 @@ static void text(FILE *out, const struct chaos_told *told)
     text_spread(out, "stall", &v->stall_s);
     text_spread(out, "... joining", &v->rejoin_s);
     text_spread(out, "back after", &v->away_s);
+    if (v->apart > 0) fprintf(out, "apart        %10zu steps that groups did each without the other\n", v->apart);
     if (told->ended > 0) fprintf(out, "%u times a group ended by itself\n", told->ended);
 }
 
@@ -81,7 +82,8 @@ static void json(FILE *out, const struct chaos_told *told)
     json_spread(out, "stall", &v->stall_s);
     json_spread(out, "rejoin", &v->rejoin_s);
     json_spread(out, "away", &v->away_s);
-    fprintf(out, ",\"ended\":%u,\"calm_ns\":%" PRIu64 "}\n", told->ended, told->record->calm_ns);
+    fprintf(out, ",\"apart\":%zu,\"ended\":%u,\"calm_ns\":%" PRIu64 "}\n", v->apart, told->ended,
+            told->record->calm_ns);
 }
 
 /* ---- all steps and blows, by time ---- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where steps are seen. A program may tell them: each group finds a path in CHAOS_STEPS, and appends a line to that
- * file for each step that it has committed, "TIME STEP SAMPLES": nanoseconds of CLOCK_MONOTONIC, the step's number, and
- * how many samples of this group are in it. Where no program does, they are what a lighthouse shows of its last
- * quorum, tutti's by /metrics, torchft's by its page; then a group's part of a step counts as one sample. */
+ * file for each step that it has committed, "TIME STEP SAMPLES [GROUPS]": nanoseconds of CLOCK_MONOTONIC, the step's
+ * number, how many samples of this group are in it, and how many groups did it together. Where no program does, they
+ * are what a lighthouse shows of its last quorum, tutti's by /metrics, torchft's by its page; then a group's part of a
+ * step counts as one sample. */
 #include "chaos.h"
 #include "tools/tutti/http.h"
 
@@ -19,10 +20,11 @@
 static bool report_line(const char *line, uint32_t group, struct chaos_record *record)
 {
     struct chaos_step step = {.groups = 1ull << group};
-    int read = 0;
+    char more;
+    const int read = sscanf(line, "%" SCNu64 " %" SCNd64 " %lf %" SCNu32 " %c", &step.at_ns, &step.step, &step.samples,
+                            &step.told, &more);
 
-    if (sscanf(line, "%" SCNu64 " %" SCNd64 " %lf%n", &step.at_ns, &step.step, &step.samples, &read) != 3) return true;
-    if (line[read] != '\0' || !(step.samples > 0) || step.samples > 1e12) return true;
+    if ((read != 3 && read != 4) || !(step.samples > 0) || step.samples > 1e12) return true; /* no report */
     return chaos_note(record, &step);
 }
 

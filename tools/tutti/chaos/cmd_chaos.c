@@ -89,7 +89,8 @@ int tutti_cmd_chaos(int argc, char **argv)
             "Trains with replica groups that are killed, stopped and cut off, and tells what it cost: committed steps\n"
             "and samples beside the undisturbed rate, and how long all stood still after a blow. Each group's ranks\n"
             "find REPLICA_GROUP_ID, NUM_REPLICA_GROUPS, TORCHFT_LIGHTHOUSE and CHAOS_STEPS in their environment: the\n"
-            "lighthouse shows how far they are, or they append \"TIME STEP SAMPLES\" to that file for each step.",
+            "lighthouse shows how far they are, or they append \"TIME STEP SAMPLES GROUPS\" to that file for each "
+            "step.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
         .stop_at_first = true,
