@@ -25,7 +25,7 @@ static int adopt(struct nccl_job *job, struct tutti_comm *given)
     return NCCL_SUCCESS;
 }
 
-/* Of a communicator that was revoked a new one of all its ranks is split. */
+/* A communicator that was revoked is replaced by a new one of all its ranks, which is split. */
 static int job_split(struct nccl_job *job)
 {
     struct tutti_comm *parent = nccl_tutti(job->subject), *whole = NULL, *made = NULL;

@@ -68,7 +68,7 @@ static void *job_thread(void *job)
     return NULL;
 }
 
-/* Of a communicator that does not block: nobody waits for the thread. */
+/* Where the communicator does not block, nobody waits for the thread. */
 static void *job_apart(void *job)
 {
     job_run(job);

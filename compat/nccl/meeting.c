@@ -39,7 +39,7 @@ static uint64_t hash_of(const void *bytes, size_t n, uint64_t hash)
     return hash;
 }
 
-/* Of the boot and of the network namespace: who has the same reaches what listens at the loopback device. */
+/* The boot and the network namespace: who has the same reaches what listens at the loopback device. */
 static uint64_t host_identity(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);

@@ -211,7 +211,7 @@ int pncclWinGetUserPtr(struct ncclComm *comm, struct ncclWindow *window, void **
 {
     NCCL_TRY(nccl_comm_check("ncclWinGetUserPtr", comm));
     if (!out) return nccl_fail(NCCL_INVALID_ARGUMENT, "ncclWinGetUserPtr: outUserPtr is NULL");
-    *out = NULL; /* of no window */
+    *out = NULL;
     if (!window) return NCCL_SUCCESS;
     NCCL_TRY(nccl_window_check("ncclWinGetUserPtr", window));
     *out = window->base;

@@ -81,7 +81,7 @@ struct ncclComm {
     struct nccl_settings settings;
     int rank, n_ranks;
     bool finalized, revoked, suspended;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* for what follows */
     struct nccl_factor *factors;
     int n_factors;
     struct ncclWindow *windows;
@@ -116,7 +116,7 @@ struct nccl_job {
     int (*run)(struct nccl_job *job);
     const char *call;
     struct ncclComm *subject, *made, **out;
-    struct nccl_settings settings; /* of what is made */
+    struct nccl_settings settings; /* for what is made */
     struct nccl_id id;
     int colour, key, n, flags;
     int *leave;
@@ -146,7 +146,7 @@ struct nccl_call {
 };
 /* Starts calls that were checked, as one group; one call: without. */
 int nccl_calls_start(const struct nccl_call *calls, size_t n);
-/* Of a group: what these calls would take, microseconds. */
+/* What the calls of a group would take, microseconds. */
 float nccl_calls_estimate(const struct nccl_call *calls, size_t n);
 /* Keeps the call for the group's end; false: there is no group. */
 bool nccl_group_takes(const struct nccl_call *call, int *result);

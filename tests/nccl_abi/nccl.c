@@ -195,13 +195,10 @@ void number_put(int type, void *array, size_t i, int value)
 
 double number_get(int type, const void *array, size_t i)
 {
+    const int mantissa = types[type].mantissa;
     uint64_t bits = 0;
-    unsigned char wanted[8] = {0};
     memcpy(&bits, (const char *)array + i * types[type].bytes, types[type].bytes);
-    for (int value = 0; value < 256; value++) {
-        memset(wanted, 0, sizeof wanted);
-        number_put(type, wanted, 0, value);
-        if (memcmp(&bits, wanted, types[type].bytes) == 0) return value;
-    }
-    return (double)NAN;
+    if (!mantissa || !bits) return (double)bits;
+    const int log = (int)(bits >> mantissa) - types[type].bias;
+    return ldexp((double)(bits & ((UINT64_C(1) << mantissa) - 1)) / (double)(UINT64_C(1) << mantissa) + 1, log);
 }

@@ -197,7 +197,7 @@ bool device_write(struct rank *rank, void *device, const void *host, size_t byte
 
 /* ---- numbers ---- */
 size_t type_bytes(int type);
-/* A small integer as that type; what such a number is, NAN if it is no integer of 0 to 255. */
+/* A small integer as that type; what a number is that is not negative. */
 void number_put(int type, void *array, size_t i, int value);
 double number_get(int type, const void *array, size_t i);
 
