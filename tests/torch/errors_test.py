@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator
 import ranks  # first: it says how many threads torch starts
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult
 
 LONG = timedelta(minutes=30)
 AT_ONCE = 1.0
@@ -87,6 +88,7 @@ def timeouts(rank: int, n: int, store: dist.Store) -> None:
         if rank < n - 1:
             work = dist.all_gather_into_tensor(torch.ones(3 * n), torch.ones(3), async_op=True)
             refused(work.wait, *words, "all_gather")
+            assert WorkResult(work.get_future_result().wait()) == WorkResult.TIMEOUT
             assert work.is_completed() and not work.is_success()
             with ranks.raises(RuntimeError, *words):
                 raise work.exception()

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import unittest
-import warnings
 from datetime import timedelta
 
 import torch
@@ -41,22 +40,6 @@ class ServedByTutti(unittest.TestCase):
                 dist.monitored_barrier(timeout=timedelta(seconds=0))
             with self.assertRaises(TypeError):
                 dist.monitored_barrier(timeout="soon")
-
-    def test_timeout_of_a_group(self) -> None:
-        with Group("tutti") as group, warnings.catch_warnings():
-            warnings.simplefilter("error")
-            c10d._set_pg_timeout(SHORT)
-            self.assertEqual(group._get_backend(CPU).options._timeout, SHORT)
-            part = dist.new_group([0])
-            c10d._set_pg_timeout(2 * SHORT, part)
-            self.assertEqual(part._get_backend(CPU).options._timeout, 2 * SHORT)
-            self.assertEqual(group._get_backend(CPU).options._timeout, SHORT)
-
-    def test_sequence_numbers(self) -> None:
-        with Group("tutti") as group:
-            for number in range(3):
-                self.assertEqual(group._get_sequence_number_for_group(), number)
-                dist.all_reduce(torch.ones(1))
 
     def test_name_in_the_log_of_ddp(self) -> None:
         with Group("tutti"):

@@ -255,21 +255,6 @@ def errors_of_work(rank: int, n: int) -> None:
     dist.destroy_process_group(group)
 
 
-@ranks.on(2)
-def timeouts_of_calls(rank: int, n: int) -> None:
-    group = group_of_all()
-    dist.barrier(group=group)
-    group.set_timeout(timedelta(milliseconds=300))
-    if rank == 0:
-        work = dist.all_reduce(torch.ones(4), group=group, async_op=True)
-        result = work.get_future_result()
-        with raises(dist.DistBackendError, "all_reduce", "rank 1"):
-            work.wait()
-        assert WorkResult(result.wait()) == WorkResult.TIMEOUT
-    meet("timeouts of calls", rank, n)
-    dist.destroy_process_group(group)
-
-
 # ---- numbers, durations, hooks ----
 
 
