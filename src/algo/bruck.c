@@ -57,18 +57,28 @@ static uint32_t three_sizes(const struct tutti_shape *shape)
     return 3 * shape->size;
 }
 
+/* Blocks with that digit, in runs of d, from or to where they are packed; their number. */
+static uint32_t pack(const struct tutti_shape *shape, uint64_t d, uint64_t digit, uint32_t packed, bool leaves,
+                     struct tutti_emit *emit)
+{
+    uint32_t n = 0, size = shape->size;
+
+    for (uint64_t first = digit * d; first < size; first += d * shape->radix) {
+        uint32_t block = (uint32_t)first, run = (uint32_t)(d < size - first ? d : size - first), at = packed + n;
+        tutti_emit_copy(emit, TUTTI_SCRATCH, leaves ? at : block, TUTTI_SCRATCH, leaves ? block : at, run);
+        n += run;
+    }
+    return n;
+}
+
 static void hop(const struct tutti_shape *shape, uint64_t d, uint64_t digit, struct tutti_emit *emit)
 {
-    uint32_t size = shape->size, n = 0, leaving = size, coming = 2 * size;
+    uint32_t leaving = shape->size, coming = 2 * shape->size, n = pack(shape, d, digit, leaving, true, emit);
 
-    for (uint32_t i = 0; i < size; i++)
-        if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, leaving + n++, TUTTI_SCRATCH, i, 1);
     if (n == 0) return;
     tutti_emit_send(emit, tutti_ahead(shape, digit * d), TUTTI_SCRATCH, leaving, n);
     tutti_emit_recv(emit, tutti_behind(shape, digit * d), TUTTI_SCRATCH, coming, n);
-    n = 0;
-    for (uint32_t i = 0; i < size; i++)
-        if (i / d % shape->radix == digit) tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_SCRATCH, coming + n++, 1);
+    pack(shape, d, digit, coming, false, emit);
 }
 
 /* Round 0 turns the blocks, then come the hops, and the last round turns them back. */
@@ -82,8 +92,9 @@ static void all_to_all_round(const struct tutti_shape *shape, uint32_t round, st
     uint32_t n_hops = n_distances(shape);
 
     if (round == 0) {
-        for (uint32_t i = 0; i < shape->size; i++)
-            tutti_emit_copy(emit, TUTTI_SCRATCH, i, TUTTI_IN, tutti_ahead(shape, i), 1);
+        uint32_t n = shape->size - shape->slot;
+        tutti_emit_copy(emit, TUTTI_SCRATCH, 0, TUTTI_IN, shape->slot, n);
+        if (shape->slot > 0) tutti_emit_copy(emit, TUTTI_SCRATCH, n, TUTTI_IN, 0, shape->slot);
     } else if (round <= n_hops) {
         for (uint64_t digit = 1; digit < shape->radix; digit++)
             hop(shape, tutti_power(shape->radix, round - 1), digit, emit);
