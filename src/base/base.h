@@ -77,6 +77,11 @@ enum tutti_status tutti_fail_record(const struct tutti_error *error);
 void tutti_error_set(struct tutti_error *error, enum tutti_status status, const char *format, ...) TUTTI_PRINTF(3, 4);
 
 /* ---- text (mem.c): appends to what is in `out`, cut where the room ends. ---- */
+/* "1 rank", "2 ranks": what follows the word. */
+static inline const char *tutti_plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
 void tutti_append(char *out, size_t capacity, const char *format, ...) TUTTI_PRINTF(3, 4);
 char *tutti_text_copy(const char *text); /* by tutti_alloc; NULL: out of memory */
 

@@ -13,9 +13,18 @@ from . import algorithms, device_memory, dist2, patches, registration, stand_ins
 from .algorithms import algorithm, options  # noqa: E402
 
 __version__ = build_info()["version"]
-__all__ = ["__version__", "algorithm", "build_info", "dump_flight_recorder", "options"]
+__all__ = ["__version__", "algorithm", "build_info", "dump_flight_recorder", "options", "record_job"]
 
 dump_flight_recorder = _C.flight_recorder
+
+
+def __getattr__(name):
+    """`record_job`, whose module is a program, too: it is imported when it is asked for."""
+    if name != "record_job":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .job import record_job
+    return record_job
+
 
 algorithms.find_programs()
 registration.register()

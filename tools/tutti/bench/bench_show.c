@@ -16,8 +16,9 @@ void bench_show_header(FILE *out, const struct bench_settings *settings, int32_t
                 settings->group, settings->explain ? "explained" : "points");
         return;
     }
-    fprintf(out, "# tutti %s, %d ranks, median of %u rounds of up to %u calls%s%s\n", tutti_version_text(), n_ranks,
-            settings->rounds, settings->iterations, settings->fresh ? ", inputs rewritten before each call" : "",
+    fprintf(out, "# tutti %s, %d rank%s, median of %u round%s of up to %u call%s%s%s\n", tutti_version_text(), n_ranks,
+            tutti_plural((uint64_t)n_ranks), settings->rounds, tutti_plural(settings->rounds), settings->iterations,
+            tutti_plural(settings->iterations), settings->fresh ? ", inputs rewritten before each call" : "",
             settings->mapped && !settings->device ? ", memory from tutti_mem_alloc" : "");
     if (settings->explain) {
         fprintf(out, "# * chosen; us predicted, us measured, the chosen one's time over this one's%s\n",

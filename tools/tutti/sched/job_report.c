@@ -71,16 +71,42 @@ static void show_all(const struct job_run *runs, size_t n, FILE *out)
     }
 }
 
+/* The numbers of nodes that have no efficiency, and why: their ranks make no whole shards or pipelines, or the work of
+ * strong_from nodes makes no whole microbatches for each. */
+static void show_impossible(const struct job_run *run, bool strong, FILE *out)
+{
+    const struct tutti_job *job = &run->job;
+    const bool pipes = job->parallel == TUTTI_JOB_PIPELINE;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < job->n_nodes; i++) {
+        if (run->weak[i].possible ? run->strong[i].possible || !strong : strong) continue;
+        fprintf(out, "%s%u", n++ ? ", " : strong ? "\n  no strong scaling to " : "\n  nothing for ", job->nodes[i]);
+    }
+    if (n == 0) return;
+    const char *nodes = job->n_nodes == 1 ? "node" : "nodes";
+    if (strong)
+        fprintf(out, " %s: %u microbatch%s of %u node%s can not be shared so\n", nodes, job->microbatches,
+                job->microbatches == 1 ? "" : "es", job->strong_from, tutti_plural(job->strong_from));
+    else
+        fprintf(out, " %s: the ranks are no whole number of %s of %u\n", nodes, pipes ? "pipelines" : "shards",
+                pipes        ? job->stages
+                : job->shard ? job->shard
+                             : job->ranks_per_node);
+}
+
 void job_report_show(const struct job_run *runs, size_t n, FILE *out)
 {
     const struct tutti_job *job = &runs[0].job;
-    fprintf(out, "%s: %s, %u tensors of %.3f MB, %u ranks a node, network %s, algorithm %s\n",
-            job->name[0] ? job->name : "job", parallels[job->parallel], job->n_tensors, (double)bytes_of(job) / 1e6,
-            job->ranks_per_node, job->net, job->algorithm);
+    fprintf(out, "%s: %s, %u tensor%s of %.3f MB, %u rank%s a node, network %s, algorithm %s\n",
+            job->name[0] ? job->name : "job", parallels[job->parallel], job->n_tensors, tutti_plural(job->n_tensors),
+            (double)bytes_of(job) / 1e6, job->ranks_per_node, tutti_plural(job->ranks_per_node), job->net,
+            job->algorithm);
     fprintf(out, "a rank alone: %.3f ms a step\n\n", 1e3 * runs[0].weak[0].ideal_s);
     fprintf(out, "  %7s %8s %6s %11s %11s %11s %11s %10s %10s%s\n", "nodes", "ranks", "calls", "called ms",
             "exposed ms", "waited ms", "step ms", "weak", "strong", job->n_published > 0 ? "  published" : "");
     for (uint32_t i = 0; i < job->n_nodes; i++) show_point(&runs[0], i, out);
+    show_impossible(&runs[0], false, out);
+    show_impossible(&runs[0], true, out);
     if (n > 1) show_all(runs, n, out);
     fprintf(out,
             "\n  called: all collectives, one after another; exposed: by which they lengthen a step of equal ranks;\n"

@@ -347,8 +347,9 @@ static int conclude(uint64_t began_ns)
     printf("%llu of %llu proved on %llu shape%s in %.1f s", (unsigned long long)(totals.n_pairs - totals.n_refused),
            (unsigned long long)totals.n_pairs, (unsigned long long)totals.n_shapes, totals.n_shapes == 1 ? "" : "s",
            seconds);
-    printf(": %llu schedules, %llu steps, %llu messages\n", (unsigned long long)totals.n_schedules,
-           (unsigned long long)totals.n_steps, (unsigned long long)totals.n_messages);
+    printf(": %llu schedule%s, %llu step%s, %llu message%s\n", (unsigned long long)totals.n_schedules,
+           tutti_plural(totals.n_schedules), (unsigned long long)totals.n_steps, tutti_plural(totals.n_steps),
+           (unsigned long long)totals.n_messages, tutti_plural(totals.n_messages));
     if (totals.n_sampled)
         printf("%llu shape%s in full, %llu by sample\n", (unsigned long long)(totals.n_shapes - totals.n_sampled),
                totals.n_shapes - totals.n_sampled == 1 ? "" : "s", (unsigned long long)totals.n_sampled);

@@ -128,9 +128,9 @@ static void print_entry(const struct search_entry *entry, uint64_t library_ps, c
 
 static void print_table(const struct search *search, const struct search_entry *library, uint64_t bytes)
 {
-    printf("%s, %u ranks%s%s, %llu bytes on %s\n", tutti_kind_name(search->kind), search->world.size,
-           search->world.n_levels ? ", groups " : "", search->world.n_levels ? options.world : "",
-           (unsigned long long)bytes, sched_network.net);
+    printf("%s, %u rank%s%s%s, %llu bytes on %s\n", tutti_kind_name(search->kind), search->world.size,
+           tutti_plural(search->world.size), search->world.n_levels ? ", groups " : "",
+           search->world.n_levels ? options.world : "", (unsigned long long)bytes, sched_network.net);
     printf("%12s  %7s  %-7s %s\n", "microseconds", "", "slice",
            "algorithm (a / b / c: in groups, between, in groups; "
            "*: changed by the search)");

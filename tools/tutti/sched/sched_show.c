@@ -101,14 +101,17 @@ static void print_cost(const struct sched_bundle *bundle)
         if (schedule->n_steps > most_steps) most_steps = schedule->n_steps;
         if (schedule->n_scratch > scratch) scratch = schedule->n_scratch;
     }
-    printf("%s %s, %u ranks", first->algorithm->name, tutti_kind_name(first->kind), bundle->n);
+    printf("%s %s, %u rank%s", first->algorithm->name, tutti_kind_name(first->kind), bundle->n,
+           tutti_plural(bundle->n));
     if (tutti_kind_info(first->kind)->rooted) printf(", root %u", first->shape.root);
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) printf(", levels %s", levels);
     printf(": %u chunk%s", first->n_chunks, first->n_chunks == 1 ? "" : "s");
     if (scratch) printf(" and %u of scratch", scratch);
-    printf(", %u round%s, at most %u steps a rank\n", first->n_rounds, first->n_rounds == 1 ? "" : "s", most_steps);
-    printf("%llu messages; a rank sends at most %llu of them", (unsigned long long)messages, (unsigned long long)most);
+    printf(", %u round%s, at most %u step%s a rank\n", first->n_rounds, tutti_plural(first->n_rounds), most_steps,
+           tutti_plural(most_steps));
+    printf("%llu message%s; a rank sends at most %llu of them", (unsigned long long)messages, tutti_plural(messages),
+           (unsigned long long)most);
     if (first->kind != TUTTI_BARRIER) printf(", %.3g times the data", (double)most_chunks / first->n_chunks);
     printf("\n\n");
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { MAX_SIZE = 1 << 20, MAX_GOAL = 1 << 30, MAX_COMPARED = 16, ELEMENT_BYTES = 4 };
+enum { BYTES = 1 << 20, ACTIVE = 64, CALLS = 1 }; /* where the options say nothing */
 
 struct options {
     const char *kind, *world, *levels, *svg;
@@ -307,12 +308,39 @@ static int answer(const char *const *names, size_t n)
     return code;
 }
 
+/* The options that GOAL text leaves no room for, as they were given: "--bytes, --slice"; empty: none. */
+static const char *unused_by_goal(char *out, size_t capacity)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } unused[] = {{options.kind, "--kind"},
+                  {options.size != UINT32_MAX || options.world, "--world"},
+                  {options.root != UINT32_MAX, "--root"},
+                  {options.radix != 0, "--radix"},
+                  {options.bytes != BYTES, "--bytes"},
+                  {options.slice != 0, "--slice"},
+                  {options.calls != CALLS, "--calls"},
+                  {options.active != ACTIVE, "--active"},
+                  {options.rounds != 0, "--rounds"},
+                  {options.full, "--full"},
+                  {sched_network.machine, "--machine"},
+                  {sched_network.copy, "--copy"},
+                  {sched_network.fold, "--fold"}};
+    out[0] = '\0';
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(unused); i++)
+        if (unused[i].given) tutti_append(out, capacity, "%s%s", out[0] ? ", " : "", unused[i].name);
+    return out;
+}
+
 int sched_sim(int argc, char **argv)
 {
+    char unused[256];
     const char *names[MAX_COMPARED];
     size_t n_names = 0;
     int n;
-    options = (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = 64, .calls = 1, .bytes = 1 << 20};
+    options =
+        (struct options){.size = UINT32_MAX, .root = UINT32_MAX, .active = ACTIVE, .calls = CALLS, .bytes = BYTES};
     sched_network = SCHED_NETWORK_DEFAULT;
     enum tutti_args_result parsed = tutti_args_parse(&spec, argc, argv, &n);
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
@@ -324,9 +352,9 @@ int sched_sim(int argc, char **argv)
     for (size_t i = 0; i < n_names; i++)
         if (is_goal(names[i]) && n_names > 1)
             return tutti_args_fail(&spec, "%s: a program in GOAL text is simulated alone.", names[i]);
-    if (is_goal(names[0]) && (sched_network.machine || sched_network.copy || sched_network.fold))
-        return tutti_args_fail(&spec,
-                               "--machine, --copy and --fold are for algorithms: GOAL text says what calc takes.");
+    if (is_goal(names[0]) && unused_by_goal(unused, sizeof unused)[0])
+        return tutti_args_fail(
+            &spec, "%s: for algorithms alone, since GOAL text says who does what, and how long it takes.", unused);
     if (n_names > 1 && options.svg) return tutti_args_fail(&spec, "--svg draws one program.");
     if (!world_parse()) return TUTTI_EXIT_USAGE;
     if (!sched_network.net) sched_network.net = is_goal(names[0]) ? "loggops" : "ports";

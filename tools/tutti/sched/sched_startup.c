@@ -139,7 +139,8 @@ static void show(const struct startup_world *world, const struct phases *p, doub
     if (options.json)
         printf("{\"ranks\":%u,\"hosts\":%u", n, world->hosts);
     else
-        printf("%u ranks on %u hosts: every rank can send after %.3f s\n", n, world->hosts, seconds(p->total_ns));
+        printf("%u rank%s on %u host%s: every rank can send after %.3f s\n", n, tutti_plural(n), world->hosts,
+               tutti_plural(world->hosts), seconds(p->total_ns));
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
         if (options.json) printf(",\"%s\":%.6f", rows[i].name, seconds(rows[i].ns));
         if (!options.json) printf("  %-32s %8.3f s\n", rows[i].text, seconds(rows[i].ns));

@@ -67,7 +67,8 @@ static void head_write(const struct picture *picture)
           "font-weight=\"bold\">",
           picture->file);
     escaped_write(picture->file, first->algorithm->name);
-    fprintf(picture->file, " %s, %u ranks", tutti_kind_name(first->kind), picture->bundle->n);
+    fprintf(picture->file, " %s, %u rank%s", tutti_kind_name(first->kind), picture->bundle->n,
+            tutti_plural(picture->bundle->n));
     if (tutti_kind_info(first->kind)->rooted) fprintf(picture->file, ", root %u", first->shape.root);
     tutti_shape_levels_text(&first->shape, levels, sizeof levels);
     if (levels[0]) fprintf(picture->file, ", levels %s", levels);

@@ -14,6 +14,7 @@
 #define OP_EVENTS 1.5
 #define EVENTS_A_SECOND 4e6
 #define STEPS_A_SECOND 8e6
+#define MOST_SECONDS 60                   /* that a rank which stands for others may take */
 #define FEW_OPS 2e6                       /* so many of all ranks are simulated as they are */
 #define MOST_COMPARED (UINT64_C(1) << 24) /* steps */
 
@@ -130,16 +131,34 @@ static bool make_few(const struct sim_call *call, struct sim_report *report, str
     return true;
 }
 
+/* One rank for many: worth while only where that one can be simulated soon. */
+static bool make_few_soon(const struct sim_call *call, const struct estimate *all, struct sim_report *report,
+                          struct tutti_sim_program *out, char *why, size_t capacity)
+{
+    char time[32];
+    struct estimate one = *all;
+    one.ops /= call->shape->size, one.bytes /= call->shape->size, one.seconds /= call->shape->size;
+    if (!sched_network_alike()) {
+        snprintf(why, capacity, "on this network no rank stands for others");
+    } else if (too_large(&one) || one.seconds > MOST_SECONDS) {
+        snprintf(why, capacity, "one rank alone has %.2g events and takes %.1f GiB of memory and %s",
+                 one.ops * OP_EVENTS, one.bytes / 1073741824, seconds_text(one.seconds, time));
+    } else {
+        if (make_few(call, report, out)) return true;
+        snprintf(why, capacity, "%s", tutti_last_error()->text);
+    }
+    return false;
+}
+
 bool sim_program_open(const struct sim_call *call, struct sim_report *report, struct tutti_sim_program *out)
 {
     struct estimate estimate;
     enum tutti_status status = estimate_of(call, &estimate);
     if (status >= 0 && call->rounds > 0 && make_sample(call, &estimate, report, out)) return true;
     if (status >= 0 && !call->full && estimate.ops > FEW_OPS) {
-        const char *why = "on this network no rank stands for others";
+        char why[TUTTI_ERROR_TEXT];
         report->all_fit = !too_large(&estimate);
-        if (sched_network_alike() && make_few(call, report, out)) return true;
-        if (sched_network_alike()) why = tutti_last_error()->text;
+        if (make_few_soon(call, &estimate, report, out, why, sizeof why)) return true;
         if (!report->all_fit) {
             tell(call, &estimate, report->all, sizeof(report->all));
             if (make_sample(call, &estimate, report, out)) return true;

@@ -149,10 +149,10 @@ static void show_head(const struct sim_report *report, FILE *out)
 {
     char text[32];
     if (report->goal)
-        fprintf(out, "%s: %u ranks", report->name, report->n_ranks);
+        fprintf(out, "%s: %u rank%s", report->name, report->n_ranks, tutti_plural(report->n_ranks));
     else
-        fprintf(out, "%s %s of %s on %u ranks", report->name, tutti_kind_name(report->kind),
-                bytes_text((double)report->bytes, text), report->n_ranks);
+        fprintf(out, "%s %s of %s on %u rank%s", report->name, tutti_kind_name(report->kind),
+                bytes_text((double)report->bytes, text), report->n_ranks, tutti_plural(report->n_ranks));
     if (report->levels) fprintf(out, " (%s)", report->levels);
     fprintf(out, ", network %s\n", report->network);
 }
@@ -256,8 +256,8 @@ void sim_report_compare(const struct sim_report *reports, size_t n, FILE *out)
 {
     char text[32], name[64];
     uint64_t first = reports[0].refused[0] ? 0 : reports[0].result.end_ps;
-    fprintf(out, "%s of %s on %u ranks", tutti_kind_name(reports[0].kind), bytes_text((double)reports[0].bytes, text),
-            reports[0].n_ranks);
+    fprintf(out, "%s of %s on %u rank%s", tutti_kind_name(reports[0].kind), bytes_text((double)reports[0].bytes, text),
+            reports[0].n_ranks, tutti_plural(reports[0].n_ranks));
     if (reports[0].levels) fprintf(out, " (%s)", reports[0].levels);
     fprintf(out, ", network %s", reports[0].network);
     if (reports[0].bounds.most_ps > 0) fprintf(out, "; lower bound %s", time_text(reports[0].bounds.most_ps, text));

@@ -77,8 +77,8 @@ static void head_write(const struct picture *picture)
     escaped_write(picture->file, report->name);
     if (!report->goal)
         fprintf(picture->file, " %s, %llu bytes", tutti_kind_name(report->kind), (unsigned long long)report->bytes);
-    fprintf(picture->file, ", %u ranks, network %s: %.3f us</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">",
-            report->n_ranks, report->network, (double)picture->end_ps / 1e6);
+    fprintf(picture->file, ", %u rank%s, network %s: %.3f us</text>\n<text x=\"16\" y=\"42\" fill=\"#666666\">",
+            report->n_ranks, tutti_plural(report->n_ranks), report->network, (double)picture->end_ps / 1e6);
     if (report->classes > 0)
         fprintf(picture->file, "%u rank%s for all %u; ", report->classes, report->classes == 1 ? " stands" : "s stand",
                 report->n_ranks);
@@ -87,8 +87,9 @@ static void head_write(const struct picture *picture)
                 report->by_slices ? "slices" : "rounds");
     if (picture->n_rows < picture->program->n_ranks)
         fprintf(picture->file, "%u of the ranks are shown; ", picture->n_rows);
-    fprintf(picture->file, "critical path: %u messages over %u ranks</text>\n", report->critical.n_messages,
-            report->critical.n_ranks);
+    fprintf(picture->file, "critical path: %u message%s over %u rank%s</text>\n", report->critical.n_messages,
+            tutti_plural(report->critical.n_messages), report->critical.n_ranks,
+            tutti_plural(report->critical.n_ranks));
     double x = 16;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(lanes); i++, x += 90)
         fprintf(

@@ -96,7 +96,8 @@ static enum tutti_status measure(struct tune *tune, struct tutti_machine *machin
 static void show(const struct tutti_machine *machine, const struct found *found, size_t rounds, uint32_t n)
 {
     struct tutti_machine copy = *machine;
-    printf("# %u ranks, median of %zu rounds; spread: of all but the highest and the lowest round\n", n, rounds);
+    printf("# %u rank%s, median of %zu round%s; spread: of all but the highest and the lowest round\n", n,
+           tutti_plural(n), rounds, tutti_plural(rounds));
     printf("# %-15s %12s %7s  %s\n", "constant", "value", "spread", "what it is");
     for (size_t i = 0; i < tutti_machine_n(); i++) {
         const struct tutti_constant *info = tutti_machine_info(i);
@@ -127,7 +128,8 @@ static enum tutti_status keep(const struct request *request, const struct tutti_
     if (!path)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "neither XDG_CACHE_HOME nor HOME names a directory: say --output FILE");
     if (localtime_r(&now, &local)) strftime(date, sizeof date, "%F %R", &local);
-    snprintf(about, sizeof about, "tutti %s, %s, %u ranks; TUTTI_TUNING=FILE uses it", TUTTI_VERSION_TEXT, date, n);
+    snprintf(about, sizeof about, "tutti %s, %s, %u rank%s; TUTTI_TUNING=FILE uses it", TUTTI_VERSION_TEXT, date, n,
+             tutti_plural(n));
     TUTTI_TRY(tutti_machine_write(path, machine, about));
     printf("# written to %s%s\n", path, path == own ? ", which is used from now on" : "");
     return TUTTI_OK;
