@@ -163,6 +163,17 @@ static enum tutti_status find_out(const struct tutti_config *config, const char 
     return status;
 }
 
+/* The prover knows a plan by the file that it was given, whose name is a hash: the algorithm's in its place. */
+static void name_refusal(const struct tutti_algorithm *algorithm, char *refusal, size_t capacity)
+{
+    char rest[TUTTI_ERROR_TEXT];
+    const char *base = strrchr(tutti_load_subject(algorithm), '/');
+    const size_t n = base ? strcspn(base + 1, ".") : 0;
+    if (n == 0 || strncmp(refusal, base + 1, n) != 0 || refusal[n] != ' ') return;
+    snprintf(rest, sizeof rest, "%s", refusal + n);
+    snprintf(refusal, capacity, "%s%s", algorithm->name, rest);
+}
+
 enum tutti_status tutti_load_prove(const struct tutti_config *config, const struct tutti_algorithm *algorithm,
                                    enum tutti_kind kind, const struct tutti_shape *shape)
 {
@@ -183,6 +194,7 @@ enum tutti_status tutti_load_prove(const struct tutti_config *config, const stru
     pthread_mutex_unlock(&lock);
     if (status < 0)
         return tutti_fail(status, "algorithm %s is not run: %.330s", algorithm->name, tutti_last_error()->text);
+    name_refusal(algorithm, refusal, sizeof refusal);
     if (refusal[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "algorithm %s is refused: %.350s", algorithm->name, refusal);
     return TUTTI_OK;
 }

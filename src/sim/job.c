@@ -166,24 +166,40 @@ static enum tutti_status hsdp_make(struct step *step, const struct tutti_job_tim
     return TUTTI_OK;
 }
 
+/* Shards within a node and their replicas on other nodes have links of their own. Where a shard has ranks of several
+ * nodes both go by the nodes' network, which carries out one call at a time, in the order in which they may begin: as
+ * if they shared it, but for which of two is over first. */
 struct streams {
     double compute, gather, scatter, replicas; /* when each is free */
     double began;                              /* when the last unit began to compute */
+    double network;                            /* when it is free, if there is but one */
+    bool shared;
 };
 
+static double call_until(struct streams *at, double from, double seconds)
+{
+    if (at->shared && seconds > 0) from = later(from, at->network), at->network = from + seconds;
+    return from + seconds;
+}
+
 /* A unit's parameters are gathered while the one before it computes, as FSDP does; without overlap after it. */
-static void unit_compute(const struct step *step, uint32_t unit, double work, struct streams *at)
+static void unit_gather(const struct step *step, uint32_t unit, struct streams *at)
 {
     double from = step->job->overlap ? at->began : at->compute;
-    at->gather = later(at->gather, from) + step->gather[unit];
+    at->gather = call_until(at, later(at->gather, from), step->gather[unit]);
+}
+
+static void unit_compute(double work, struct streams *at)
+{
     at->began = later(at->compute, at->gather);
     at->compute = at->began + work;
 }
 
-static void unit_reduce(const struct step *step, uint32_t unit, struct streams *at)
+/* ended: when its backward pass did. */
+static void unit_reduce(const struct step *step, uint32_t unit, double ended, struct streams *at)
 {
-    at->scatter = later(at->scatter, at->compute) + step->scatter[unit];
-    at->replicas = later(at->replicas, at->scatter) + step->replicas[unit];
+    at->scatter = call_until(at, later(at->scatter, ended), step->scatter[unit]);
+    at->replicas = call_until(at, later(at->replicas, at->scatter), step->replicas[unit]);
     if (!step->job->overlap) at->compute = at->replicas;
 }
 
@@ -191,13 +207,24 @@ static double hsdp_seconds(const struct step *step, double stretch)
 {
     const struct tutti_job *job = step->job;
     double input = job->input_s * step->scale * stretch;
-    struct streams at = {.compute = input, .gather = 0, .began = 0};
+    const uint32_t shard = job->shard ? job->shard : step->ranks_per_node;
+    struct streams at = {.compute = input, .shared = shard > step->ranks_per_node};
     for (uint32_t pass = 1; pass <= job->accumulate; pass++) {
-        for (uint32_t i = 0; i < step->n; i++) unit_compute(step, i, step->forward[i] * stretch, &at);
-        for (uint32_t i = step->n; i-- > 0;) {
-            unit_compute(step, i, step->backward[i] * stretch, &at);
-            if (pass == job->accumulate) unit_reduce(step, i, &at);
+        const bool reduces = pass == job->accumulate;
+        for (uint32_t i = 0; i < step->n; i++) {
+            unit_gather(step, i, &at);
+            unit_compute(step->forward[i] * stretch, &at);
         }
+        for (uint32_t i = step->n; i-- > 0;) {
+            /* The next unit is gathered while this one computes, so before what this one brings is reduced. */
+            const double ended = at.compute;
+            const bool behind = reduces && i + 1 < step->n;
+            if (behind && !job->overlap) unit_reduce(step, i + 1, ended, &at);
+            unit_gather(step, i, &at);
+            if (behind && job->overlap) unit_reduce(step, i + 1, ended, &at);
+            unit_compute(step->backward[i] * stretch, &at);
+        }
+        if (reduces && step->n > 0) unit_reduce(step, 0, at.compute, &at);
     }
     return later(at.compute, later(at.scatter, at.replicas)) + job->optimizer_s * stretch;
 }

@@ -108,6 +108,10 @@ static void test_buckets(void **state)
     "[layers]\na bytes=1000000 forward=10ms backward=20ms\nb bytes=1000000 forward=10ms backward=20ms\n"               \
     "c bytes=1000000 forward=10ms backward=20ms\nd bytes=1000000 forward=10ms backward=20ms\n"
 
+#define IDLE_LAYERS                                                                                                    \
+    "[layers]\na bytes=1000000 forward=0ms backward=0ms\nb bytes=1000000 forward=0ms backward=0ms\n"                   \
+    "c bytes=1000000 forward=0ms backward=0ms\nd bytes=1000000 forward=0ms backward=0ms\n"
+
 static void test_hsdp(void **state)
 {
     (void)state;
@@ -116,6 +120,10 @@ static void test_hsdp(void **state)
     near(step_of("parallel=hsdp\nshard=4\noverlap=no\n" LAYERS, 1, false).step_s, all);
     /* Hidden but for the first gather, and what follows the last gradient. */
     near(step_of("parallel=hsdp\nshard=4\n" LAYERS, 1, false).step_s, 2e-3 + 0.120 + 2e-3 + 1.25e-3);
+    /* Shards of two nodes and their replicas share a network: with nothing to compute all calls follow one another. */
+    near(step_of("parallel=hsdp\nranks_per_node=2\nshard=4\n" IDLE_LAYERS, 4, false).step_s, 4 * (3 * 2e-3 + 1.25e-3));
+    near(step_of("parallel=hsdp\nranks_per_node=4\nshard=4\n" IDLE_LAYERS, 4, false).step_s, 8 * 2e-3 + 2e-3 + 1.25e-3);
+    near(step_of("parallel=hsdp\nranks_per_node=2\nshard=4\n" LAYERS, 4, false).step_s, 2e-3 + 0.120 + 2e-3 + 1.25e-3);
     /* As many units as there are, if a unit has two layers. */
     assert_int_equal(step_of("parallel=hsdp\nshard=4\nunit=1500000\n" LAYERS, 1, false).calls, 8);
     assert_false(step_of("parallel=hsdp\nnodes=1,3\nshard=3\n" LAYERS, 1, false).possible);

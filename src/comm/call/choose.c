@@ -422,21 +422,30 @@ static size_t device_ways(const struct tutti_call *call, struct tutti_way *out, 
     return n;
 }
 
+static struct tutti_way way_of(const struct tutti_algorithm *algorithm, uint32_t radix, double ns, bool chosen)
+{
+    struct tutti_way way = {.ns = ns, .chosen = chosen};
+    snprintf(way.name, sizeof way.name, radix ? "%s:%u" : "%s", algorithm->name, radix);
+    return way;
+}
+
+/* Those of the table, and the chosen one where it is none of them: what a search found, or a file's. */
 static size_t engine_ways(const struct tutti_call *call, struct tutti_way *out, size_t capacity)
 {
+    bool starred = false;
     struct tutti_candidate found[TUTTI_MAX_CANDIDATES];
     struct tutti_question question;
     question_of(call, &question);
     size_t n = tutti_candidates(&call->comm->facts, &question, found,
                                 capacity < TUTTI_MAX_CANDIDATES ? capacity : TUTTI_MAX_CANDIDATES);
     for (size_t i = 0; i < n; i++) {
-        const char *name = found[i].algorithm->name;
         const uint32_t radix = found[i].shape.radix;
-        snprintf(out[i].name, sizeof out[i].name, radix ? "%s:%u" : "%s", name, radix);
-        out[i].ns = found[i].ns;
-        out[i].chosen = call->algorithm == found[i].algorithm && call->shape.radix == radix;
-        out[i].n_sms = 0;
+        const bool chosen = call->algorithm == found[i].algorithm && call->shape.radix == radix;
+        out[i] = way_of(found[i].algorithm, radix, found[i].ns, chosen);
+        starred |= chosen;
     }
+    if (call->algorithm && !starred && n < capacity)
+        out[n++] = way_of(call->algorithm, call->shape.radix, HUGE_VAL, true);
     return n;
 }
 

@@ -37,6 +37,16 @@ static enum tutti_status compare(const struct tutti_call *call, const struct out
     return TUTTI_OK;
 }
 
+/* What is wrong, without the call and the rank, which the others say themselves. */
+static const char *reason_of(const struct tutti_call *call)
+{
+    char rank[32];
+    const char *text = tutti_last_error()->text;
+    snprintf(rank, sizeof rank, " on rank %d: ", (int)call->comm->rank);
+    const char *at = strncmp(text, call->name, strlen(call->name)) == 0 ? strstr(text, rank) : NULL;
+    return at ? at + strlen(rank) : text;
+}
+
 /* How far this rank comes by itself. */
 static struct outcome outcome_of(const struct tutti_call *call, const struct tutti_algorithm *algorithm,
                                  enum tutti_status chosen)
@@ -46,7 +56,7 @@ static struct outcome outcome_of(const struct tutti_call *call, const struct tut
         mine.status =
             tutti_load_prove(&call->comm->context->config, call->algorithm, call->job.info.kind, &call->shape);
     if (algorithm) mine.identity = algorithm->identity;
-    if (mine.status < 0) snprintf(mine.why, sizeof mine.why, "%.240s", tutti_last_error()->text);
+    if (mine.status < 0) snprintf(mine.why, sizeof mine.why, "%.240s", reason_of(call));
     return mine;
 }
 

@@ -144,6 +144,16 @@ void bench_show_footer(FILE *out, const struct bench_settings *settings, const s
 
 /* How `tutti bench --explain` shows the ways of a call. */
 
+/* The number, or what stands for one that nobody knows. */
+static const char *prediction(const struct bench_way *way, int digits, const char *unknown, char out[32])
+{
+    if (isinf(way->predicted_us))
+        snprintf(out, 32, "%s", unknown);
+    else
+        snprintf(out, 32, "%.*f", digits, way->predicted_us);
+    return out;
+}
+
 static void json_show(FILE *out, const struct bench_settings *settings, const struct bench_cell *cell, bool first)
 {
     const struct bench_case *c = &cell->c;
@@ -153,8 +163,9 @@ static void json_show(FILE *out, const struct bench_settings *settings, const st
     fprintf(out, "\"probe_ns\":[%.1f,%.1f],\"ways\":[", cell->probe_before_ns, cell->probe_after_ns);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%.4f,\"measured_us\":%.4f,\"chosen\":%s", i ? "," : "",
-                way->name, way->predicted_us, way->measured_us, way->chosen ? "true" : "false");
+        char predicted[32];
+        fprintf(out, "%s{\"name\":\"%s\",\"predicted_us\":%s,\"measured_us\":%.4f,\"chosen\":%s", i ? "," : "",
+                way->name, prediction(way, 4, "null", predicted), way->measured_us, way->chosen ? "true" : "false");
         if (settings->device && way->n_sms >= 0) fprintf(out, ",\"sms\":%d", way->n_sms);
         fputc('}', out);
     }
@@ -175,8 +186,9 @@ void bench_explain_show(FILE *out, const struct bench_settings *settings, const 
     fputc('\n', out);
     for (size_t i = 0; i < cell->n_ways; i++) {
         const struct bench_way *way = &cell->ways[i];
-        fprintf(out, "  %c %-22s %12.2f %12.2f %6.2f", way->chosen ? '*' : ' ', way->name, way->predicted_us,
-                way->measured_us, way->behind);
+        char predicted[32];
+        fprintf(out, "  %c %-22s %12s %12.2f %6.2f", way->chosen ? '*' : ' ', way->name,
+                prediction(way, 2, "-", predicted), way->measured_us, way->behind);
         if (settings->device && way->n_sms >= 0) fprintf(out, " %6d", way->n_sms);
         fputc('\n', out);
     }
