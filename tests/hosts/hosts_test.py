@@ -269,6 +269,55 @@ class Silence(Gone):
         self.assertLess(shrunk - event, 12 + slack())
 
 
+class Majority(Gone):
+    """Calls that survive: of the sides of a cut network one goes on, and the other ends with a sentence."""
+
+    CUT_OFF = "is cut off: it reaches . of the . members that may live.*must join anew"
+
+    def cut_between(self, net, side, other, cut=1):
+        for a in side:
+            for b in other:
+                net.link(a, b, cut=cut)
+                net.link(b, a, cut=cut)
+
+    def parted(self, a_host, side, other):
+        """side goes on; the links come back a while after the decision."""
+        net = self.net(len(a_host))
+        ranks = self.looping(net, a_host, "survive=8")
+        self.cut_between(net, side, other)
+        on, off = self.on(ranks, *other), self.on(ranks, *side)
+        for line in self.until(on, "smaller", 60):
+            self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
+        for line in self.until(off, "ended", 60):
+            self.assertRegex(line, self.CUT_OFF, self.said(ranks))
+        self.cut_between(net, side, other, 0)
+        for line in self.until(on, "went", 60):
+            self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
+        self.ends_well(net, ranks)
+
+    def test_two_of_three(self):
+        self.parted([1, 1, 1], (1, 2), (0,))
+
+    def test_unequal_hosts(self):
+        self.parted([2, 3], (1,), (0,))
+
+    def test_halves(self):
+        self.parted([2, 2], (0,), (1,))
+
+    def test_stopped_host(self):
+        net = self.net(3, plain=True)
+        ranks = self.looping(net, [1, 2, 1], "survive=8")
+        net.signal(1, signal.SIGSTOP)
+        on, off = self.on(ranks, 1), self.on(ranks, 0, 2)
+        for line in self.until(on, "smaller", 60):
+            self.assertEqual(line.split()[1], "2", self.said(ranks))
+        net.signal(1, signal.SIGCONT)
+        for line in self.until(off, "ended", 60):
+            self.assertRegex(line, "must join anew", self.said(ranks))
+        self.until(on, "went", 60)
+        self.ends_well(net, ranks)
+
+
 class OneSided(Case):
     def windows(self, net, a_host, *words):
         return net.ranks(a_host, [os.path.join(FOLDER, "hosts_windows"), *words])

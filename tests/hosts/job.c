@@ -8,6 +8,8 @@
  *     differ=R     the same; rank R waits for another root than all others
  *     slow=R       the same; rank R does something else before each call
  *     recv         the same, but that all wait for a message that the last rank never sends
+ *     survive=S    all_reduces in place on a communicator that survives, until ranks were lost and S seconds have
+ *                  passed since then; "smaller <clock> <ranks>", "went <clock> <ranks>", or "ended <clock> <sentence>"
  *
  * All results are compared with tests/reference.c. Each line of the output begins with a word for hosts_test.py:
  * "ready", "done", "failed <clock> <status> <sentence>", "shrunk <clock> <ranks>", "wrong ...". The clock is the
@@ -422,6 +424,52 @@ static void fail(struct job *job, enum tutti_status (*wait)(struct job *job))
     tutti_comm_destroy(rest);
 }
 
+/* ---- calls that survive ---- */
+
+/* One call, whose result is that of the ranks it names: their number. 0: it ended with an error. */
+static size_t survivors_sum(struct job *job, struct tutti_comm *comm, uint64_t call, bool *enough)
+{
+    static int32_t values[LOOP_MOST];
+    const size_t count = call % 8 == 7 ? LOOP_MOST : 1 + call * 37 % 500;
+    int32_t ranks[RANKS_MOST], sum = 0, flag = *enough;
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++) values[i] = (int32_t)(job->rank + i + call);
+    if (tutti_all_reduce(values, values, count, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL) < 0) {
+        for (size_t i = 0; i < count; i++)
+            if (values[i] != (int32_t)(job->rank + i + call)) wrong("element %zu of a call that failed", i);
+        return 0;
+    }
+    check(tutti_work_contributors(NULL, comm, ranks, RANKS_MOST, &n), "contributors");
+    for (size_t k = 0; k < n; k++) sum += ranks[k];
+    for (size_t i = 0; i < count; i++)
+        if (values[i] != sum + (int32_t)(n * (i + call))) wrong("sum %zu of call %llu", i, (unsigned long long)call);
+    if (tutti_all_reduce(&flag, &flag, 1, TUTTI_INT32, TUTTI_MAX, comm, NULL, NULL) < 0) return 0;
+    *enough = flag != 0;
+    return n;
+}
+
+static void survive(struct job *job, double seconds)
+{
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    struct tutti_comm *comm;
+    double smaller = 0;
+    size_t n = job->n;
+    config.name = "survive", config.survive = 1, config.device = TUTTI_DEVICE_NONE;
+    config.timeout_ns = UINT64_C(20000000000);
+    check(tutti_comm_create(NULL, &config, &comm), "create");
+    printf("looping %.6f\n", now());
+    for (uint64_t call = 0;; call++) {
+        bool enough = smaller > 0 && now() > smaller + seconds;
+        n = survivors_sum(job, comm, call, &enough);
+        if (n == 0) printf("ended %.6f %s\n", now(), tutti_last_error()->text);
+        if (n == 0 || enough) break;
+        if (n < job->n && smaller == 0) printf("smaller %.6f %zu\n", smaller = now(), n);
+        usleep(500);
+    }
+    if (n > 0) printf("went %.6f %zu\n", now(), n);
+    tutti_comm_destroy(comm);
+}
+
 /* What tutti doctor is to find out: rank `guilty` calls nothing more, calls something else, or is late. */
 static void ill(struct job *job, uint32_t guilty, char how)
 {
@@ -472,6 +520,8 @@ int main(int argc, char **argv)
             ill(&job, (uint32_t)atoi(argv[i] + 5), argv[i][0]);
         } else if (strncmp(argv[i], "differ=", 7) == 0) {
             ill(&job, (uint32_t)atoi(argv[i] + 7), 'd');
+        } else if (strncmp(argv[i], "survive=", 8) == 0) {
+            survive(&job, strtod(argv[i] + 8, NULL));
         } else if (strcmp(argv[i], "recv") == 0) {
             fail(&job, recv_in_vain);
         } else {

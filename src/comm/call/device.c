@@ -257,6 +257,7 @@ enum tutti_status tutti_comm_set_device(struct tutti_comm *comm, int32_t device)
 
 int32_t tutti_comm_device(const struct tutti_comm *comm)
 {
+    if (comm && comm->survive) return comm->wanted_device; /* it is opened at the first call on its memory */
     return comm && comm->device ? comm->device->ordinal : TUTTI_DEVICE_NONE;
 }
 

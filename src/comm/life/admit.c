@@ -13,6 +13,7 @@
  *     <========================= a communicator of all is made ========================>
  *     (agreement) GATHER <======================================================> GATHER: in */
 
+#include "comm/call/device.h"
 #include "comm/life/survive.h"
 
 #include <inttypes.h>
@@ -473,6 +474,7 @@ static enum tutti_status enter(struct tutti_context *context, const struct tutti
         return status;
     }
     const uint64_t *number = context->config.number;
+    comm->wanted_device = tutti_device_resolve(&context->config, given->device);
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     status = tutti_survive_new(comm, given);

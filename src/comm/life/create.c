@@ -202,7 +202,8 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     const uint64_t *number = context->config.number;
     creation->comm = comm;
     comm->named_device = given->device != TUTTI_DEVICE_AUTO;
-    comm->wanted_device = tutti_device_resolve(&context->config, given->device); /* in this thread's context */
+    const int32_t device = tutti_device_resolve(&context->config, given->device); /* in this thread's context */
+    comm->wanted_device = given->survive ? TUTTI_DEVICE_NONE : device; /* its views are of host memory: held.c */
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
@@ -213,6 +214,7 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
         tutti_comm_discard(comm);
         return status;
     }
+    comm->wanted_device = device;
     *out = comm;
     return TUTTI_OK;
 err_comm:

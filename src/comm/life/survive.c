@@ -13,7 +13,8 @@
 /* A call that waits for its turn. */
 struct waiting {
     struct tutti_call call;
-    struct tutti_work *work; /* promised */
+    struct tutti_work *work; /* promised; NULL: nobody asked for one */
+    struct tutti_held *held; /* on a device */
     struct waiting *next;
 };
 
@@ -58,7 +59,7 @@ static size_t common_bytes(const struct tutti_call *call)
 }
 
 /* What the call overwrites of its own input: a range of the output. */
-static size_t overwritten(const struct tutti_call *call)
+size_t tutti_survive_overwritten(const struct tutti_call *call)
 {
     const struct tutti_call_info *info = &call->job.info;
     const struct tutti_bind *bind = &call->job.bind;
@@ -181,7 +182,8 @@ static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status 
 
 static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call, bool again)
 {
-    if (again && overwritten(call) > 0) memcpy(call->job.bind.output, s->saved, overwritten(call));
+    if (again && tutti_survive_overwritten(call) > 0)
+        memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
     s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
     enum tutti_status status = carry_out(s, call);
     if (status >= 0) {
@@ -319,7 +321,7 @@ static void take(struct tutti_survive *s, const struct tutti_call *call)
 
 static enum tutti_status run(struct tutti_survive *s, const struct tutti_call *call)
 {
-    const size_t saved = overwritten(call);
+    const size_t saved = tutti_survive_overwritten(call);
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
     if (s->has_ended) return tutti_fail_record(&s->error);
@@ -350,8 +352,8 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
             next = do_hand_on(s);
             break;
         case TUTTI_SYNCHRONY_END:
-            if (call && n_tries > 0 && overwritten(call) > 0)
-                memcpy(call->job.bind.output, s->saved, overwritten(call));
+            if (call && n_tries > 0 && tutti_survive_overwritten(call) > 0)
+                memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
             if (!s->has_ended) tutti_survive_stop(s);
             return tutti_fail_record(&s->error);
         case TUTTI_SYNCHRONY_TAKE:
@@ -379,6 +381,27 @@ static enum tutti_status run_unlocked(struct tutti_survive *s, const struct tutt
     return status;
 }
 
+/* The lock is held, and nothing runs. */
+static void run_waiting(struct tutti_survive *s, struct waiting *w)
+{
+    enum tutti_status status = TUTTI_OK;
+    if (w->held) {
+        pthread_mutex_unlock(&s->lock);
+        status = tutti_held_await(s, w->held);
+        pthread_mutex_lock(&s->lock);
+        if (status < 0 && !s->has_ended) tutti_survive_stop(s); /* the device failed */
+    }
+    status = run_unlocked(s, &w->call);
+    if (w->held) {
+        tutti_held_release(s, w->held, status < 0);
+        pthread_mutex_unlock(&s->lock);
+        tutti_held_end(s, w->held);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (!w->work && status < 0) tutti_log(TUTTI_LOG_WARN, "%s", tutti_last_error()->text);
+    if (w->work) tutti_work_fulfil(w->work, status < 0 ? tutti_last_error() : NULL);
+}
+
 static void *serve(void *arg)
 {
     struct tutti_survive *s = arg;
@@ -387,43 +410,57 @@ static void *serve(void *arg)
         while ((!s->first && !s->stops) || s->is_running) pthread_cond_wait(&s->changed, &s->lock);
         struct waiting *w = s->first;
         if (!w) break;
-        const enum tutti_status status = run_unlocked(s, &w->call);
+        run_waiting(s, w);
         s->first = w->next;
         if (!s->first) s->tail = &s->first;
         pthread_cond_broadcast(&s->changed);
-        tutti_work_fulfil(w->work, status < 0 ? tutti_last_error() : NULL);
         tutti_free(w);
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
-/* The lock is held. */
-static enum tutti_status enqueue(struct tutti_survive *s, const struct tutti_call *call, uint64_t number,
-                                 struct tutti_work **work)
+static enum tutti_status thread_start(struct tutti_survive *s, const struct tutti_call *call)
 {
+    if (s->has_thread) return TUTTI_OK;
+    const int error = tutti_thread_start(&s->thread, 0, serve, s);
+    s->has_thread = error == 0;
+    if (s->has_thread) return TUTTI_OK;
+    return tutti_call_fail(call, TUTTI_ERR_SYSTEM, "no thread for calls that do not block: %s", strerror(error));
+}
+
+/* The lock is held. */
+static enum tutti_status enqueue(struct tutti_survive *s, const struct tutti_call *call, bool on_device,
+                                 uint64_t number, struct tutti_work **work)
+{
+    enum tutti_status status = thread_start(s, call);
+    if (status < 0) return status;
     struct waiting *w = tutti_alloc(sizeof(*w));
     if (!w) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a call that waits for its turn");
-    if (!s->has_thread) {
-        const int error = tutti_thread_start(&s->thread, 0, serve, s);
-        s->has_thread = error == 0;
-        if (error) {
-            tutti_free(w);
-            return tutti_call_fail(call, TUTTI_ERR_SYSTEM, "no thread for calls that do not block: %s",
-                                   strerror(error));
-        }
-    }
-    enum tutti_status status = tutti_work_promise(call->comm->team, number, call->options.label, &w->work);
-    if (status < 0) {
-        tutti_free(w);
-        return status;
-    }
     w->call = *call;
+    if (call->work || !on_device) {
+        TUTTI_TRY_GOTO(status, tutti_work_promise(call->comm->team, number, call->options.label, &w->work), err_free);
+    }
+    if (on_device) TUTTI_TRY_GOTO(status, tutti_held_begin(s, &w->call, &w->held), err_work);
     *s->tail = w;
     s->tail = &w->next;
     *work = w->work;
     pthread_cond_broadcast(&s->changed);
     return TUTTI_OK;
+err_work:
+    if (w->work) {
+        tutti_work_fulfil(w->work, tutti_last_error());
+        tutti_work_free(w->work);
+    }
+err_free:
+    tutti_free(w);
+    return status;
+}
+
+static bool is_on_device(const struct tutti_call *call)
+{
+    return tutti_device_in_use() &&
+           (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0);
 }
 
 static enum tutti_status survive_call(struct tutti_call *call)
@@ -438,19 +475,18 @@ static enum tutti_status survive_call(struct tutti_call *call)
     if (tutti_collects() != TUTTI_COLLECTS_NOTHING)
         return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
                                "a communicator that survives takes no part in groups and recordings");
-    if (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0)
-        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "a communicator that survives takes host memory alone");
+    const bool on_device = is_on_device(call);
+    if (on_device) tutti_call_ready(call); /* buffers that are not significant here are NULL */
     pthread_mutex_lock(&s->lock);
-    const bool now = !call->work && !s->first && !s->is_running;
+    const bool now = !call->work && !on_device && !s->first && !s->is_running;
     const uint64_t number = tutti_comm_sequence(call->comm) + 1;
-    enum tutti_status status = now ? TUTTI_OK : enqueue(s, call, number, &work);
+    enum tutti_status status = now ? TUTTI_OK : enqueue(s, call, on_device, number, &work);
     if (status >= 0) atomic_store(&call->comm->sequence, number);
     if (now) status = run_unlocked(s, call);
     pthread_mutex_unlock(&s->lock);
     if (status < 0 || now) return status;
-    if (!call->work) return tutti_work_finish(work);
-    *call->work = work;
-    return TUTTI_OK;
+    if (call->work) *call->work = work;
+    return call->work || on_device ? TUTTI_OK : tutti_work_finish(work);
 }
 
 void tutti_survive_begin(struct tutti_survive *s)
@@ -500,7 +536,10 @@ void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
 {
     struct tutti_comm *inner = NULL;
     pthread_mutex_lock(&comm->lock); /* a view may be installed */
-    if (comm->survive) inner = comm->survive->inner;
+    if (comm->survive) {
+        inner = comm->survive->inner;
+        atomic_store(&comm->survive->is_aborted, true);
+    }
     if (inner) tutti_comm_hold(inner);
     pthread_mutex_unlock(&comm->lock);
     if (!inner) return;
@@ -524,6 +563,7 @@ void tutti_survive_close(struct tutti_comm *comm)
     pthread_mutex_destroy(&s->lock);
     for (uint32_t i = 0; i < LEFT_MOST; i++)
         if (s->left[i]) tutti_family_drop(s->left[i]);
+    tutti_held_close(s);
     tutti_door_close(&s->door);
     tutti_free(s->hosts);
     tutti_free(s->sets);

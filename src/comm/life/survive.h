@@ -8,6 +8,7 @@
 #include "comm/life/life.h"
 #include "comm/life/synchrony.h"
 
+#include <stdatomic.h>
 #include <tutti/store.h>
 
 /* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
@@ -66,6 +67,12 @@ struct tutti_survive {
     uint32_t n_left;
     bool has_missing;
     struct tutti_door door;
+    /* Calls on devices (held.c), opened at the first one. */
+    struct tutti_pinned_pool *pinned;
+    struct tutti_pinned *word_at;
+    _Atomic uint32_t *word; /* in pinned memory: so many of them are decided */
+    uint32_t n_held;        /* so many were enqueued; the lock's */
+    _Atomic bool is_aborted;
 };
 
 static inline bool set_has(const unsigned char *set, uint32_t rank)
@@ -98,6 +105,18 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
                                       enum tutti_synchrony_do next);
 /* Why nothing goes on, from the thread's record. */
 enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s);
+
+/* What the call overwrites of its own input: bytes of its output. */
+size_t tutti_survive_overwritten(const struct tutti_call *call);
+
+/* A call on device memory: enqueues it on its stream; the call is then one on pinned copies. The lock is held. await:
+ * the input is in them. release: the stream goes on; failed: with the input. end: frees, when the stream has passed. */
+struct tutti_held;
+enum tutti_status tutti_held_begin(struct tutti_survive *s, struct tutti_call *call, struct tutti_held **out);
+enum tutti_status tutti_held_await(const struct tutti_survive *s, const struct tutti_held *held);
+void tutti_held_release(struct tutti_survive *s, struct tutti_held *held, bool failed);
+void tutti_held_end(struct tutti_survive *s, struct tutti_held *held);
+void tutti_held_close(struct tutti_survive *s);
 
 enum tutti_status tutti_door_init(struct tutti_door *door, const struct tutti_comm_config *given);
 void tutti_door_close(struct tutti_door *door);

@@ -286,14 +286,24 @@ void tutti_tree_begin(struct tutti_tree_machine *t, uint64_t now)
 
 /* ---- who is gone ---- */
 
+/* Tells a member that may live that it is taken for dead: when it hears again, it must not take the end of this link
+ * for a death. */
+static void tell_itself(struct tutti_tree_machine *t, uint32_t member)
+{
+    const struct tutti_tree_message message = {
+        .type = TUTTI_TREE_GONE, .n_gone = 1, .gone = {{member, TUTTI_LIFE_SILENT}}};
+    if (t->links[member].open) send_to(t, member, &message);
+}
+
 /* True when that is news. */
 static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life)
 {
     if (tutti_tree_is_gone(t, member) || t->lost) return false;
-    if (member == t->me) { /* the others hold this member for dead: for it, they are */
+    if (member == t->me) { /* the others hold this member for dead: for it, they are; as for those of its host */
         t->lost = true;
         for (uint32_t i = 0; i < t->n; i++) {
             if (i == t->me || tutti_tree_is_gone(t, i)) continue;
+            if (t->hosts->members[i].host == t->hosts->members[t->me].host) tell_itself(t, i);
             link_close(t, i);
             t->lives[i] = TUTTI_LIFE_SILENT;
             t->out.gone(t->out.arg, i, TUTTI_LIFE_SILENT);
@@ -301,6 +311,7 @@ static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_
         return false;
     }
     t->lives[member] = (uint8_t)life;
+    if (life == TUTTI_LIFE_SILENT) tell_itself(t, member);
     link_close(t, member);
     t->out.gone(t->out.arg, member, life);
     return true;
