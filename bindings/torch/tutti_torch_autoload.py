@@ -52,13 +52,16 @@ def announce() -> None:
 
 
 def autoload() -> None:
-    """Loads tutti_torch, which does what the variables say, where one of them is set; else only announces it."""
+    """Loads tutti_torch, which does what the variables say, where one of them is set; else only announces it. A value
+    that means nothing ends the program."""
     named = [name for name in VARIABLES if os.environ.get(name)]
     try:
         if named:
             importlib.import_module(PACKAGE)
         else:
             announce()
+    except ValueError as error:  # of the variables: PyTorch would put its own words behind the sentence
+        raise SystemExit(str(error))
     except Exception as error:
         if not named:
             return  # a program that asks for the backend is told that there is none

@@ -349,8 +349,7 @@ class Programs(unittest.TestCase):
             done = self.run_with([sys.executable], **variables)
             self.assertNotEqual(done.returncode, 0)
             name, value = next(iter(variables.items()))
-            self.assertIn(f"{name}={value}: ", done.stderr)
-            self.assertIn(words, done.stderr)
+            self.assertRegex(done.stderr, f"^{name}={value}: .*{words}.*\n$")  # one line and no other
 
 
 # ---- in the place of gloo, beside CUDA ----

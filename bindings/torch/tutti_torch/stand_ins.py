@@ -6,6 +6,7 @@ classes' alone. docs/torch.md has the table of these calls."""
 import json
 import pickle
 import sys
+import zlib
 from datetime import timedelta
 from typing import Optional
 
@@ -130,6 +131,7 @@ METHODS = {
     "_group_start": nothing,  # the end of one group waits for no other's
     "_group_end": nothing,
     "_is_initialized": lambda self: True,  # it met when it was made
+    "uid": property(lambda self: zlib.crc32(getattr(self.options, "group_name", "").encode())),
     "_shutdown": lambda self: self.shutdown(),
     "_add_ephemeral_timeout": refused("_add_ephemeral_timeout", "give the calls that need it a timeout of their own"),
     "_verify_work_timeout": refused("_verify_work_timeout", "a call's deadline can not be asked for"),

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""usage: other_programs.py lightning|trainer|deepspeed [BACKEND [ZERO_STAGE]]
+Small programs of Lightning, transformers' Trainer and DeepSpeed on CPUs, as their users write them: none knows of tutti.
+Each says what its parameters came to; other_programs_test.py compares that between backends."""
+
+import sys
+import tempfile
+from typing import List, Optional
+
+import torch
+import torch.distributed as dist
+
+
+def say(parameters: List[torch.Tensor]) -> None:
+    total = sum(parameter.detach().double().sum() for parameter in parameters)
+    name = dist.group.WORLD._get_backend(torch.device("cpu")).name()
+    sys.stdout.write(f"said {dist.get_backend()} {name} {float(total).hex()}\n")
+    sys.stdout.flush()
+
+
+def lightning(backend: Optional[str]) -> None:
+    from lightning.pytorch import Trainer, seed_everything
+    from lightning.pytorch.demos.boring_classes import BoringModel
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Model(BoringModel):
+        def on_train_end(self) -> None:
+            say(list(self.parameters()))
+
+    seed_everything(1, verbose=False)
+    strategy = DDPStrategy(process_group_backend=backend) if backend else "ddp"
+    quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=strategy, max_steps=4, limit_val_batches=2, **quiet)
+    trainer.fit(Model())
+
+
+def trainer(_: Optional[str]) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
+
+    def sample(i: int) -> dict:
+        tokens = torch.randint(0, 64, (16,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": tokens, "labels": tokens}
+
+    set_seed(1)
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(output_dir=folder, use_cpu=True, max_steps=3, per_device_train_batch_size=4,
+                                      report_to=[], save_strategy="no", disable_tqdm=True)  # fmt: skip
+        Trainer(model=model, args=arguments, train_dataset=[sample(i) for i in range(32)]).train()
+    say(list(model.parameters()))
+
+
+def deepspeed(backend: Optional[str], stage: str = "2") -> None:
+    import deepspeed as ds
+
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    ds.init_distributed(dist_backend=backend)
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+        "zero_optimization": {"stage": int(stage)},
+        "zero_allow_untested_optimizer": True,
+    }
+    engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), config=config)
+    for step in range(3):
+        seed = torch.Generator().manual_seed(10 * step + dist.get_rank())
+        loss = engine(torch.randn(4, 16, generator=seed)).square().mean()
+        engine.backward(loss)
+        engine.step()
+    parameters = list(model.parameters())
+    with ds.zero.GatheredParameters(parameters):
+        say(parameters)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    program = {"lightning": lightning, "trainer": trainer, "deepspeed": deepspeed}[sys.argv[1]]
+    program(sys.argv[2] if len(sys.argv) > 2 else None, *sys.argv[3:])
