@@ -40,7 +40,7 @@ static const struct {
 
 /* Variables that are not options, so that their likeness to one is no typing error. */
 static const char *const other_variables[] = {
-    "CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "CUDA_DRIVER",
+    "CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "CUDA_DRIVER", "NCCL",
 };
 
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id)

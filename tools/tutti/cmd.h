@@ -31,6 +31,12 @@ bool tutti_inside_a_job(void); /* this process is a rank, by what a launcher set
 /* Runs this command again as n ranks, bound to CPUs as `tutti run --cores` says; the exit status. */
 int tutti_start_ranks(uint32_t n, const char *cores, int argc, char **argv);
 
+/* ---- in place of NCCL (as_nccl.c) ---- */
+/* The file of tutti's libnccl.so.2 that was installed with this command; false: it is not there. */
+bool tutti_nccl_file(char *out, size_t room);
+/* "LD_PRELOAD=that:what is preloaded already", freed by the caller; NULL: it is not there. */
+char *tutti_nccl_preload(void);
+
 /* ---- a table of commands (args.c) ---- */
 struct tutti_command {
     const char *name, *usage, *help; /* usage: what follows the name, padded; NULL: nothing */

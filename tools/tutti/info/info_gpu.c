@@ -8,8 +8,10 @@
 #include "backend/library/nccl.h"
 #include "backend/library/oneccl.h"
 #include "device/device.h"
+#include "tools/tutti/cmd.h"
 #include "tools/tutti/prove/prove_points.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define DEVICES_SHOWN 16
@@ -101,6 +103,9 @@ void info_nccl_gather(struct info *info)
 {
     static const char section[] = "nccl";
     const struct nccl_library *nccl = nccl_library(info->config ? info->config->text[TUTTI_OPT_nccl_library] : NULL);
+    char own[PATH_MAX];
+    info_text(info, section, "in_its_place", "tutti run --as-nccl", "%s",
+              tutti_nccl_file(own, sizeof own) ? own : "none: lib/tutti/nccl/libnccl.so.2 is not beside this command");
     if (nccl)
         info_text(info, section, "library", "option nccl_library", "%d.%d.%d", nccl->version / 10000,
                   nccl->version / 100 % 100, nccl->version % 100);

@@ -5,6 +5,7 @@
 #include "run.h"
 #include "run_supervise.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,11 +36,48 @@ static int run_here(struct run_options *options)
     return status;
 }
 
+/* ---- in place of NCCL ---- */
+
+static bool nccl_wanted(void)
+{
+    const char *text = getenv("TUTTI_NCCL");
+    return text && strcmp(text, "1") == 0;
+}
+
+/* The ranks load the library before any other of its name. */
+static bool preload(struct run_options *options)
+{
+    static char *text; /* stays, as the environment that it goes into */
+    free(text);
+    text = tutti_nccl_preload();
+    if (text && options->env.n < TUTTI_ARRAY_LEN(options->env.values)) {
+        options->env.values[options->env.n++] = text;
+        return true;
+    }
+    run_say(text ? "--env was given too often"
+                 : "there is no lib/tutti/nccl/libnccl.so.2 beside this command: build or install it, too");
+    return false;
+}
+
+/* A program that starts its ranks itself, or has all of them, gets nothing but the library. */
+static int run_as_it_is(const struct run_options *options)
+{
+    int status = RUN_EXIT_NOT_FOUND;
+    for (size_t i = 0; i < options->env.n; i++) putenv((char *)(uintptr_t)options->env.values[i]);
+    char *path = run_program_find(options->argv[0], &status);
+    if (!path) return status;
+    execv(path, options->argv);
+    run_say("'%s' can not be executed: %s", path, strerror(errno));
+    free(path);
+    return RUN_EXIT_NOT_EXECUTABLE;
+}
+
 int tutti_cmd_run(int argc, char **argv)
 {
     struct run_options options = {
         .cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S, .interface = "", .terminal = isatty(STDOUT_FILENO)};
     struct run_hosts_given given = {.list = NULL};
+    bool as_nccl = nccl_wanted();
     if (argc == 2 && strcmp(argv[1], "--agent") == 0) return run_agent_main();
     const struct tutti_arg args[] = {
         {"ranks", 'n', TUTTI_ARG_U32, &options.n_ranks, "N", "how many ranks to start"},
@@ -57,6 +95,8 @@ int tutti_cmd_run(int argc, char **argv)
         {"grace", 0, TUTTI_ARG_TIME, &options.grace_ns, "TIME", "from SIGTERM to SIGKILL when ending ranks (5s)"},
         {"tag-output", 0, TUTTI_ARG_FLAG, &options.tag_output, NULL, "write \"[rank] \" before every line"},
         {"keep-going", 0, TUTTI_ARG_FLAG, &options.keep_going, NULL, "do not end the others when a rank fails"},
+        {"as-nccl", 0, TUTTI_ARG_FLAG, &as_nccl, NULL,
+         "load tutti in place of NCCL; without -n the program is started once, as it is"},
         {"env", 0, TUTTI_ARG_LIST, &options.env, "NAME=VALUE", "set a variable for the ranks; may be repeated"},
     };
     const struct tutti_args spec = {
@@ -76,6 +116,8 @@ int tutti_cmd_run(int argc, char **argv)
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
     options.argv = argv + argc - n_positional;
+    if (as_nccl && !preload(&options)) return TUTTI_EXIT_USAGE;
+    if (as_nccl && options.n_ranks == 0 && !given.list && !given.file) return run_as_it_is(&options);
     if (given.list && given.file) return tutti_args_fail(&spec, "give --hosts or --hostfile, not both.");
     if (!env_check(&spec, &options.env) || !run_hosts_choose(&options, &given)) return TUTTI_EXIT_USAGE;
     if (options.n_ranks == 0) return tutti_args_fail(&spec, "how many ranks? Type tutti run -n 4 %s.", options.argv[0]);
