@@ -34,30 +34,6 @@ static struct tutti_board board_of(uint64_t seq)
     return board;
 }
 
-static void boards_are_readable(void **state)
-{
-    struct control_world world = control_world_make(*state, 3, false);
-    struct tutti_control *c = world.controls[0];
-    struct tutti_board board, expected = board_of(7);
-    assert_int_equal(c->ops->peek(c, 1, 5, &board), TUTTI_OK); /* never written */
-    assert_int_equal(board.state, TUTTI_BOARD_EMPTY);
-    world.controls[1]->ops->publish(world.controls[1], 5, &expected);
-    for (uint32_t i = 0; i < 3; i++) { /* by all, the writer too */
-        assert_int_equal(world.controls[i]->ops->peek(world.controls[i], 1, 5, &board), TUTTI_OK);
-        assert_memory_equal(&board, &expected, sizeof(board));
-    }
-    assert_int_equal(c->ops->peek(c, 1, 6, &board), TUTTI_OK);
-    assert_int_equal(board.state, TUTTI_BOARD_EMPTY);
-    assert_int_equal(c->ops->peek(c, 2, 5, &board), TUTTI_OK);
-    assert_int_equal(board.state, TUTTI_BOARD_EMPTY);
-    assert_int_equal(c->ops->peek(c, 3, 5, &board), TUTTI_ERR_UNSUPPORTED);
-    assert_int_equal(c->ops->peek(c, 1, TUTTI_BOARD_ALL, &board), TUTTI_ERR_UNSUPPORTED);
-    c->ops->publish(c, TUTTI_BOARD_ALL, &expected); /* ignored */
-    control_member_close(&world, 1);
-    assert_int_equal(c->ops->peek(c, 1, 5, &board), TUTTI_OK); /* stays when its writer has left */
-    control_world_free(&world);
-}
-
 struct publisher {
     struct tutti_control *c;
     uint64_t base, n_published;
@@ -289,7 +265,6 @@ static void nonsense_in_rows_is_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON_ALL(boards_are_readable),
         ON_ALL(boards_are_whole_while_written),
         ON_ALL(failures_reach_all_once),
         ON_ALL(the_first_of_a_communicator_counts),

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is tcp's own: sockets that come late or twice, peers that write nonsense or byte by byte, a million members, and
- * processes that send to all. The other end of a socket is often the test itself. */
+/* What is tcp's own: sockets that come late or twice, peers that write nonsense or byte by byte, a million members.
+ * The other end of a socket is often the test itself. */
 
 #include "transport/tcp/lone_test.h"
 
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
 
 /* ---- sockets come ---- */
 
@@ -201,77 +199,6 @@ static void a_million_members(void **state)
     close(fds[1]);
 }
 
-/* ---- processes ---- */
-
-enum { N = 4, ROUNDS = 300 };
-
-static uint32_t size_of(uint64_t seq)
-{
-    return seq % 5 == 0 ? LARGE - (uint32_t)seq : (uint32_t)(tutti_mix64(seq + 1) % 40000);
-}
-
-/* Every member sends to all, also to itself, sleeping whenever nothing moves. 0 is success. */
-static int all_to_all(struct tutti_transport *t)
-{
-    uint64_t n_sent[N] = {0}, n_received[N] = {0};
-    for (uint32_t n_done = 0; n_done < 2 * N || t->ops->owes(t);) {
-        bool moved = false;
-        for (uint32_t peer = 0; peer < N; peer++) {
-            const uint64_t seq = n_sent[peer] * N + peer;
-            if (n_sent[peer] == ROUNDS || test_send(t, peer, size_of(seq), seq) != TUTTI_OK) continue;
-            moved = true;
-            n_done += ++n_sent[peer] == ROUNDS;
-        }
-        struct tutti_event e;
-        enum tutti_status status = test_poll(t, &e);
-        if (status < 0) return 2;
-        if (status == TUTTI_OK) {
-            const uint32_t source = e.packet.source;
-            const uint64_t seq = n_received[source] * N + t->me;
-            if (!test_arrival_is(&e, source, size_of(seq), seq)) return 3;
-            t->ops->release(t);
-            n_done += ++n_received[source] == ROUNDS;
-        } else if (!moved && n_done < 2 * N && !test_sleep(t, tutti_deadline_ns(TEST_DEADLINE_NS))) {
-            return 4; /* a wake-up was lost, or room that nobody told of */
-        }
-    }
-    return 0;
-}
-
-static void processes_send_to_all(void **state)
-{
-    (void)state;
-    int fds[N][N][2];
-    pid_t children[N];
-    for (uint32_t a = 0; a < N; a++)
-        for (uint32_t b = a + 1; b < N; b++) pairs_connect(a % 2 ? AF_INET : AF_INET6, fds[a][b]);
-    for (uint32_t me = 0; me < N; me++) {
-        if ((children[me] = fork()) != 0) continue;
-        struct tutti_dialer nobody = {NULL};
-        const struct tutti_tcp_config config = {.n = N, .me = me, .dialer = &nobody};
-        struct tutti_transport *t;
-        if (tutti_tcp_open(&config, &t) < 0) _exit(1);
-        for (uint32_t a = 0; a < N; a++)
-            for (uint32_t b = a + 1; b < N; b++)
-                for (uint32_t end = 0; end < 2; end++)
-                    if ((end ? b : a) == me)
-                        tutti_tcp_connected(t, end ? a : b, fds[a][b][end], NULL);
-                    else
-                        close(fds[a][b][end]);
-        int failed = all_to_all(t);
-        if (failed) fprintf(stderr, "member %u: %d, %s\n", me, failed, tutti_last_error()->text);
-        t->ops->close(t);
-        _exit(failed);
-    }
-    for (uint32_t a = 0; a < N; a++)
-        for (uint32_t b = a + 1; b < N; b++) close(fds[a][b][0]), close(fds[a][b][1]);
-    for (uint32_t me = 0; me < N; me++) {
-        int status = 0;
-        assert_int_equal(waitpid(children[me], &status, 0), children[me]);
-        assert_int_equal(status, 0);
-    }
-}
-
 /* Arguments: a pattern of the tests to run. */
 int main(int argc, char **argv)
 {
@@ -279,7 +206,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_socket_comes_late),      cmocka_unit_test(a_second_socket_is_closed),
         cmocka_unit_test(a_dead_one_is_not_let_in), cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(any_cut_of_the_stream),    cmocka_unit_test(sockets_are_as_asked),
-        cmocka_unit_test(a_million_members),        cmocka_unit_test(processes_send_to_all),
+        cmocka_unit_test(a_million_members),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("transport.tcp", tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages of groups, eager and captured: on several streams; several for a peer, which wait for nobody else's; those
- * that share memory; and what fails among them. */
+/* Messages of groups, eager and captured: on several streams; those that share memory; and what fails among them.
+ * Several for a peer: letters_test.c. */
 
 #include "test.h"
 
@@ -160,41 +160,12 @@ static void streams(void **state)
     assert_int_equal(run(1, half_captured), 0);
 }
 
-/* ---- three ranks around which no order of single messages leads ---- */
-
 static enum tutti_status ship(struct gpu_rank *g, uint32_t *words, size_t n, int32_t to, int32_t from)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
     return to >= 0 ? tutti_send(words, n, TUTTI_UINT32, to, 0, g->rank->comm, &options, NULL)
                    : tutti_recv(words, n, TUTTI_UINT32, from, 0, g->rank->comm, &options, NULL, NULL);
-}
-
-/* The second message to rank 1 comes before the only one from rank 2, which waits for it. */
-static void crossing(struct rank *rank)
-{
-    static const struct {
-        int32_t to, from;
-    } calls[3][3] = {{{1, -1}, {1, -1}, {-1, 2}}, {{-1, 0}, {-1, 0}, {2, -1}}, {{-1, 1}, {0, -1}, {-1, -1}}};
-    enum { SHIPPED = 1000 };
-    struct gpu_rank g;
-    if (!gpu_rank_open(rank, &g)) return;
-    uint32_t *words = gpu_rank_words(&g, 3 * SHIPPED);
-    RANK_CHECK(rank, words);
-    if (rank->index == 0) RANK_CHECK_OK(rank, tutti_group_start());
-    for (int i = 0; i < (rank->index == 2 ? 2 : 3); i++)
-        GPU_CHECK_OK(&g, ship(&g, words + SHIPPED * i, SHIPPED, calls[rank->index][i].to, calls[rank->index][i].from));
-    if (rank->index == 0) RANK_CHECK_OK(rank, tutti_group_end(NULL));
-    GPU_CHECK_OK(&g, tutti_cuda_stream_sync(g.gpu, g.stream));
-    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
-    gpu_rank_leave(&g);
-}
-
-static void crossings(void **state)
-{
-    (void)state;
-    if (gpu_ranks_by_nccl()) skip(); /* which has an order of its own within a group */
-    assert_int_equal(run(3, crossing), 0);
 }
 
 /* ---- the same memory ---- */
@@ -269,8 +240,7 @@ static void timeouts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(streams), cmocka_unit_test(crossings), cmocka_unit_test(swaps),
-                                       cmocka_unit_test(timeouts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(streams), cmocka_unit_test(swaps), cmocka_unit_test(timeouts)};
     gpu_ranks_need_device();
     gpu_ranks_need_two();
     return cmocka_run_group_tests_name("messages of groups", tests, NULL, NULL);

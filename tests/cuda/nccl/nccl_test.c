@@ -189,63 +189,6 @@ static void one_order_in_captures(void **state)
 
 /* ---- messages ---- */
 
-static uint32_t word(int32_t from, int32_t to, size_t i)
-{
-    return (uint32_t)from << 24 | (uint32_t)to << 16 | (uint32_t)(i & 0xffff);
-}
-
-/* Everybody to everybody, oneself too, of a length that differs, in one group. */
-static void exchange(struct gpu_rank *g, uint32_t *out, uint32_t *in)
-{
-    struct rank *rank = g->rank;
-    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    options.stream = g->stream;
-    RANK_CHECK_OK(rank, tutti_group_start());
-    for (int32_t q = 0; q < rank->n; q++) {
-        const size_t sent = (size_t)(WORDS - 100 * rank->index), got = (size_t)(WORDS - 100 * q);
-        RANK_CHECK_OK(rank, tutti_send(out + q * WORDS, sent, TUTTI_UINT32, q, 0, rank->comm, &options, NULL));
-        RANK_CHECK_OK(rank, tutti_recv(in + q * WORDS, got, TUTTI_UINT32, q, 0, rank->comm, &options, NULL, NULL));
-    }
-    RANK_CHECK_OK(rank, tutti_group_end(NULL));
-}
-
-static void messages(struct rank *rank)
-{
-    struct gpu_rank g;
-    const size_t all = (size_t)rank->n * WORDS;
-    void *graph = NULL;
-    if (!gpu_rank_open(rank, &g)) return;
-    uint32_t *out = gpu_rank_words(&g, all), *in = gpu_rank_words(&g, all), *host = rank_alloc(rank, all * 4);
-    if (!out || !in) return;
-    for (size_t i = 0; i < all; i++) host[i] = word(rank->index, (int32_t)(i / WORDS), i % WORDS);
-    RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, out, host, all * 4));
-    exchange(&g, out, in);
-    if (rank->failure[0]) return;
-    GPU_CHECK_OK(&g, tutti_cuda_graph_begin(g.gpu, g.stream));
-    exchange(&g, out, in);
-    GPU_CHECK_OK(&g, tutti_cuda_graph_end(g.gpu, g.stream, &graph));
-    for (int round = 0; round < 3 && !rank->failure[0]; round++) {
-        if (round > 0) GPU_CHECK_OK(&g, tutti_cuda_graph_launch(g.gpu, graph, g.stream));
-        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
-        RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, host, in, all * 4));
-        for (size_t i = 0; i < all; i++) {
-            const int32_t from = (int32_t)(i / WORDS);
-            const bool came = i % WORDS < (size_t)(WORDS - 100 * from);
-            RANK_CHECK(rank, host[i] == (came ? word(from, rank->index, i % WORDS) : 0));
-        }
-        RANK_CHECK_OK(rank, tutti_cuda_set(g.gpu, in, 0, all * 4));
-        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    }
-    tutti_cuda_graph_destroy(g.gpu, graph);
-    gpu_rank_leave(&g);
-}
-
-static void messages_of_groups(void **state)
-{
-    (void)state;
-    for (uint32_t n = 1; n <= 3; n++) assert_int_equal(run(n, messages, "nccl", NULL), 0);
-}
-
 /* To oneself: what has no counterpart of its size is refused. Outside of groups nothing else becomes of it. */
 static void to_oneself(struct rank *rank)
 {
@@ -472,17 +415,11 @@ static void who_aborts_at_first(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(named_by_calls),
-        cmocka_unit_test(a_captured_first_call),
-        cmocka_unit_test(one_order_in_captures),
-        cmocka_unit_test(messages_of_groups),
-        cmocka_unit_test(messages_to_oneself),
-        cmocka_unit_test(boards_of_the_gone),
-        cmocka_unit_test(wrong_within_the_library),
-        cmocka_unit_test(who_stays_away_at_first),
-        cmocka_unit_test(who_leaves_at_first),
-        cmocka_unit_test(who_aborts_at_first),
-        cmocka_unit_test(scaled_alone),
+        cmocka_unit_test(named_by_calls),          cmocka_unit_test(a_captured_first_call),
+        cmocka_unit_test(one_order_in_captures),   cmocka_unit_test(messages_to_oneself),
+        cmocka_unit_test(boards_of_the_gone),      cmocka_unit_test(wrong_within_the_library),
+        cmocka_unit_test(who_stays_away_at_first), cmocka_unit_test(who_leaves_at_first),
+        cmocka_unit_test(who_aborts_at_first),     cmocka_unit_test(scaled_alone),
     };
     setenv("TUTTI_GPU", "nccl", 1); /* what needs it, and two devices, is skipped */
     gpu_ranks_need_device();
