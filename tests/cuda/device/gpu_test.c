@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver layer on a device: facts, pointers, memory of this process and of another, streams, events, captures, and
- * that a child of a process that uses the driver is told so. */
+/* The driver layer on a device, beyond the contract of devices (src/device/contract_test.c): facts, pointers, memory of
+ * another process, captures, and that a child of a process that uses the driver is told so. */
 
 #include "test.h"
 
@@ -8,7 +8,6 @@
 #include "device/cuda/driver.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -142,104 +141,12 @@ static void test_pointers_are_told_apart(void **state)
     free(own);
 }
 
-static void test_bytes_come_back(void **state)
-{
-    (void)state;
-    unsigned char *there, *in = malloc(BYTES), *out = malloc(BYTES);
-    uint64_t seed = test_seed();
-    OK(tutti_cuda_alloc(gpu, BYTES, (void **)&there));
-    for (int round = 0; round < 8; round++) {
-        const size_t at = tutti_random64(&seed) % 1000, n = tutti_random64(&seed) % (BYTES - 3000);
-        fill(in, n, tutti_random64(&seed));
-        OK(tutti_cuda_set(gpu, there, 0x5a, BYTES));
-        OK(tutti_cuda_copy_now(gpu, there + at, in, n));
-        OK(tutti_cuda_copy_now(gpu, out, there, BYTES));
-        assert_memory_equal(out + at, in, n);
-        for (size_t i = 0; i < at; i++) assert_int_equal(out[i], 0x5a);
-        for (size_t i = at + n; i < BYTES; i++) assert_int_equal(out[i], 0x5a);
-    }
-    tutti_cuda_free(gpu, there);
-    free(in);
-    free(out);
-}
-
 static void test_too_much_memory_is_a_sentence(void **state)
 {
     (void)state;
     void *never;
     assert_int_equal(tutti_cuda_alloc(gpu, (size_t)1 << 60, &never), TUTTI_ERR_MEMORY);
     assert_non_null(strstr(tutti_last_error()->text, "cuMemAlloc of 1152921504606846976 bytes on CUDA device 0"));
-}
-
-/* ---- streams and events ---- */
-
-struct gate {
-    _Atomic bool open;
-    _Atomic int order, first, second;
-};
-static void wait_at_gate(void *arg)
-{
-    struct gate *gate = arg;
-    for (int i = 0; i < 10000 && !atomic_load(&gate->open); i++) usleep(1000);
-    atomic_store(&gate->first, atomic_fetch_add(&gate->order, 1) + 1);
-}
-static void come_second(void *arg)
-{
-    struct gate *gate = arg;
-    atomic_store(&gate->second, atomic_fetch_add(&gate->order, 1) + 1);
-}
-
-static void test_events_order_streams(void **state)
-{
-    (void)state;
-    void *a, *b, *event;
-    struct gate gate = {0};
-    OK(tutti_cuda_stream_create(gpu, &a));
-    OK(tutti_cuda_stream_create(gpu, &b));
-    OK(tutti_cuda_event_create(gpu, false, &event));
-    OK(tutti_cuda_event_query(gpu, event)); /* never recorded */
-    OK(tutti_cuda_stream_query(gpu, a));
-    OK(tutti_cuda_host_call(gpu, a, wait_at_gate, &gate));
-    OK(tutti_cuda_event_record(gpu, event, a));
-    OK(tutti_cuda_stream_wait(gpu, b, event));
-    OK(tutti_cuda_host_call(gpu, b, come_second, &gate));
-    assert_int_equal(tutti_cuda_event_query(gpu, event), TUTTI_PENDING);
-    assert_int_equal(tutti_cuda_stream_query(gpu, a), TUTTI_PENDING);
-    usleep(20000);
-    assert_int_equal(atomic_load(&gate.order), 0);
-    atomic_store(&gate.open, true);
-    OK(tutti_cuda_stream_sync(gpu, b));
-    OK(tutti_cuda_event_query(gpu, event));
-    OK(tutti_cuda_stream_query(gpu, b));
-    assert_int_equal(atomic_load(&gate.first), 1);
-    assert_int_equal(atomic_load(&gate.second), 2);
-    tutti_cuda_event_destroy(gpu, event);
-    tutti_cuda_stream_destroy(gpu, a);
-    tutti_cuda_stream_destroy(gpu, b);
-}
-
-/* Copies between host and host would make the caller wait. */
-static void test_streams_wait_for_words(void **state)
-{
-    (void)state;
-    void *stream, *device;
-    uint32_t got = 0;
-    _Atomic uint32_t *words;
-    OK(tutti_cuda_stream_create(gpu, &stream));
-    OK(tutti_cuda_alloc(gpu, sizeof got, &device));
-    OK(tutti_cuda_alloc_host(gpu, 2 * sizeof *words, (void **)&words));
-    OK(tutti_cuda_stream_wait_word(gpu, stream, (uint32_t *)(void *)&words[0], 7));
-    OK(tutti_cuda_copy(gpu, device, (void *)&words[1], sizeof got, stream));
-    usleep(20000);
-    assert_int_equal(tutti_cuda_stream_query(gpu, stream), TUTTI_PENDING);
-    atomic_store(&words[1], 42);
-    atomic_store(&words[0], 8); /* past it */
-    OK(tutti_cuda_stream_sync(gpu, stream));
-    OK(tutti_cuda_copy_now(gpu, &got, device, sizeof got));
-    assert_int_equal(got, 42);
-    tutti_cuda_free_host(gpu, (void *)words);
-    tutti_cuda_free(gpu, device);
-    tutti_cuda_stream_destroy(gpu, stream);
 }
 
 /* ---- captures ---- */
@@ -471,13 +378,11 @@ int main(void)
         return 1;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_device_is_opened_once),       cmocka_unit_test(test_kernels_want_little_local_memory),
-        cmocka_unit_test(test_devices_reach_themselves),      cmocka_unit_test(test_scopes_put_back_what_was_current),
-        cmocka_unit_test(test_pointers_are_told_apart),       cmocka_unit_test(test_bytes_come_back),
-        cmocka_unit_test(test_too_much_memory_is_a_sentence), cmocka_unit_test(test_events_order_streams),
-        cmocka_unit_test(test_streams_wait_for_words),        cmocka_unit_test(test_captures_are_seen_and_replayed),
-        cmocka_unit_test(test_captured_streams_are_chained),  cmocka_unit_test(test_memory_of_another_process),
-        cmocka_unit_test(test_there_is_no_cuda_after_fork),
+        cmocka_unit_test(test_a_device_is_opened_once),        cmocka_unit_test(test_kernels_want_little_local_memory),
+        cmocka_unit_test(test_devices_reach_themselves),       cmocka_unit_test(test_scopes_put_back_what_was_current),
+        cmocka_unit_test(test_pointers_are_told_apart),        cmocka_unit_test(test_too_much_memory_is_a_sentence),
+        cmocka_unit_test(test_captures_are_seen_and_replayed), cmocka_unit_test(test_captured_streams_are_chained),
+        cmocka_unit_test(test_memory_of_another_process),      cmocka_unit_test(test_there_is_no_cuda_after_fork),
     };
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     tutti_cuda_close(gpu);
