@@ -41,6 +41,7 @@ PyObject *comm_wrap(struct tutti_comm *comm, PyObject *context)
     self->comm = comm;
     Py_IncRef(context);
     self->context = context;
+    self->store = NULL;
     self->rank = tutti_comm_rank(comm);
     self->size = tutti_comm_size(comm);
     self->n_children = 0;
@@ -56,18 +57,18 @@ PyObject *comm_wrap(struct tutti_comm *comm, PyObject *context)
 static struct signature comm_signature = SIGNATURE(
     "Comm",
     "rank=-1, size=-1, *, store=None, name=None, secret=None, timeout=None, device=-1, survive=False, "
-    "nonblocking=False, context=None",
+    "joins=False, nonblocking=False, context=None",
     "A communicator: an ordered set of ranks. With rank and size left out it is the world that the launcher says "
     "(tutti "
     "run, torchrun, mpirun, srun); else the `size` processes that come with the same store (a Store, or its address) "
     "and "
     "name. device: the CUDA or XPU device whose memory calls may use; DEVICE_AUTO, DEVICE_NONE. survive: calls survive "
-    "the death of ranks.");
+    "the death of ranks; joins: this rank comes when the others are at work, and waits for their admit().");
 
 static bool config_fill(PyObject *const *values, struct tutti_comm_config *config)
 {
     int64_t rank, size;
-    bool survive;
+    bool survive, joins;
     if (!argument_number(values[P_rank], P_rank, -1, INT32_MAX, -1, &rank) ||
         !argument_number(values[P_size], P_size, -1, INT32_MAX, -1, &size) ||
         !argument_number(values[P_device], P_device, TUTTI_DEVICE_NONE, INT32_MAX, TUTTI_DEVICE_AUTO,
@@ -75,12 +76,13 @@ static bool config_fill(PyObject *const *values, struct tutti_comm_config *confi
         !argument_text(values[P_name], P_name, &config->name) ||
         !argument_text(values[P_secret], P_secret, &config->secret) ||
         !argument_timeout(values[P_timeout], &config->timeout_ns) ||
-        !argument_flag(values[P_survive], false, &survive) ||
+        !argument_flag(values[P_survive], false, &survive) || !argument_flag(values[P_joins], false, &joins) ||
         !argument_flag(values[P_nonblocking], false, &config->nonblocking))
         return false;
     config->rank = (int32_t)rank;
     config->n_ranks = (int32_t)size;
     config->survive = survive;
+    config->joins = joins;
     return true;
 }
 
@@ -132,8 +134,12 @@ static PyObject *comm_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         !store_of(values[P_store], config.secret, config.timeout_ns, &config.store, &opened))
         return NULL;
     struct tutti_comm *comm = create(in, &config);
-    Py_DecRef(opened);
-    return comm ? comm_wrap(comm, context) : NULL;
+    PyObject *self = comm ? comm_wrap(comm, context) : NULL;
+    if (self && config.survive)
+        ((struct comm_object *)self)->store = opened; /* borrowed until it is destroyed */
+    else
+        Py_DecRef(opened);
+    return self;
 }
 
 /* ---- the end ---- */
@@ -214,7 +220,7 @@ static void comm_dealloc(PyObject *object)
     SELF;
     PyTypeObject *type = Py_TYPE(object);
     comm_end(self, "its object was deleted");
-    Py_DecRef(self->context);
+    Py_DecRef(self->context), Py_DecRef(self->store);
     PyObject_Free(object);
     Py_DecRef((PyObject *)type);
 }

@@ -11,13 +11,30 @@
     if (!arguments_parse(&(signature), args, n, kwnames, values) || !comm_is_open(self, (signature).name)) return NULL
 #define METHOD_ARGS PyObject *object, PyObject *const *args, Py_ssize_t n, PyObject *kwnames
 
-enum { SPLIT, DUP, SHRINK, ABORT, FLUSH, CLOSE, STATE, SET_DEVICE, PROBE, CONTRIBUTORS, WINDOW, MEM_ALLOC, N_METHODS };
+enum {
+    SPLIT,
+    DUP,
+    SHRINK,
+    ADMIT,
+    ABORT,
+    FLUSH,
+    CLOSE,
+    STATE,
+    SET_DEVICE,
+    PROBE,
+    CONTRIBUTORS,
+    WINDOW,
+    MEM_ALLOC,
+    N_METHODS
+};
 static struct signature signatures[N_METHODS] = {
     [SPLIT] = SIGNATURE("split", "colour, key=0",
                         "Ranks of one colour become a communicator, ordered by key, then by rank; None for UNDEFINED."),
     [DUP] = SIGNATURE("dup", "", "A communicator of the same ranks with its own order and errors."),
     [SHRINK] = SIGNATURE("shrink", "exclude=()",
                          "A communicator of the survivors, who alone call it, without those in exclude."),
+    [ADMIT] =
+        SIGNATURE("admit", "", "Takes newcomers into a communicator that survives; returns their ranks. Collective."),
     [ABORT] = SIGNATURE("abort", "reason=None", "Ends every call in flight, on all ranks. Returns at once."),
     [FLUSH] = SIGNATURE("flush", "timeout=None",
                         "Waits until no call is in flight here. False where the timeout passes first."),
@@ -142,6 +159,44 @@ static PyObject *comm_shrink(METHOD_ARGS)
     return PyErr_Occurred() ? NULL : PyErr_NoMemory();
 }
 
+static PyObject *ranks_list(const int32_t *ranks, size_t n)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *rank = PyLong_FromLong(ranks[i]);
+        if (!rank || PyList_Append(list, rank) < 0) Py_DecRef(list), list = NULL;
+        Py_DecRef(rank);
+    }
+    return list;
+}
+
+static enum tutti_status do_admit(void *arg)
+{
+    struct making *making = arg;
+    return tutti_comm_admit(making->from, making->exclude, making->n_exclude, &making->n_exclude);
+}
+
+static PyObject *comm_admit(METHOD_ARGS)
+{
+    struct tutti_error error;
+    PARSED(signatures[ADMIT]);
+    struct making *making = making_new();
+    int32_t *ranks = making ? calloc((size_t)self->size + 1, sizeof *ranks) : NULL;
+    if (!ranks) {
+        free(making);
+        return PyErr_NoMemory();
+    }
+    making->from = self->comm;
+    making->exclude = ranks, making->n_exclude = (size_t)self->size;
+    Py_IncRef(object);
+    const enum tutti_status status = wait_function(do_admit, making_undo, making, &error);
+    if (status == TUTTI_PENDING) return NULL; /* self stays: the function goes on */
+    PyObject *list = status < 0 ? error_raise(&error, self->rank) : ranks_list(ranks, making->n_exclude);
+    making_undo(making);
+    Py_DecRef(object);
+    return list;
+}
+
 /* ---- calls in flight, state, memory ---- */
 
 static PyObject *comm_abort(METHOD_ARGS)
@@ -217,12 +272,8 @@ static PyObject *comm_contributors(METHOD_ARGS)
     int32_t *ranks = calloc((size_t)self->size + 1, sizeof *ranks);
     if (!ranks) return PyErr_NoMemory();
     const enum tutti_status status = tutti_work_contributors(work, self->comm, ranks, (size_t)self->size, &n_ranks);
-    PyObject *list = status < 0 ? error_raise_last(self->rank) : PyList_New(0);
-    for (size_t i = 0; list && i < n_ranks && i < (size_t)self->size; i++) {
-        PyObject *rank = PyLong_FromLong(ranks[i]);
-        if (!rank || PyList_Append(list, rank) < 0) Py_DecRef(list), list = NULL;
-        Py_DecRef(rank);
-    }
+    PyObject *list = status < 0 ? error_raise_last(self->rank)
+                                : ranks_list(ranks, n_ranks < (size_t)self->size ? n_ranks : (size_t)self->size);
     free(ranks);
     return list;
 }
@@ -247,17 +298,10 @@ size_t comm_own_methods(PyMethodDef *methods)
     static const struct {
         int signature;
         PyObject *(*function)(METHOD_ARGS);
-    } own[] = {{SPLIT, comm_split},
-               {DUP, comm_dup},
-               {SHRINK, comm_shrink},
-               {ABORT, comm_abort},
-               {FLUSH, comm_flush},
-               {CLOSE, comm_close},
-               {STATE, comm_state},
-               {SET_DEVICE, comm_set_device},
-               {PROBE, comm_probe},
-               {WINDOW, comm_window},
-               {CONTRIBUTORS, comm_contributors},
+    } own[] = {{SPLIT, comm_split},        {DUP, comm_dup},       {SHRINK, comm_shrink},
+               {ADMIT, comm_admit},        {ABORT, comm_abort},   {FLUSH, comm_flush},
+               {CLOSE, comm_close},        {STATE, comm_state},   {SET_DEVICE, comm_set_device},
+               {PROBE, comm_probe},        {WINDOW, comm_window}, {CONTRIBUTORS, comm_contributors},
                {MEM_ALLOC, comm_mem_alloc}};
     for (size_t i = 0; i < N_METHODS; i++) {
         if (!signature_make(&signatures[own[i].signature], true)) return 0;

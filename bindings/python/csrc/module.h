@@ -89,7 +89,7 @@ struct context_object {
 struct comm_object {
     PyObject ob_base;
     struct tutti_comm *comm;          /* NULL: closed */
-    PyObject *context;                /* what it was made in, or NULL */
+    PyObject *context, *store;        /* what it was made in, and what it needs until it is closed; or NULL */
     struct comm_object *next, **prev; /* all that are open */
     int32_t rank, size;
     int32_t n_children; /* windows and memory that need it */

@@ -19,6 +19,7 @@ struct store_object {
 struct server_object {
     PyObject ob_base;
     struct tutti_store_server *server;
+    PyObject *host; /* as text */
 };
 
 static struct signature store_signature =
@@ -103,6 +104,7 @@ static PyObject *server_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     struct server_object *self = PyObject_New(struct server_object, type);
     if (!self) return tutti_store_server_close(server), NULL;
     self->server = server;
+    self->host = PyUnicode_FromString(host ? host : "127.0.0.1");
     return (PyObject *)self;
 }
 
@@ -127,6 +129,7 @@ static void server_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     server_end((struct server_object *)object);
+    Py_DecRef(((struct server_object *)object)->host);
     PyObject_Free(object);
     Py_DecRef((PyObject *)type);
 }
@@ -145,6 +148,14 @@ static PyObject *get_port(PyObject *object, void *unused)
     struct tutti_store_server *server = ((struct server_object *)object)->server;
     (void)unused;
     return server ? PyLong_FromLong(tutti_store_server_port(server)) : Py_BuildValue("");
+}
+
+static PyObject *get_store_address(PyObject *object, void *unused)
+{
+    struct server_object *self = (struct server_object *)object;
+    (void)unused;
+    return self->server ? PyUnicode_FromFormat("tcp://%U:%d", self->host, (int)tutti_store_server_port(self->server))
+                        : Py_BuildValue("");
 }
 
 /* ---- memory that peers can map ---- */
@@ -324,6 +335,7 @@ bool objects_make(PyObject *module)
 {
     static PyMethodDef server_methods[4];
     static PyGetSetDef server_attributes[] = {{"port", get_port, NULL, "The port that it listens on.", NULL},
+                                              {"address", get_store_address, NULL, "For Comm(store=...).", NULL},
                                               {NULL, NULL, NULL, NULL, NULL}};
     static PyGetSetDef memory_attributes[] = {{"address", get_address, NULL, "Where it begins.", NULL},
                                               {"nbytes", get_nbytes, NULL, "How long it is.", NULL},

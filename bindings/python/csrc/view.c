@@ -176,15 +176,14 @@ static int32_t dtype_by_dlpack(const struct dl_tensor *tensor)
 /* Whether it is one piece; its bytes in *bytes. */
 static bool is_one_piece(const struct dl_tensor *tensor, size_t *bytes)
 {
-    size_t n = 1;
+    int64_t n = 1;
+    bool is_packed = true;
     for (int32_t i = tensor->ndim; i-- > 0;) {
-        if (tensor->strides && tensor->shape[i] > 1 && tensor->strides[i] != (int64_t)n) return false;
-        n *= (size_t)tensor->shape[i];
+        is_packed = is_packed && (!tensor->strides || tensor->shape[i] <= 1 || tensor->strides[i] == n);
+        n *= tensor->shape[i];
     }
-    *bytes = n * tensor->bits / 8;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        if (tensor->shape[i] == 0) return *bytes = 0, true;
-    return true;
+    *bytes = (size_t)n * tensor->bits / 8;
+    return is_packed || n == 0;
 }
 
 /* object.__dlpack__(...), with a stream where its memory is a device's, which takes it over (NULL too). Producers of
