@@ -182,7 +182,7 @@ int nccl_calls_start(const struct nccl_call *calls, size_t n)
     if (n == 1) return nccl_told(start(calls));
     enum tutti_status status = tutti_group_start();
     for (size_t i = 0; i < n && status >= 0; i++) status = start(&calls[i]);
-    /* Of a call that was refused before it came into the group the record is lost by the end. */
+    /* The record of a call that was refused before it came into the group is lost by the end. */
     const int result = status < 0 ? nccl_told(status) : NCCL_SUCCESS;
     status = tutti_group_end(NULL);
     return result != NCCL_SUCCESS ? result : nccl_told(status);

@@ -183,15 +183,6 @@ int pncclGroupStart(void)
     return NCCL_SUCCESS;
 }
 
-/* The arrays stay with the thread between groups, unless they have become large. */
-static void arrays_give(struct group *ended)
-{
-    enum { KEPT = 64 };
-    if (ended->calls_room <= KEPT && !group.calls) group.calls = ended->calls, group.calls_room = ended->calls_room;
-    if (group.calls != ended->calls) free(ended->calls);
-    free(ended->jobs);
-}
-
 /* simulate: what its calls would take; they are not started. */
 static int group_end(const char *call, struct nccl_simulation *simulate)
 {
@@ -213,7 +204,8 @@ static int group_end(const char *call, struct nccl_simulation *simulate)
         const int started = nccl_calls_start(ended.calls, ended.n_calls);
         if (started != NCCL_SUCCESS) result = started;
     }
-    arrays_give(&ended);
+    free(ended.calls);
+    free(ended.jobs);
     return result;
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CARD_VERSION 4
 #define EXIT_NS                                                                                                        \
@@ -41,7 +42,8 @@ static bool is_own(void *library)
 /* By the path of the file, since the bare name is that of our own now; whose calls it must not find, either. */
 static void *path_open(const char *path)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (!library && access(path, R_OK) == 0) library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     if (!library || !is_own(library)) return library;
     dlclose(library);
     return NULL;
