@@ -140,7 +140,7 @@ int nccl_comm_meet(struct ncclComm *comm, const struct nccl_id *id)
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     struct tutti_comm *made = NULL;
     if (comm->n_ranks > 1) NCCL_TRY(nccl_id_store(id, comm->rank, &store));
-    nccl_id_names(id, name, secret);
+    int result = nccl_id_names(id, comm->rank, &store, name, secret);
     config.rank = comm->rank;
     config.n_ranks = comm->n_ranks;
     config.store = comm->n_ranks > 1 ? &store : NULL;
@@ -149,7 +149,7 @@ int nccl_comm_meet(struct ncclComm *comm, const struct nccl_id *id)
     config.timeout_ns = nccl_timeout_ns();
     config.nonblocking = true;
     config.device = comm->family->accelerator ? comm->family->device : TUTTI_DEVICE_NONE;
-    int result = nccl_told(tutti_comm_create(comm->family->context, &config, &made));
+    if (result == NCCL_SUCCESS) result = nccl_told(tutti_comm_create(comm->family->context, &config, &made));
     if (result == NCCL_SUCCESS) {
         atomic_store(&comm->comm, made);
         if (atomic_load(&comm->dropped)) tutti_comm_abort(made, "ncclCommAbort");

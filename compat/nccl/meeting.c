@@ -203,13 +203,28 @@ int nccl_id_check(const char *call, const struct nccl_id *given)
                      call);
 }
 
-void nccl_id_names(const struct nccl_id *given, char name[NCCL_NAME_BYTES], char secret[NCCL_NAME_BYTES])
+/* The id of NCCL_COMM_ID is that of all communicators: each rank counts its own in the store. */
+static int generation(const struct id *id, int rank, const struct tutti_store *store, char name[NCCL_NAME_BYTES])
+{
+    char key[32];
+    int64_t count = 0;
+    if (!(id->flags & FROM_VARIABLE) || !store->ops) return NCCL_SUCCESS;
+    snprintf(key, sizeof key, "nccl-count-%d", rank);
+    NCCL_TRY(nccl_told(store->ops->add(store->self, key, 1, &count)));
+    const size_t n = strlen(name);
+    snprintf(name + n, NCCL_NAME_BYTES - n, "-%u", (unsigned)count);
+    return NCCL_SUCCESS;
+}
+
+int nccl_id_names(const struct nccl_id *given, int rank, const struct tutti_store *store, char name[NCCL_NAME_BYTES],
+                  char secret[NCCL_NAME_BYTES])
 {
     struct id id;
     memcpy(&id, given, sizeof id);
     memcpy(name, "nccl-", 5);
     hex(id.name, name + 5);
     hex(id.secret, secret);
+    return generation(&id, rank, store, name);
 }
 
 static int serve_variable(const struct id *id)

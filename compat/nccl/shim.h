@@ -49,9 +49,10 @@ uint64_t nccl_timeout_ns(void);
 /* ---- meeting.c ---- */
 int nccl_id_make(struct nccl_id *out);
 int nccl_id_check(const char *call, const struct nccl_id *id);
-/* The name that ranks with this id meet by, and its secret, "" if there is none. */
-#define NCCL_NAME_BYTES 48
-void nccl_id_names(const struct nccl_id *id, char name[NCCL_NAME_BYTES], char secret[NCCL_NAME_BYTES]);
+/* The name that ranks with this id meet by, and their secret. store: that of the id, if there is one. */
+#define NCCL_NAME_BYTES 56
+int nccl_id_names(const struct nccl_id *id, int rank, const struct tutti_store *store, char name[NCCL_NAME_BYTES],
+                  char secret[NCCL_NAME_BYTES]);
 /* The store of the process that made the id. rank 0 serves it itself where NCCL_COMM_ID says where. */
 int nccl_id_store(const struct nccl_id *id, int rank, struct tutti_store *out);
 
