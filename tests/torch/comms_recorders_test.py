@@ -6,9 +6,7 @@ by calls of communicators that have no hook."""
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import os
 import pickle
 import re
@@ -16,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import unittest
-from contextlib import redirect_stdout
 from datetime import timedelta
 from typing import Any, Dict, List
 
@@ -60,9 +57,13 @@ def recorded(rank: int, n: int, store: Any) -> Dict[str, Any]:
     comm = new_comm(rank, n, store, "recorded")
     recorder = FlightRecorderHook(max_entries=100, isolated=True)
     assert not recorder.is_enabled() and recorder.size() == 0
-    recorder.register_with_comm(comm)
+    last_two = FlightRecorderHook(max_entries=2, isolated=True)
+    for one in (recorder, last_two):
+        one.register_with_comm(comm)
     assert recorder.is_enabled()
     some_calls(comm)
+    kept = json.loads(last_two.dump_json())["entries"]
+    assert [entry["profiling_name"] for entry in kept] == ["nccl:coalesced", "nccl:barrier"], kept
     found = {"json": recorder.dump_json(), "path": recorder.dump_file(rank), "size": len(recorder)}
     recorder.reset()
     assert recorder.size() == 0 and json.loads(recorder.dump_json())["entries"] == []
@@ -72,16 +73,6 @@ def recorded(rank: int, n: int, store: Any) -> Dict[str, Any]:
     child.finalize()
     comm.finalize()
     return found
-
-
-def ring(rank: int, n: int, store: Any) -> str:
-    comm = new_comm(rank, n, store, "ring")
-    recorder = FlightRecorderHook(max_entries=8, isolated=True)
-    recorder.register_with_comm(comm)
-    for i in range(20):
-        comm.all_reduce(torch.ones(i + 1), SUM, async_op=False)
-    comm.finalize()
-    return recorder.dump_json()
 
 
 def late(rank: int, n: int, store: Any) -> str:
@@ -122,24 +113,6 @@ def load(path: str) -> Dict[str, Any]:
         return pickle.load(file)
 
 
-def analysis(*arguments: str) -> str:
-    """What PyTorch's analyzer prints of the files in the folder."""
-    from torch.distributed.flight_recorder import fr_trace as tool
-
-    records = io.StringIO()
-    handler = logging.StreamHandler(records)
-    names = [None, *list(logging.root.manager.loggerDict)]
-    for name in names:
-        logging.getLogger(name).addHandler(handler)
-    try:
-        with redirect_stdout(records):
-            tool.main([FOLDER, "-p", "trace_", *arguments])
-    finally:
-        for name in [*names, *logging.root.manager.loggerDict]:
-            logging.getLogger(name).removeHandler(handler)
-    return records.getvalue()
-
-
 class FlightRecorder(unittest.TestCase):
     def setUp(self) -> None:
         for name in os.listdir(FOLDER):
@@ -171,16 +144,11 @@ class FlightRecorder(unittest.TestCase):
             self.assertEqual([entry["record_id"] for entry in after["entries"]], [0, 1])
             self.assertEqual(after["pg_config"][f"child{rank}"]["ranks"], f"[{rank}]")
 
-    def test_the_last_calls_are_kept(self) -> None:
-        for dump in ranks.run(ring, 2, backend=None):
-            sizes = [entry["input_sizes"] for entry in json.loads(dump)["entries"]]
-            self.assertEqual(sizes, [[[n]] for n in range(13, 21)])
-
     def test_a_rank_that_does_not_come(self) -> None:
         path = ranks.run(late, 2, backend=None)[0]
         last = load(path)["entries"][-1]
         self.assertEqual((last["profiling_name"], last["state"]), ("nccl:all_reduce", "started"))
-        printed = analysis()
+        printed = ranks.fr_trace(FOLDER)
         self.assertIn("missing ranks: {1}", printed)
         self.assertIn("nccl:all_reduce", printed)
         self.assertNotIn("MISMATCH", printed)

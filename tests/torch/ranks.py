@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import io
+import logging
 import os
 import pickle
 import shutil
@@ -18,7 +19,7 @@ import time
 import traceback
 import unittest
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -362,3 +363,21 @@ def settle(expected: Any, measure: Callable[[], Any], seconds: float = 10.0) -> 
 def backend_of(group: Optional[dist.ProcessGroup] = None) -> Any:
     """The backend that serves CPU tensors."""
     return (group or dist.distributed_c10d._get_default_group())._get_backend(torch.device("cpu"))
+
+
+def fr_trace(folder: str, *arguments: str) -> str:
+    """What PyTorch's analyzer prints of a flight recorder's files in the folder."""
+    from torch.distributed.flight_recorder import fr_trace as tool
+
+    records = io.StringIO()
+    handler = logging.StreamHandler(records)
+    names = [None, *list(logging.root.manager.loggerDict)]
+    for name in names:
+        logging.getLogger(name).addHandler(handler)
+    try:
+        with redirect_stdout(records):
+            tool.main([folder, "-p", "trace_", *arguments])
+    finally:
+        for name in [*names, *logging.root.manager.loggerDict]:
+            logging.getLogger(name).removeHandler(handler)
+    return records.getvalue()

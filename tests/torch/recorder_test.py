@@ -3,16 +3,13 @@
 """The flight recorder: what it holds of a healthy run, what it writes when a communicator fails, and what PyTorch's own
 fr_trace makes of that; and that the profiler sees the same calls."""
 
-import io
 import json
-import logging
 import os
 import pickle
 import shutil
 import sys
 import tempfile
 import unittest
-from contextlib import redirect_stdout
 from datetime import timedelta
 
 FOLDER = tempfile.mkdtemp(prefix="tutti-recorder-")
@@ -91,24 +88,6 @@ def late(rank: int, size: int) -> str:
     raise AssertionError("one rank never came, and nobody said so")
 
 
-def fr_trace(*arguments: str) -> str:
-    """What PyTorch's own tool prints of the files in the folder."""
-    from torch.distributed.flight_recorder import fr_trace as tool
-
-    records = io.StringIO()
-    handler = logging.StreamHandler(records)
-    logging.getLogger().addHandler(handler)
-    for name in list(logging.root.manager.loggerDict):
-        logging.getLogger(name).addHandler(handler)
-    try:
-        with redirect_stdout(records):
-            tool.main([FOLDER, "-p", "trace_", *arguments])
-    finally:
-        for name in [None, *logging.root.manager.loggerDict]:
-            logging.getLogger(name).removeHandler(handler)
-    return records.getvalue()
-
-
 class FlightRecorder(unittest.TestCase):
     def setUp(self) -> None:
         for name in os.listdir(FOLDER):
@@ -162,13 +141,13 @@ class FlightRecorder(unittest.TestCase):
         for rank in range(2):
             last = pickle.load(open(os.path.join(FOLDER, f"trace_{rank}"), "rb"))["entries"][-1]
             self.assertEqual((last["state"], last["retired"]), ("started", True))
-        printed = fr_trace()
+        printed = ranks.fr_trace(FOLDER)
         self.assertIn("SIZE_OR_SYNTAX_MISMATCH", printed)
 
     def test_missing_rank_is_dumped_and_understood(self) -> None:
         sentences = ranks.run(late, 2)
         self.assertIn("rank 1", sentences[0])
-        printed = fr_trace()
+        printed = ranks.fr_trace(FOLDER)
         self.assertIn("missing ranks: {1}", printed)
 
 
@@ -178,8 +157,6 @@ def profiled(rank: int, size: int) -> list:
         dist.all_gather_into_tensor(torch.empty(4 * size), torch.ones(4))
     path = os.path.join(FOLDER, f"profile_{rank}.json")
     profiler.export_chrome_trace(path)
-
-
     with open(path) as file:
         events = json.load(file)["traceEvents"]
     return [event for event in events if event.get("name", "").startswith(("tutti:", "record_param_comms"))]

@@ -565,7 +565,7 @@ static void host_part(struct rank *rank)
 
 /* ---- in which worlds ---- */
 
-/* Of ranks that all have devices: last what a call that goes through the host can not do. */
+/* For ranks that all have devices: last what a call that goes through the host can not do. */
 static const rank_function functions[] = {moves, signals, litmus, words, many, streams, again, wrong, graphs};
 enum { N_FUNCTIONS = TUTTI_ARRAY_LEN(functions), N_APART = N_FUNCTIONS - 1 };
 

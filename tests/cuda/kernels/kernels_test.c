@@ -46,21 +46,6 @@ static size_t count_exceptions(const struct rig *rig)
     return n;
 }
 
-/* Sentinels are as they were before the first call. */
-static void close_rig(struct rig *rig)
-{
-    const size_t bytes = (size_t)2 * (rig->n - 1) * BLOCKS * SLOT_BYTES;
-    unsigned char *got = malloc(bytes);
-    assert_non_null(got);
-    for (uint32_t r = 0; r < rig->n; r++) {
-        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinels, bytes);
-        for (size_t i = 0; i < bytes; i++)
-            if (got[i] != 0xff) fail_msg("something is left at byte %zu of a slot of rank %u", i % SLOT_BYTES, r);
-    }
-    free(got);
-    rig_close(rig);
-}
-
 static bool is_float(enum tutti_dtype dtype)
 {
     return dtype >= TUTTI_FLOAT8_E4M3FN;
@@ -98,7 +83,7 @@ static void test_every_type_and_operation(void **state)
             }
         }
     }
-    close_rig(&rig);
+    rig_close_clean(&rig);
 }
 
 /* What a block has in its slot, in each exchange. */
@@ -146,7 +131,7 @@ static void test_every_kind_and_size(void **state)
             const struct line_spec spec = any_call(rig.n);
             line_call_run(&rig, &spec);
         }
-        close_rig(&rig);
+        rig_close_clean(&rig);
     }
 }
 
@@ -174,7 +159,7 @@ static void test_every_alignment(void **state)
             line_call_run(&rig, &spec);
         }
     }
-    close_rig(&rig);
+    rig_close_clean(&rig);
 }
 
 /* Nobody waits between calls, and some ranks are far ahead. */
@@ -203,7 +188,7 @@ static void test_calls_in_a_row(void **state)
             }
         }
         free(calls);
-        close_rig(&rig);
+        rig_close_clean(&rig);
     }
 }
 
@@ -227,7 +212,7 @@ static void test_not_a_number(void **state)
         }
     }
     assert_int_equal(count_exceptions(&rig), 0);
-    close_rig(&rig);
+    rig_close_clean(&rig);
 }
 
 /* One word of 8 bytes of an input, or all but one, or the half of each. */
@@ -285,7 +270,7 @@ static void test_slots_change_hands(void **state)
                 line_call_close(&calls[k]);
             }
         }
-        close_rig(&rig);
+        rig_close_clean(&rig);
     }
 }
 
@@ -306,7 +291,7 @@ static void test_exceptions(void **state)
             spec.paint = paint_word;
             line_call_run(&rig, &spec);
         }
-        close_rig(&rig);
+        rig_close_clean(&rig);
     }
     struct rig rig;
     open_rig(&rig, 2);
@@ -323,7 +308,7 @@ static void test_exceptions(void **state)
     spec.units = SLOT_BYTES / (16 * 64), spec.count = BLOCKS * SLOT_BYTES;
     for (int slot = 0; slot < 2; slot++) line_call_run(&rig, &spec);
     assert_int_equal(count_exceptions(&rig), 2 * 2 * BLOCKS * SLOT_BYTES / 512);
-    close_rig(&rig);
+    rig_close_clean(&rig);
 }
 
 /* As rig_plant_lines, exceptions of all words. */
@@ -365,7 +350,7 @@ static void test_counts_wrap(void **state)
                 const struct line_spec spec = any_call(n);
                 line_call_run(&rig, &spec);
             }
-            close_rig(&rig);
+            rig_close_clean(&rig);
         }
     }
 }

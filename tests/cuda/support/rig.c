@@ -147,6 +147,20 @@ void rig_close(struct rig *rig)
     for (uint32_t r = 0; r < rig->n; r++) ops->close(rig->gpus[r]);
 }
 
+void rig_close_clean(struct rig *rig)
+{
+    const size_t slot = rig->layout.sentinel_bytes, bytes = (size_t)2 * (rig->n - 1) * rig->layout.n_blocks * slot;
+    unsigned char *got = malloc(bytes + 1);
+    assert_non_null(got);
+    for (uint32_t r = 0; r < rig->n; r++) {
+        rig_copy(rig, r, got, rig->scratch[r] + rig->layout.sentinels, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            if (got[i] != 0xff) fail_msg("something is left at byte %zu of a slot of rank %u", i % slot, r);
+    }
+    free(got);
+    rig_close(rig);
+}
+
 struct gpu_call rig_call(const struct rig *rig, uint32_t me)
 {
     struct gpu_call call = {.control = rig->control,

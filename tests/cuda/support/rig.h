@@ -44,6 +44,7 @@ uint32_t rig_times(uint32_t on_device, uint32_t slow, uint32_t sampled);
 void rig_lay_out(const struct rig_shape *shape, struct gpu_layout *out);
 void rig_open(struct rig *rig, const struct rig_shape *shape);
 void rig_close(struct rig *rig);
+void rig_close_clean(struct rig *rig); /* sentinels are as they were before the first call */
 /* For the next launch of a rank, without an operation. */
 struct gpu_call rig_call(const struct rig *rig, uint32_t me);
 /* "tiles", "move", n: the kernel for the fewest ranks that are enough, of those there are. */
