@@ -123,7 +123,7 @@ def trains(number: int, address: str, folder: str, dies: bool, n_last: int, leas
         loss.backward()
         optimizer.step()
         counts, n = manager.current_step() > step, manager.num_participants()
-        was_missing |= step > 0 and n < GROUPS
+        was_missing |= manager.current_step() > 1 and n < GROUPS
         n_steps += was_missing and counts and n == n_last
         group.note(step, weights=values_of(model.parameters()), calls=group.contributors())
         time.sleep(0.02)
@@ -232,7 +232,7 @@ def fails(number: int, address: str, folder: str) -> None:
             manager.report_error(ValueError("a gradient is not a number"))
         optimizer.step()
         counts, n = manager.current_step() > step, manager.num_participants()
-        was_missing |= step > 0 and (n < GROUPS or gives_up)
+        was_missing |= gives_up or (manager.current_step() > 1 and n < GROUPS)
         n_steps += was_missing and counts and n == GROUPS
         group.note(step, weights=values_of(model.parameters()))
         time.sleep(0.02)
