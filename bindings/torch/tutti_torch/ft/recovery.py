@@ -39,8 +39,9 @@ class Recovery:
         the manager until it can be loaded. Errors void the step; but a state that can never travel is raised."""
         if quorum.recover_dst_replica_ranks or (self.several and getattr(quorum, "offers", False)):
             self.offer(list(quorum.recover_dst_replica_ranks), quorum.max_step)
-        self._manager._healing = self._manager._healing or quorum.heal
-        self._guarded(lambda: self._receive(quorum))
+        if quorum.heal:
+            self._manager._healing = True
+        self._guarded((lambda: self._receive(quorum)) if quorum.heal else self.check_whole)
 
     def offer(self, targets: List[int], step: int) -> None:
         """Notes that these need this rank's state."""
@@ -50,15 +51,17 @@ class Recovery:
         """As run(), from this one, or several."""
         self._guarded(lambda: self._take_state(source, metadata, step))
 
-    def _guarded(self, receive: Callable[[], None]) -> None:
+    def check_whole(self) -> None:
+        """There is a state to go on with."""
+        if self.half_written:
+            raise HalfWritten("this group's state was partly overwritten by a transfer that failed, and no other group "
+                              "has a whole one: start it anew, from a checkpoint")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
         manager = self._manager
         with get_stream_context(self._stream):
             try:
-                if manager._healing:
-                    receive()
-                elif self.half_written:
-                    raise HalfWritten("this group's state was partly overwritten by a transfer that failed, and no "
-                                      "other group has a whole one: start it anew, from a checkpoint")
+                action()
             except (NotPlain, HalfWritten):
                 raise
             except Exception as error:

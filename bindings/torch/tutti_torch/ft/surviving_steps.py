@@ -33,6 +33,9 @@ class SurvivingSteps:
         if not isinstance(manager._pg, ProcessGroupTutti):
             raise ValueError(f"survive=True: the process group is {manager._pg!r}; ProcessGroupTutti has calls that "
                              "survive the death of a group")
+        if getattr(manager._checkpoint_transport, "_pg", None) is manager._pg:
+            raise ValueError("survive=True: states do not travel over the process group, which has no messages then; "
+                             "HTTPTransport, the default, needs none")
         self._manager = manager
         self._survival = Survival(manager)
         self.giving: List[int] = []
@@ -112,6 +115,8 @@ class SurvivingSteps:
         behind = told.behind(manager._init_sync)
         catches_up = allow_heal and not manager._use_async_quorum  # before the step
         self._settle([] if catches_up else behind)
+        if survival.rank not in behind:
+            manager._recovery.check_whole()
         if not behind or not allow_heal:
             return
         sources = told.sources(behind, manager._group_rank, manager._recovery.several)
