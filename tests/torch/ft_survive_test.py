@@ -357,7 +357,7 @@ class Survive(unittest.TestCase):
         self.finish(job, groups[0])
         for number in (1, 2):
             self.assertTrue(any(not note["counts"] and note["n"] == GROUPS - 1 for note in job.notes(number)))
-            self.assertIn("2 groups are left, of at least 3: no step counts until others have come",
+            self.assertIn("groups left: 2, of at least 3; no step counts until others have come",
                           groups[number].output())
         self.assertEqual(job.notes(1), job.notes(2))
 

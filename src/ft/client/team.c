@@ -358,7 +358,7 @@ static enum tutti_status await_enough(struct tutti_ft_team *team, uint64_t until
     while (team->taken && !team->next && team->n_alive < team->config.min_replicas) {
         if (!told)
             tutti_log(TUTTI_LOG_WARN,
-                      "%" PRIu32 " groups are left, of at least %" PRIu32 ": no step counts until others have come",
+                      "groups left: %" PRIu32 ", of at least %" PRIu32 "; no step counts until others have come",
                       team->n_alive, team->config.min_replicas);
         told = true;
         pthread_mutex_lock(&team->lock);

@@ -84,7 +84,7 @@ class SurvivingSteps:
         until, told = time.monotonic() + timeout.total_seconds(), False
         while survival.has_members and not survival.has_next and len(survival.alive) < least:
             if not told:
-                self._manager._logger.warning(f"{len(survival.alive)} groups are left, of at least {least}: no step "
+                self._manager._logger.warning(f"groups left: {len(survival.alive)}, of at least {least}; no step "
                                               "counts until others have come")
             told = True
             if time.monotonic() > until:

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Teams (tutti/ft.h): groups are processes that add up numbers. One is killed between two calls of a step, and started
+ * again; the others must finish that very step, with what the contributors of its calls make, and the newcomer must
+ * have the same sums from then on. A group that lost a rank is lost as a whole. */
+#include "test.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <tutti/coll.h>
+#include <tutti/ft.h>
+#include <unistd.h>
+
+enum { GROUPS = 3, STEPS = 4000, DIES_AT = 5, FULL = 5 };
+#define S UINT64_C(1000000000)
+
+/* What all processes see. */
+static struct board {
+    char lighthouse[300];
+    int32_t status; /* the lighthouse's */
+    struct seen {
+        bool commits;
+        uint32_t n[2]; /* contributors of the two calls */
+        int32_t set[2][GROUPS];
+        int64_t sum;
+    } seen[GROUPS][STEPS];
+    uint32_t n_void[GROUPS];
+} * board;
+
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if ((call) < 0) {                                                                                              \
+            fprintf(stderr, "%s: %s\n", #call, tutti_last_error()->text);                                              \
+            _exit(1);                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static void nap(long ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+static int64_t share(int32_t group, int64_t step)
+{
+    return (group + 1) * (step + 7);
+}
+
+/* ---- processes ---- */
+static void serve(void)
+{
+    struct tutti_ft_lighthouse_config config = TUTTI_FT_LIGHTHOUSE_CONFIG_INIT;
+    struct tutti_ft_lighthouse *lighthouse;
+
+    config.bind = "127.0.0.1:0";
+    config.min_replicas = 2;
+    config.join_timeout_ns = S;
+    config.heartbeat_timeout_ns = 2 * S;
+    const enum tutti_status status = tutti_ft_lighthouse_open(&config, &lighthouse);
+    if (status >= 0)
+        snprintf(board->lighthouse, sizeof board->lighthouse, "%s", tutti_ft_lighthouse_address(lighthouse));
+    __atomic_store_n(&board->status, status < 0 ? status : 1, __ATOMIC_RELEASE);
+    for (;;) pause();
+}
+
+struct group {
+    struct tutti_store_server *store;
+    struct tutti_ft_manager *manager;
+    struct tutti_ft_team *team;
+};
+
+static void open_manager(struct group *g, int32_t number, uint32_t n_ranks)
+{
+    struct tutti_ft_manager_config config = TUTTI_FT_MANAGER_CONFIG_INIT;
+    char id[64], address[64];
+
+    OK(tutti_store_server_open("127.0.0.1", 0, NULL, &g->store));
+    snprintf(address, sizeof address, "127.0.0.1:%u", tutti_store_server_port(g->store));
+    snprintf(id, sizeof id, "group-%d:%d", (int)number, (int)getpid());
+    config.replica_id = id;
+    config.lighthouse = board->lighthouse;
+    config.store_address = address;
+    config.hostname = "127.0.0.1";
+    config.bind = "127.0.0.1:0";
+    config.world_size = n_ranks;
+    OK(tutti_ft_manager_open(&config, &g->manager));
+}
+
+static void open_team(struct group *g, const char *manager, uint32_t rank, uint32_t least, struct tutti_comm *inside)
+{
+    struct tutti_ft_team_config config = TUTTI_FT_TEAM_CONFIG_INIT;
+
+    config.manager = manager;
+    config.group_rank = rank;
+    config.min_replicas = least;
+    config.inside = inside;
+    config.timeout_ns = 60 * S;
+    OK(tutti_ft_team_open(&config, &g->team));
+}
+
+/* Adds the shares of all groups to the sum of one more step; true: it counts. */
+static bool step_once(struct group *g, int32_t number, int64_t *step, int64_t *sum, bool dies, struct seen *out)
+{
+    struct tutti_ft_step begun;
+    int64_t parts[2];
+    bool commit = false;
+
+    OK(tutti_ft_team_begin(g->team, *step, &begun));
+    if (begun.n_behind > 0) OK(tutti_broadcast(sum, 1, TUTTI_INT64, begun.source, begun.comm, NULL, NULL));
+    for (int i = 0; i < 2; i++) {
+        size_t n = 0;
+        if (dies && i == 1) kill(getpid(), SIGKILL);
+        parts[i] = share(number, begun.step) * (i + 1);
+        OK(tutti_all_reduce(&parts[i], &parts[i], 1, TUTTI_INT64, TUTTI_SUM, begun.comm, NULL, NULL));
+        OK(tutti_work_contributors(NULL, begun.comm, out->set[i], GROUPS, &n));
+        out->n[i] = (uint32_t)n;
+    }
+    OK(tutti_ft_team_commit(g->team, false, &commit));
+    *step = begun.step + commit;
+    if (commit) *sum += parts[0] + parts[1];
+    out->commits = commit;
+    out->sum = *sum;
+    return commit;
+}
+
+/* Until all groups were in some steps after one in which a group was missing. */
+static void train(int32_t number, uint32_t least, bool dies)
+{
+    struct group g = {0};
+    int64_t step = 0, sum = 0;
+    uint32_t n_full = 0;
+    bool was_missing = false;
+
+    open_manager(&g, number, 1);
+    open_team(&g, tutti_ft_manager_address(g.manager), 0, least, NULL);
+    while (n_full < FULL && step < STEPS) {
+        struct seen seen = {0};
+        const bool counts = step_once(&g, number, &step, &sum, dies && step == DIES_AT, &seen);
+        if (counts)
+            board->seen[number][step - 1] = seen;
+        else
+            board->n_void[number]++;
+        was_missing |= step > DIES_AT && seen.n[1] < GROUPS;
+        n_full +=
+            counts && seen.n[1] == GROUPS && step > DIES_AT + 1 && (was_missing || least == GROUPS || number == 2);
+        nap(2);
+    }
+    tutti_ft_team_close(g.team);
+    tutti_ft_manager_close(g.manager);
+    tutti_store_server_close(g.store);
+    _exit(n_full < FULL);
+}
+
+static pid_t start(int32_t number, uint32_t least, bool dies)
+{
+    const pid_t pid = fork();
+    if (pid == 0) train(number, least, dies);
+    return pid;
+}
+
+static int end_of(pid_t pid)
+{
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static pid_t start_lighthouse(void)
+{
+    memset(board, 0, sizeof(*board));
+    const pid_t pid = fork();
+    if (pid == 0) serve();
+    while (__atomic_load_n(&board->status, __ATOMIC_ACQUIRE) == 0) nap(1);
+    return pid;
+}
+
+static void stop_lighthouse(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    end_of(pid);
+}
+
+/* ---- one of three dies ---- */
+
+/* Sums of shares over the contributors of each call of each step that counted. */
+static void check_sums(void)
+{
+    int64_t sum = 0, step = 0;
+
+    for (; board->seen[0][step].commits; step++) {
+        const struct seen *seen = &board->seen[0][step];
+        for (int call = 0; call < 2; call++)
+            for (uint32_t k = 0; k < seen->n[call]; k++) sum += share(seen->set[call][k], step) * (call + 1);
+        assert_int_equal(seen->sum, sum);
+        assert_memory_equal(seen, &board->seen[1][step], sizeof(*seen));
+        if (board->seen[2][step].commits) assert_int_equal(board->seen[2][step].sum, sum);
+    }
+    assert_true(step > DIES_AT + FULL);
+}
+
+static void one_dies(uint32_t least)
+{
+    const pid_t lighthouse = start_lighthouse();
+    pid_t pids[GROUPS];
+
+    if (board->status == TUTTI_ERR_UNSUPPORTED) {
+        stop_lighthouse(lighthouse);
+        skip();
+    }
+    for (int32_t i = 0; i < GROUPS; i++) pids[i] = start(i, least, i == 2);
+    assert_int_equal(end_of(pids[2]), -SIGKILL);
+    pids[2] = start(2, least, false);
+    for (int32_t i = 0; i < GROUPS; i++) assert_int_equal(end_of(pids[i]), 0);
+    stop_lighthouse(lighthouse);
+    check_sums();
+}
+
+static void survivors_finish(void **state)
+{
+    const struct seen *last = &board->seen[0][DIES_AT];
+
+    (void)state;
+    one_dies(1);
+    assert_int_equal(board->n_void[0] + board->n_void[1], 0);
+    assert_true(last->n[1] == 2 && last->set[1][0] == 0 && last->set[1][1] == 1);
+}
+
+/* With fewer than min_replicas the step does not count, and is tried again when there are enough. */
+static void survivors_wait(void **state)
+{
+    (void)state;
+    one_dies(GROUPS);
+    assert_int_equal(board->n_void[0], 1);
+    assert_int_equal(board->seen[0][DIES_AT].n[1], GROUPS);
+}
+
+/* ---- groups of two ranks ---- */
+struct pair {
+    char manager[300], inside[64];
+};
+static struct pair *pairs;
+
+/* Rank 1 of the last group dies in its fourth step; the other one hears so, and leaves. */
+static void train_pair(int32_t number, uint32_t rank)
+{
+    struct pair *pair = &pairs[number];
+    struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
+    struct tutti_comm *inside;
+    struct tutti_store store;
+    struct group g = {0};
+    int64_t step = 0, sum = 0;
+
+    if (rank == 0) {
+        open_manager(&g, number, 2);
+        snprintf(pair->inside, sizeof pair->inside, "tcp://127.0.0.1:%u", tutti_store_server_port(g.store));
+        snprintf(pair->manager, sizeof pair->manager, "%s", tutti_ft_manager_address(g.manager));
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+    }
+    while (!((volatile struct pair *)pair)->manager[0]) nap(1);
+    OK(tutti_store_open(pair->inside, NULL, UINT64_MAX, &store));
+    config.rank = (int32_t)rank, config.n_ranks = 2, config.store = &store, config.name = "inside";
+    OK(tutti_comm_create(NULL, &config, &inside));
+    open_team(&g, pair->manager, rank, 1, inside);
+    while (step < 8) {
+        struct seen seen = {0};
+        if (number == 1 && rank == 1 && step == 3) kill(getpid(), SIGKILL);
+        if (number == 1 && rank == 0 && step == 3) { /* the others make their calls without it */
+            struct tutti_ft_step begun;
+            bool commit = true;
+            const bool lost = tutti_ft_team_begin(g.team, step, &begun) < 0 ||
+                              tutti_ft_team_commit(g.team, true, &commit) == TUTTI_ERR_PEER_DEAD;
+            tutti_ft_team_close(g.team);
+            _exit(lost ? 3 : 1);
+        }
+        step_once(&g, number, &step, &sum, false, &seen);
+        board->seen[rank][step - 1] = seen;
+    }
+    tutti_ft_team_close(g.team);
+    _exit(0);
+}
+
+static void a_group_is_lost_as_a_whole(void **state)
+{
+    const pid_t lighthouse = start_lighthouse();
+    pid_t pids[2][2];
+
+    (void)state;
+    if (board->status == TUTTI_ERR_UNSUPPORTED) {
+        stop_lighthouse(lighthouse);
+        skip();
+    }
+    memset(pairs, 0, 2 * sizeof(*pairs));
+    for (int32_t g = 0; g < 2; g++)
+        for (uint32_t r = 0; r < 2; r++)
+            if ((pids[g][r] = fork()) == 0) train_pair(g, r);
+    assert_int_equal(end_of(pids[1][1]), -SIGKILL);
+    assert_int_equal(end_of(pids[1][0]), 3);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_int_equal(end_of(pids[0][r]), 0);
+        for (int64_t step = 0; step < 8; step++) assert_true(board->seen[r][step].commits);
+        assert_int_equal(board->seen[r][7].n[1], 1);
+    }
+    stop_lighthouse(lighthouse);
+}
+
+/* ---- what is refused ---- */
+static void refusals(void **state)
+{
+    struct tutti_ft_team_config config = TUTTI_FT_TEAM_CONFIG_INIT;
+    struct tutti_ft_team *team;
+
+    (void)state;
+    if (tutti_ft_team_open(&config, &team) == TUTTI_ERR_UNSUPPORTED) skip();
+    assert_non_null(strstr(tutti_last_error()->text, "config.manager is NULL"));
+    config.manager = "127.0.0.1:1";
+    config.min_replicas = 0;
+    assert_int_equal(tutti_ft_team_open(&config, &team), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error()->text, "config.min_replicas is 0"));
+    config.min_replicas = 1;
+    config.every_ns = 0;
+    assert_int_equal(tutti_ft_team_open(&config, &team), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_ft_team_begin(NULL, 0, NULL), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_ft_team_commit(NULL, false, NULL), TUTTI_ERR_ARGUMENT);
+    tutti_ft_team_leave(NULL);
+    tutti_ft_team_close(NULL);
+}
+
+static void *shared(size_t bytes)
+{
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+int main(void)
+{
+    board = shared(sizeof(*board));
+    pairs = shared(2 * sizeof(*pairs));
+    if (board == MAP_FAILED || pairs == MAP_FAILED) return 1;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(survivors_finish),
+                                       cmocka_unit_test(survivors_wait), cmocka_unit_test(a_group_is_lost_as_a_whole)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
