@@ -59,13 +59,13 @@ static pid_t split(void)
     return pid;
 }
 
-static void serve(void)
+static void serve(uint64_t least)
 {
     struct tutti_ft_lighthouse_config config = TUTTI_FT_LIGHTHOUSE_CONFIG_INIT;
     struct tutti_ft_lighthouse *lighthouse;
 
     config.bind = "127.0.0.1:0";
-    config.min_replicas = 2;
+    config.min_replicas = least;
     config.join_timeout_ns = S;
     config.heartbeat_timeout_ns = 2 * S;
     const enum tutti_status status = tutti_ft_lighthouse_open(&config, &lighthouse);
@@ -177,11 +177,11 @@ static int end_of(pid_t pid)
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static pid_t start_lighthouse(void)
+static pid_t start_lighthouse(uint64_t least)
 {
     memset(board, 0, sizeof(*board));
     const pid_t pid = split();
-    if (pid == 0) serve();
+    if (pid == 0) serve(least);
     while (__atomic_load_n(&board->status, __ATOMIC_ACQUIRE) == 0) nap(1);
     return pid;
 }
@@ -212,7 +212,7 @@ static void check_sums(void)
 
 static void one_dies(uint32_t least)
 {
-    const pid_t lighthouse = start_lighthouse();
+    const pid_t lighthouse = start_lighthouse(GROUPS);
     pid_t pids[GROUPS];
 
     if (board->status == TUTTI_ERR_UNSUPPORTED) {
@@ -300,7 +300,7 @@ static void train_pair(int32_t number, uint32_t rank)
 
 static void a_group_is_lost_as_a_whole(void **state)
 {
-    const pid_t lighthouse = start_lighthouse();
+    const pid_t lighthouse = start_lighthouse(2);
     pid_t pids[2][2];
 
     (void)state;

@@ -63,7 +63,7 @@ def values_of(tensors: Any) -> List[str]:
 
 
 class Group:
-    """Of one rank, unless told otherwise."""
+    """Has one rank, unless told otherwise."""
 
     def __init__(self, number: int, address: str, folder: str, **options: Any) -> None:
         torch.set_num_threads(1)
@@ -87,7 +87,7 @@ class Group:
         self.plain.load_state_dict(state["optimizer"])
 
     def contributors(self) -> List[List[int]]:
-        """Of the calls of the step."""
+        """To each call of the step."""
         backend, calls, self.calls = self.manager._pg._backend, self.calls, []
         return [backend._contributors(call) for call in calls]
 
@@ -107,8 +107,8 @@ def gate(folder: str) -> str:
 
 
 def trains(number: int, address: str, folder: str, dies: bool, n_last: int, least: int = 1) -> None:
-    """Until n_last groups were in 4 steps that counted after one in which a group was missing. It dies in backward, when
-    the calls on some gradients have begun, in a step after the fourth, when the test allows it."""
+    """Until n_last groups were in 4 steps that counted after one in which a group was missing. It dies in backward,
+    when the calls on some gradients have begun, in a step after the fourth, when the test allows it."""
     group = Group(number, address, folder, min_replica_size=least)
     manager, model = group.manager, group.model
     optimizer, parallel = Optimizer(manager, group.plain), PureDistributedDataParallel(manager, model)
@@ -168,7 +168,7 @@ def syncs(number: int, address: str, folder: str, outer: bool) -> None:
     manager.allreduce = call
     local: List[str] = []
     group.plain.register_step_post_hook(lambda *_: local.__setitem__(slice(None), values_of(model.parameters())))
-    with wrapper:  # whose hooks come after that one
+    with wrapper:  # its hooks come after that one
         for step in range(12):
             before = manager.current_step()
             group.plain.zero_grad()
@@ -176,8 +176,6 @@ def syncs(number: int, address: str, folder: str, outer: bool) -> None:
             group.plain.step()
             if step % 2:
                 group.note(before, local=local[:], weights=values_of(model.parameters()), calls=group.contributors())
-            elif number == GROUPS - 1 and before == 3:  # what it brings to the sync
-                pass
     manager.shutdown()
 
 
