@@ -152,6 +152,8 @@ static enum tutti_status start_recv(const struct nccl_call *c, const struct tutt
     return tutti_recv(c->recv, c->count, c->type, c->peer, 0, nccl_tutti(c->comm), options, NULL, NULL);
 }
 
+enum { SINGLE_MOST = 16 };
+
 /* A factor on the device is read when the stream has come here, by the host. */
 static enum tutti_status factor_fetch(const struct nccl_call *c, unsigned char *out)
 {
@@ -177,15 +179,42 @@ static enum tutti_status start(const struct nccl_call *c)
     return c->start(c, &options);
 }
 
-int nccl_calls_start(const struct nccl_call *calls, size_t n)
+static int group_start(const struct nccl_call *calls, size_t n)
 {
-    if (n == 1) return nccl_told(start(calls));
     enum tutti_status status = tutti_group_start();
     for (size_t i = 0; i < n && status >= 0; i++) status = start(&calls[i]);
     /* The record of a call that was refused before it came into the group is lost by the end. */
     const int result = status < 0 ? nccl_told(status) : NCCL_SUCCESS;
     status = tutti_group_end(NULL);
     return result != NCCL_SUCCESS ? result : nccl_told(status);
+}
+
+/* One collective for each of a few communicators on devices, as by a thread that has several ranks: each is a launch of
+ * its own, which nothing waits for, so a group would gain nothing. By their ids, in which all ranks agree. */
+static bool order_single(const struct nccl_call *calls, size_t n, const struct nccl_call *out[SINGLE_MOST])
+{
+    if (n > SINGLE_MOST) return false;
+    for (size_t i = 0; i < n; i++) {
+        const struct nccl_call *call = &calls[i];
+        const uint64_t id = tutti_comm_id(nccl_tutti(call->comm));
+        size_t at = i;
+        if (!call->comm->family->accelerator || call->start == start_send || call->start == start_recv) return false;
+        for (size_t k = 0; k < i; k++)
+            if (out[k]->comm == call->comm) return false;
+        for (; at > 0 && tutti_comm_id(nccl_tutti(out[at - 1]->comm)) > id; at--) out[at] = out[at - 1];
+        out[at] = call;
+    }
+    return true;
+}
+
+int nccl_calls_start(const struct nccl_call *calls, size_t n)
+{
+    const struct nccl_call *single[SINGLE_MOST];
+    if (n == 1) return nccl_told(start(calls));
+    if (!order_single(calls, n, single)) return group_start(calls, n);
+    enum tutti_status status = TUTTI_OK;
+    for (size_t i = 0; i < n && status >= 0; i++) status = start(single[i]);
+    return nccl_told(status);
 }
 
 /* A rough figure: microseconds of latency, and bytes at the speed of a link. */

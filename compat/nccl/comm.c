@@ -17,6 +17,29 @@ static int device_current(void)
     return current >= 0 ? current : 0;
 }
 
+/* Without any GPU buffers are host memory; a GPU that is there has to work. */
+static int device_open(struct nccl_family *family, int device)
+{
+    struct tutti_accelerator *first;
+    family->device = device == NCCL_DEVICE_CURRENT ? device_current() : device;
+    enum tutti_status status = tutti_accelerator_open("cuda", family->device, &family->accelerator);
+    if (status >= 0) return NCCL_SUCCESS;
+    family->accelerator = NULL;
+    if (status != TUTTI_ERR_UNSUPPORTED && status != TUTTI_ERR_ARGUMENT) {
+        nccl_told(status);
+        return NCCL_UNHANDLED_CUDA_ERROR;
+    }
+    if (family->device != 0 && tutti_accelerator_open("cuda", 0, &first) == TUTTI_OK) {
+        const int n = tutti_accelerator_count(first);
+        tutti_accelerator_close(first);
+        return nccl_fail(NCCL_INVALID_ARGUMENT, "device %d can not be used: this process sees %d devices",
+                         family->device, n);
+    }
+    nccl_log_info("communicators are of host memory: %s", tutti_last_error()->text);
+    family->device = -1;
+    return NCCL_SUCCESS;
+}
+
 int nccl_family_new(const struct nccl_settings *settings, int device, struct nccl_family **out)
 {
     char blocks[16];
@@ -25,20 +48,13 @@ int nccl_family_new(const struct nccl_settings *settings, int device, struct ncc
     struct nccl_family *family = calloc(1, sizeof *family);
     if (!family) return nccl_fail(NCCL_SYSTEM_ERROR, "out of memory for a communicator");
     family->refs = 1;
-    family->device = device == NCCL_DEVICE_CURRENT ? device_current() : device;
-    enum tutti_status status = tutti_accelerator_open("cuda", family->device, &family->accelerator);
-    if (status < 0) { /* without a GPU buffers are host memory */
-        nccl_log_info("communicators are of host memory: %s", tutti_last_error()->text);
-        family->accelerator = NULL;
-        family->device = -1;
-    }
-    status = tutti_context_create(options, settings->gpu_blocks ? 2 : 1, &family->context);
-    if (status >= 0) {
+    int result = device_open(family, device);
+    if (result == NCCL_SUCCESS)
+        result = nccl_told(tutti_context_create(options, settings->gpu_blocks ? 2 : 1, &family->context));
+    if (result == NCCL_SUCCESS)
         *out = family;
-        return NCCL_SUCCESS;
-    }
-    const int result = nccl_told(status);
-    nccl_family_drop(family);
+    else
+        nccl_family_drop(family);
     return result;
 }
 

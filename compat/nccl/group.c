@@ -122,6 +122,13 @@ int nccl_job_submit(const struct nccl_job *given)
     return job.result;
 }
 
+/* Where no thread could be started for the others: what waits for them ends. */
+static void job_end(const struct nccl_job *job)
+{
+    atomic_store(&job->subject->dropped, true);
+    if (nccl_tutti(job->subject)) tutti_comm_abort(nccl_tutti(job->subject), "no thread for another rank's part");
+}
+
 /* All at the same time; the last one on this thread. */
 static int jobs_wait(struct nccl_job *jobs, size_t n)
 {
@@ -129,8 +136,10 @@ static int jobs_wait(struct nccl_job *jobs, size_t n)
     size_t started = 0;
     while (started + 1 < n && thread_start(&jobs[started].thread, job_thread, &jobs[started]) == NCCL_SUCCESS)
         started++;
+    const bool all = started + 1 == n;
+    for (size_t i = 0; i < started && !all; i++) job_end(&jobs[i]);
     for (size_t i = started; i < n; i++)
-        if (i + 1 == n && started + 1 == n)
+        if (all)
             job_run(&jobs[i]);
         else
             job_finish(&jobs[i], NCCL_SYSTEM_ERROR);

@@ -19,7 +19,11 @@
 
 #define MAGIC "tuttiid1"
 #define STORE_NS UINT64_C(60000000000) /* for the store to answer: it is there before the id is */
-enum { RANDOM_BYTES = 16, FROM_VARIABLE = 1 /* NCCL_COMM_ID: rank 0 serves the store */ };
+enum {
+    RANDOM_BYTES = 16,
+    FROM_VARIABLE = 1, /* NCCL_COMM_ID: rank 0 serves the store */
+    OPEN = 2,          /* without a secret: this build has no HMAC */
+};
 
 struct id {
     char magic[8];
@@ -108,11 +112,20 @@ static struct {
     pid_t process; /* a child makes its own */
     struct tutti_store_server *server;
     unsigned char secret[RANDOM_BYTES];
+    bool open;
 } served; /* under the lock */
 
 static void hex(const unsigned char *bytes, char *out)
 {
     for (size_t i = 0; i < RANDOM_BYTES; i++) snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* Without a secret others are told of the store only where the network is trusted. */
+static bool is_trusted(void)
+{
+    char text[8];
+    uint64_t trusted = 0;
+    return tutti_option_get("trust_network", text, sizeof text, &trusted) == TUTTI_OK && trusted;
 }
 
 static int serve(uint16_t port, const unsigned char *secret)
@@ -121,6 +134,8 @@ static int serve(uint16_t port, const unsigned char *secret)
     struct tutti_store_server *server;
     hex(secret, text);
     enum tutti_status status = tutti_store_server_open("0.0.0.0", port, text, &server);
+    served.open = status == TUTTI_ERR_UNSUPPORTED;
+    if (served.open) status = tutti_store_server_open(is_trusted() ? "0.0.0.0" : "127.0.0.1", port, NULL, &server);
     if (status < 0) return nccl_told(status);
     served.process = getpid();
     served.server = server;
@@ -164,6 +179,7 @@ static int id_of_store(struct id *out)
     if (result == NCCL_SUCCESS) {
         memcpy(out->secret, served.secret, sizeof out->secret);
         out->port = tutti_store_server_port(served.server);
+        out->flags = served.open ? OPEN : 0;
     }
     pthread_mutex_unlock(&lock);
     NCCL_TRY(result);
@@ -224,6 +240,7 @@ int nccl_id_names(const struct nccl_id *given, int rank, const struct tutti_stor
     memcpy(name, "nccl-", 5);
     hex(id.name, name + 5);
     hex(id.secret, secret);
+    if (id.flags & OPEN) secret[0] = '\0';
     return generation(&id, rank, store, name);
 }
 
@@ -251,5 +268,5 @@ int nccl_id_store(const struct nccl_id *given, int rank, struct tutti_store *out
     hex(id.secret, secret);
     clock_gettime(CLOCK_MONOTONIC, &now);
     const uint64_t now_ns = (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-    return nccl_told(tutti_store_open(address, secret, now_ns + STORE_NS, out));
+    return nccl_told(tutti_store_open(address, id.flags & OPEN ? NULL : secret, now_ns + STORE_NS, out));
 }

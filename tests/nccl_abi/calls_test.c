@@ -8,8 +8,11 @@
 #include "nccl_abi/nccl.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { RANKS = 4, N = 501, ROOT = 2 };
 
@@ -208,6 +211,7 @@ static void one_thread(struct rank *rank)
     struct buffers *all[RANKS];
     struct rank as[RANKS];
     for (int i = 0; i < RANKS; i++) devices[i] = i % driver.n;
+    CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.CommInitAll(comms, 1, &driver.n)); /* one too many */
     CHECK_OK(rank, nccl.CommInitAll(comms, RANKS, devices));
     for (int i = 0; i < RANKS; i++) {
         as[i] = (struct rank){.index = i, .n = RANKS};
@@ -380,18 +384,81 @@ static void test_registered(void **state)
     assert_int_equal(ranks_run(1, true, registered, NULL), 0);
 }
 
+/* ---- a rank that dies: processes, of which the parent has not used the driver yet ---- */
+
+enum { NO_DEVICE = 77, DIES = 1 };
+
+/* Without a deadline the other waits on its stream, which goes on when the death is told. */
+static void dying(struct rank *rank)
+{
+    struct buffers *b = calloc(1, sizeof *b);
+    int state = OK;
+    CHECK(rank, b && use_device(rank->index % driver.n) && driver.stream_create(&rank->stream, 1) == 0);
+    CHECK(rank, buffers_open(b) && put_numbers(rank, b, INT32, N));
+    CHECK_OK(rank, nccl.CommInitRank(&rank->comm, 2, rank->id, rank->index));
+    CHECK_OK(rank, nccl.AllReduce(b->in, b->out, N, INT32, SUM, rank->comm, rank->stream));
+    CHECK(rank, driver.stream_sync(rank->stream) == 0);
+    if (rank->index == DIES) raise(SIGKILL);
+    CHECK_OK(rank, nccl.AllReduce(b->in, b->out, N, INT32, SUM, rank->comm, rank->stream));
+    CHECK(rank, driver.stream_sync(rank->stream) == 0);
+    while (state == OK) CHECK_OK(rank, nccl.CommGetAsyncError(rank->comm, &state));
+    CHECK(rank, state == REMOTE_ERROR && strstr(nccl.GetLastError(NULL), "rank 1"));
+    CHECK_RESULT(rank, REMOTE_ERROR, nccl.AllReduce(b->in, b->out, N, INT32, SUM, rank->comm, rank->stream));
+    CHECK_OK(rank, nccl.CommAbort(rank->comm));
+    CHECK(rank, put_numbers(rank, b, INT32, N)); /* the device is usable */
+    buffers_close(b);
+    rank->arg = rank; /* came to its end */
+}
+
+static int dying_process(int index, const int pipe_ends[2])
+{
+    struct rank rank = {.index = index, .n = 2};
+    driver_open();
+    if (!driver.here) return NO_DEVICE;
+    if (index == 0 &&
+        (nccl.GetUniqueId(&rank.id) != OK || write(pipe_ends[1], &rank.id, sizeof rank.id) != (ssize_t)sizeof rank.id))
+        return 1;
+    if (index == DIES && read(pipe_ends[0], &rank.id, sizeof rank.id) != (ssize_t)sizeof rank.id) return 1;
+    dying(&rank);
+    return rank.arg == NULL;
+}
+
+/* The status of rank 0. */
+static int death(void)
+{
+    int ends[2], statuses[2];
+    pid_t children[2];
+    if (pipe(ends) != 0) return 1;
+    for (int i = 0; i < 2; i++)
+        if ((children[i] = fork()) == 0) _exit(dying_process(i, ends));
+    for (int i = 0; i < 2; i++)
+        if (waitpid(children[i], &statuses[i], 0) != children[i]) return 1;
+    for (int i = 0; i < 2; i++) close(ends[i]);
+    return WIFEXITED(statuses[0]) ? WEXITSTATUS(statuses[0]) : 1;
+}
+
+static int death_status;
+
+static void test_death(void **state)
+{
+    (void)state;
+    assert_int_equal(death_status, 0);
+}
+
 int main(void)
 {
     nccl_open();
-    driver_open();
-    if (!driver.here) {
+    death_status = death();
+    if (death_status == NO_DEVICE) {
         printf("skipped: no CUDA device\n");
         return 77;
     }
+    driver_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_factors), cmocka_unit_test(test_moves),
         cmocka_unit_test(test_one_thread), cmocka_unit_test(test_pinned),  cmocka_unit_test(test_default_stream),
         cmocka_unit_test(test_graphs),     cmocka_unit_test(test_windows), cmocka_unit_test(test_registered),
+        cmocka_unit_test(test_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
