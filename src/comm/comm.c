@@ -143,6 +143,15 @@ enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call)
     return status;
 }
 
+enum tutti_status tutti_survive_refuse(const struct tutti_comm *comm, const char *call)
+{
+    if (!comm->survive) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                      "%s on rank %d: a communicator that survives does its collectives alone, since its members "
+                      "change: create another one for this",
+                      call, (int)comm->rank);
+}
+
 void tutti_comm_leave(struct tutti_comm *comm)
 {
     atomic_fetch_sub(&comm->users, 1);

@@ -204,6 +204,8 @@ static inline bool tutti_comm_is_inherited(const struct tutti_comm *comm)
  * destroyed. `call` is for the sentence. */
 enum tutti_status tutti_comm_enter(struct tutti_comm *comm, const char *call);
 void tutti_comm_leave(struct tutti_comm *comm);
+/* UNSUPPORTED where it survives: its members change, so nothing else is made from it. */
+enum tutti_status tutti_survive_refuse(const struct tutti_comm *comm, const char *call);
 /* The same in whatever phase it is, when it is known not to be inherited. */
 static inline void tutti_comm_hold(struct tutti_comm *comm)
 {

@@ -209,6 +209,7 @@ enum tutti_status tutti_probe(int32_t source, int32_t tag, struct tutti_comm *co
                               .source = source,
                               .recv_tag = tag,
                               .comm = comm};
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "probe"));
     TUTTI_TRY(tutti_comm_enter(comm, "probe"));
     enum tutti_status status = tutti_call_check(&call);
     struct tutti_message found;

@@ -249,6 +249,7 @@ static enum tutti_status set_device(struct tutti_comm *comm, int32_t wanted)
 enum tutti_status tutti_comm_set_device(struct tutti_comm *comm, int32_t device)
 {
     TUTTI_TRY(tutti_call_alone("comm_set_device"));
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "comm_set_device"));
     TUTTI_TRY(tutti_comm_enter(comm, "comm_set_device"));
     enum tutti_status status = set_device(comm, device);
     tutti_comm_leave(comm);

@@ -224,6 +224,7 @@ enum tutti_status tutti_all_to_all_v_dynamic(const struct tutti_all_to_all_v_dyn
     if (!given || given->size < sizeof(known))
         return tutti_fail(TUTTI_ERR_ARGUMENT, NAME ": call is NULL, or its size is not set");
     TUTTI_TRY(tutti_call_alone(NAME));
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, NAME));
     TUTTI_TRY(tutti_comm_enter(comm, NAME));
     known = *given;
     const enum tutti_status status = run(&call, &known, options, work);

@@ -142,6 +142,7 @@ enum tutti_status tutti_all_reduce_sparse_block(const void *values, const int64_
                                         .n_out = block ? count / block : 0,
                                         .status = status};
     TUTTI_TRY(tutti_call_alone(NAME));
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, NAME));
     TUTTI_TRY(tutti_comm_enter(comm, NAME));
     enum tutti_status result = fill(&call, &sparse, count, op, options);
     if (result >= 0) result = tutti_all_reduce(recv, recv, count, dtype, op, comm, options, work);

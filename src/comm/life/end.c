@@ -31,7 +31,7 @@ enum tutti_status tutti_comm_state(struct tutti_comm *comm, struct tutti_error *
             tutti_comm_hear_device(comm);
             pthread_mutex_unlock(&comm->lock);
         }
-        tutti_team_state(comm->team, &found);
+        if (!tutti_survive_state(comm, &found)) tutti_team_state(comm->team, &found);
     } else {
         pthread_mutex_lock(&comm->lock);
         found = comm->error;

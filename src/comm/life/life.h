@@ -29,6 +29,8 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti
 enum tutti_status tutti_survive_join(struct tutti_context *context, const struct tutti_comm_config *given,
                                      struct tutti_comm **out);
 void tutti_survive_close(struct tutti_comm *comm);
+/* False: it does not survive. Else why nothing goes on, if it has ended; the handle's own team tells nothing. */
+bool tutti_survive_state(const struct tutti_comm *comm, struct tutti_error *error);
 /* Ends the calls of its view, too. */
 void tutti_survive_abort(struct tutti_comm *comm, const char *reason);
 

@@ -551,5 +551,6 @@ enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *excl
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
     TUTTI_TRY(tutti_call_alone("comm_shrink"));
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "comm_shrink"));
     return enter_and_shrink(comm, exclude, n_exclude, NULL, 0, out);
 }

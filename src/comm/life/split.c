@@ -121,7 +121,8 @@ static enum tutti_status split_call(struct tutti_comm *comm, const char *name, i
 {
     TUTTI_TRY(tutti_call_alone(name));
     TUTTI_TRY(tutti_comm_enter(comm, name));
-    enum tutti_status status = tutti_staging_settle(comm);
+    enum tutti_status status = tutti_survive_refuse(comm, name);
+    if (status >= 0) status = tutti_staging_settle(comm);
     if (status >= 0) status = split(comm, name, colour, key, out);
     tutti_comm_leave(comm);
     return status;

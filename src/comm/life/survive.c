@@ -47,12 +47,30 @@ void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set
 #define KINDS                                                                                                          \
     (1u << TUTTI_ALL_REDUCE | 1u << TUTTI_REDUCE | 1u << TUTTI_BROADCAST | 1u << TUTTI_ALL_GATHER |                    \
      1u << TUTTI_GATHER | 1u << TUTTI_REDUCE_SCATTER | 1u << TUTTI_BARRIER)
+#define KINDS_V (1u << TUTTI_ALL_GATHER | 1u << TUTTI_REDUCE_SCATTER)
 
-/* Bytes of the result where it is equal on all ranks; SIZE_MAX: it is not. */
+/* Elements of rank's block, of calls with a block for each rank. */
+static size_t count_of(const struct tutti_call *call, uint32_t rank)
+{
+    return call->job.bind.v ? call->job.bind.counts[rank] : call->job.bind.count;
+}
+
+/* Elements before rank's block. */
+static size_t begin_of(const struct tutti_call *call, uint32_t rank)
+{
+    size_t at = 0;
+    if (!call->job.bind.v) return rank * call->job.bind.count;
+    if (call->job.bind.displs) return call->job.bind.displs[rank];
+    for (uint32_t r = 0; r < rank; r++) at += call->job.bind.counts[r];
+    return at;
+}
+
+/* Bytes of the result where it is equal on all ranks, and of equal blocks; SIZE_MAX: it is not. */
 static size_t common_bytes(const struct tutti_call *call)
 {
     const struct tutti_call_info *info = &call->job.info;
     const size_t block = call->job.bind.count * tutti_dtype_bytes(info->dtype);
+    if (call->job.bind.v) return SIZE_MAX;
     if (info->kind == TUTTI_BARRIER) return 0;
     if (info->kind == TUTTI_ALL_REDUCE || info->kind == TUTTI_BROADCAST) return block;
     return info->kind == TUTTI_ALL_GATHER ? block * (size_t)call->comm->size : SIZE_MAX;
@@ -63,13 +81,14 @@ size_t tutti_survive_overwritten(const struct tutti_call *call)
 {
     const struct tutti_call_info *info = &call->job.info;
     const struct tutti_bind *bind = &call->job.bind;
-    const size_t block = bind->count * tutti_dtype_bytes(info->dtype);
+    const size_t element = tutti_dtype_bytes(info->dtype), block = bind->count * element;
+    const uint32_t me = (uint32_t)call->comm->rank;
     const char *in = bind->input, *out = bind->output;
-    if (!in || !out || block == 0) return 0;
+    if (!in || !out) return 0;
     if (info->kind == TUTTI_ALL_REDUCE || (info->kind == TUTTI_REDUCE && info->root == call->comm->rank))
         return in == out ? block : 0;
-    if (info->kind == TUTTI_REDUCE_SCATTER) return out == in + (size_t)call->comm->rank * block ? block : 0;
-    return 0;
+    if (info->kind != TUTTI_REDUCE_SCATTER) return 0;
+    return out == in + begin_of(call, me) * element ? count_of(call, me) * element : 0;
 }
 
 static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *call, size_t bytes)
@@ -94,18 +113,30 @@ static int32_t inner_rank(const struct tutti_survive *s, int32_t rank)
     return -1;
 }
 
+/* Counts and, behind them, displacements of the view's ranks. */
+static size_t *view_table(const struct tutti_survive *s, const struct tutti_call *call)
+{
+    size_t *table = tutti_alloc_array(2 * (size_t)s->n, sizeof(*table));
+    for (uint32_t i = 0; table && i < s->n; i++) {
+        table[i] = count_of(call, s->ranks[i]);
+        table[s->n + i] = begin_of(call, s->ranks[i]);
+    }
+    if (!table) tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a table of %u ranks", s->n);
+    return table;
+}
+
 /* Blocks lie where they would with all ranks; those of lost ranks are zero. */
 static enum tutti_status gather_some(struct tutti_survive *s, const struct tutti_call *call, int32_t root,
                                      const struct tutti_call_options *options)
 {
     const struct tutti_bind *bind = &call->job.bind;
     const enum tutti_dtype dtype = call->job.info.dtype;
-    const size_t block = bind->count * tutti_dtype_bytes(dtype);
-    size_t *counts = tutti_alloc_array(2 * (size_t)s->n, sizeof(*counts)), *displs = counts + s->n;
-    if (!counts) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a table of %u ranks", s->n);
-    for (uint32_t i = 0; i < s->n; i++) counts[i] = bind->count, displs[i] = s->ranks[i] * bind->count;
-    for (uint32_t r = 0; bind->output && r < (uint32_t)call->comm->size; r++)
-        if (inner_rank(s, (int32_t)r) < 0) memset((char *)bind->output + r * block, 0, block);
+    const size_t element = tutti_dtype_bytes(dtype);
+    size_t *counts = view_table(s, call), *displs = counts + s->n;
+    if (!counts) return TUTTI_ERR_MEMORY;
+    for (uint32_t r = 0; bind->output && s->n < (uint32_t)call->comm->size && r < (uint32_t)call->comm->size; r++)
+        if (inner_rank(s, (int32_t)r) < 0)
+            memset((char *)bind->output + begin_of(call, r) * element, 0, count_of(call, r) * element);
     enum tutti_status status =
         tutti_kind_info(call->job.info.kind)->rooted
             ? tutti_gather_v(bind->input, bind->count, bind->output, counts, displs, dtype, root, s->inner, options,
@@ -129,20 +160,36 @@ static enum tutti_status call_inner(struct tutti_survive *s, const struct tutti_
 static enum tutti_status scatter_some(struct tutti_survive *s, const struct tutti_call *call,
                                       const struct tutti_call_options *options)
 {
-    const size_t block = call->job.bind.count * tutti_dtype_bytes(call->job.info.dtype);
+    const size_t element = tutti_dtype_bytes(call->job.info.dtype);
+    const bool some = s->n < (uint32_t)call->comm->size;
     const char *input = call->job.bind.input;
-    char *copy = tutti_alloc(block * s->n + 1);
-    if (!copy) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for the blocks of %u ranks", s->n);
-    for (uint32_t i = 0; input && i < s->n; i++) memcpy(copy + i * block, input + s->ranks[i] * block, block);
-    enum tutti_status status = call_inner(s, call, 0, copy, options);
+    size_t *counts = view_table(s, call), bytes = 0;
+    if (!counts) return TUTTI_ERR_MEMORY;
+    for (uint32_t i = 0; i < s->n; i++) bytes += counts[i] * element;
+    char *copy = some ? tutti_alloc(bytes + 1) : NULL;
+    if (some && !copy) {
+        tutti_free(counts);
+        return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for the blocks of %u ranks", s->n);
+    }
+    bytes = 0;
+    for (uint32_t i = 0; some && input && i < s->n; i++) {
+        if (counts[i]) memcpy(copy + bytes, input + counts[s->n + i] * element, counts[i] * element);
+        bytes += counts[i] * element;
+    }
+    enum tutti_status status =
+        call->job.bind.v
+            ? tutti_reduce_scatter_v(some ? copy : input, call->job.bind.output, counts, call->job.info.dtype,
+                                     (enum tutti_op)call->job.info.op, s->inner, options, NULL)
+            : call_inner(s, call, 0, copy, options);
     tutti_free(copy);
+    tutti_free(counts);
     return status;
 }
 
 static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_call *call)
 {
     const struct tutti_kind_info *kind = tutti_kind_info(call->job.info.kind);
-    const bool some = kind->block_a_slot && s->n < (uint32_t)call->comm->size;
+    const bool some = call->job.bind.v || (kind->block_a_slot && s->n < (uint32_t)call->comm->size);
     const int32_t root = kind->rooted ? inner_rank(s, call->job.info.root) : 0;
     struct tutti_call_options own = call->options;
     const struct tutti_call_options *options = own.size ? &own : NULL;
@@ -414,6 +461,7 @@ static void *serve(void *arg)
         s->first = w->next;
         if (!s->first) s->tail = &s->first;
         pthread_cond_broadcast(&s->changed);
+        tutti_call_disown(&w->call);
         tutti_free(w);
     }
     pthread_mutex_unlock(&s->lock);
@@ -438,8 +486,9 @@ static enum tutti_status enqueue(struct tutti_survive *s, const struct tutti_cal
     struct waiting *w = tutti_alloc(sizeof(*w));
     if (!w) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory for a call that waits for its turn");
     w->call = *call;
+    TUTTI_TRY_GOTO(status, tutti_call_own(&w->call), err_free);
     if (call->work || !on_device) {
-        TUTTI_TRY_GOTO(status, tutti_work_promise(call->comm->team, number, call->options.label, &w->work), err_free);
+        TUTTI_TRY_GOTO(status, tutti_work_promise(call->comm->team, number, call->options.label, &w->work), err_tables);
     }
     if (on_device) TUTTI_TRY_GOTO(status, tutti_held_begin(s, &w->call, &w->held), err_work);
     *s->tail = w;
@@ -452,6 +501,8 @@ err_work:
         tutti_work_fulfil(w->work, tutti_last_error());
         tutti_work_free(w->work);
     }
+err_tables:
+    tutti_call_disown(&w->call);
 err_free:
     tutti_free(w);
     return status;
@@ -467,11 +518,12 @@ static enum tutti_status survive_call(struct tutti_call *call)
 {
     struct tutti_survive *s = call->comm->survive;
     struct tutti_work *work = NULL;
-    if (!(KINDS >> call->job.info.kind & 1) || call->type != TUTTI_CALL_COLLECTIVE || call->job.bind.v)
+    const unsigned kinds = call->job.bind.v ? KINDS_V : KINDS;
+    if (!(kinds >> call->job.info.kind & 1) || call->type != TUTTI_CALL_COLLECTIVE)
         return tutti_call_fail(
             call, TUTTI_ERR_UNSUPPORTED,
             "a communicator that survives carries out all_reduce, reduce, reduce_scatter, all_gather, "
-            "gather, broadcast and barrier, of equal blocks");
+            "gather, broadcast, barrier, all_gather_v and reduce_scatter_v");
     if (tutti_collects() != TUTTI_COLLECTS_NOTHING)
         return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
                                "a communicator that survives takes no part in groups and recordings");
@@ -545,6 +597,16 @@ void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
     if (!inner) return;
     tutti_comm_end_calls(inner, reason);
     tutti_comm_leave(inner);
+}
+
+bool tutti_survive_state(const struct tutti_comm *comm, struct tutti_error *error)
+{
+    struct tutti_survive *s = comm->survive;
+    if (!s) return false;
+    pthread_mutex_lock(&s->lock);
+    if (!s->is_running && s->has_ended) *error = s->error;
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }
 
 void tutti_survive_close(struct tutti_comm *comm)

@@ -53,6 +53,7 @@ struct call {
     uint64_t number;
     size_t count;
     int32_t root;
+    size_t counts[MOST], begins[MOST]; /* of unequal blocks */
     uint64_t *in, *out;
     int32_t set[MOST];
     size_t n_set;
@@ -91,6 +92,10 @@ static enum tutti_status start(struct call *c, uint32_t form, struct tutti_work 
     case 5:
         if (c->rank->index == c->root) memcpy(c->out, c->in, n * sizeof(*c->in));
         return tutti_broadcast(c->out, n, TUTTI_UINT64, c->root, c->comm, NULL, work);
+    case 7:
+        return tutti_all_gather_v(c->in, c->out, c->counts, c->begins, TUTTI_UINT64, c->comm, NULL, work);
+    case 8:
+        return tutti_reduce_scatter_v(c->in, c->out, c->counts, TUTTI_UINT64, TUTTI_SUM, c->comm, NULL, work);
     default:
         return tutti_reduce(c->in, c->out, n, TUTTI_UINT64, TUTTI_SUM, c->root, c->comm, NULL, work);
     }
@@ -109,6 +114,9 @@ static uint64_t check(const struct call *c, uint32_t form)
         if (form == 3) right = c->out[i] == sum_at(c, me * n + i);
         if (form == 4) right = c->out[me * n + i] == sum_at(c, me * n + i);
         if (form == 5) right = c->out[i] == value_of(c->number, c->root, i);
+        if (form == 8) right = c->out[i] == sum_at(c, c->begins[me] + i);
+        for (int32_t r = 0; form == 7 && r < c->rank->n; r++)
+            right = right && c->out[c->begins[r] + i] == (contributed(c, r) ? value_of(c->number, r, i) : 0);
         for (int32_t r = 0; form == 2 && r < c->rank->n; r++)
             right = right && c->out[(size_t)r * n + i] == (contributed(c, r) ? value_of(c->number, r, i) : 0);
         if (!right) return 0;
@@ -122,8 +130,8 @@ static void killed_at_random(struct rank *rank)
     uint64_t seed = board->seed, dies_ns = 0;
     struct call c = {.rank = rank};
     RANK_CHECK_OK(rank, make(rank, &c.comm));
-    c.in = rank_alloc(rank, LARGEST * sizeof(*c.in));
-    c.out = rank_alloc(rank, LARGEST * sizeof(*c.out));
+    c.in = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.in));
+    c.out = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.out));
     uint32_t victims = 1 + (uint32_t)(tutti_random64(&seed) % (uint64_t)(rank->n - 1));
     pthread_t thread;
     for (uint32_t k = 0; k < victims; k++) { /* all ranks draw the same */
@@ -133,10 +141,12 @@ static void killed_at_random(struct rank *rank)
     }
     if (dies_ns) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
     for (c.number = 0; c.number < CALLS; c.number++) {
-        const uint32_t form = (uint32_t)(tutti_random64(&seed) % 7);
+        const uint32_t form = (uint32_t)(tutti_random64(&seed) % 9);
         c.count = counts[tutti_random64(&seed) % TUTTI_ARRAY_LEN(counts)];
         c.root = (int32_t)(tutti_random64(&seed) % (uint64_t)rank->n);
-        const size_t n = c.count * (form == 3 || form == 4 ? (size_t)rank->n : 1);
+        for (size_t r = 0, at = 0; r < MOST; at += c.counts[r++]) c.counts[r] = c.count + r, c.begins[r] = at;
+        const size_t n = form == 8 ? c.begins[MOST - 1] + c.counts[MOST - 1]
+                                   : MOST + c.count * (form == 3 || form == 4 ? (size_t)rank->n : 1);
         for (size_t i = 0; i < n; i++) c.in[i] = value_of(c.number, rank->index, i);
         struct tutti_work *work = NULL;
         const bool blocks = tutti_random64(&seed) % 2;
@@ -144,7 +154,7 @@ static void killed_at_random(struct rank *rank)
         if (work) status = tutti_work_wait(work, 0);
         RANK_CHECK_OK(rank, tutti_work_contributors(work, c.comm, c.set, MOST, &c.n_set));
         tutti_work_free(work);
-        if (form >= 5 && !contributed(&c, c.root)) {
+        if ((form == 5 || form == 6) && !contributed(&c, c.root)) {
             RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, "which is the root"));
             board->digests[c.number][rank->index] = 1;
             continue;
@@ -297,7 +307,14 @@ static void refused(struct rank *rank)
                      tutti_all_to_all(x, y, 1, TUTTI_UINT64, comm, NULL, NULL));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "survives carries out",
                      tutti_send(x, 1, TUTTI_UINT64, 1 - rank->index, 0, comm, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_dup(comm, &none));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_shrink(comm, NULL, 0, &none));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_set_device(comm, 0));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "not one of the last", tutti_work_contributors(NULL, comm, NULL, 0, &n));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "config.survive", tutti_comm_admit(rank->comm, NULL, 0, NULL));
+    RANK_CHECK_OK(rank, tutti_comm_admit(comm, NULL, 0, &n));
+    RANK_CHECK(rank, n == 0 && tutti_comm_sequence(comm) == 1);
+    RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == 0) tutti_comm_abort(comm, "enough");

@@ -278,6 +278,7 @@ enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_
                                       const struct tutti_window_config *config, struct tutti_window **out)
 {
     TUTTI_TRY(tutti_call_alone("window_create"));
+    if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "window_create"));
     TUTTI_TRY(tutti_comm_enter(comm, "window_create"));
     enum tutti_status status = tutti_staging_settle(comm);
     if (status >= 0) status = create(comm, base, bytes, config, out);
