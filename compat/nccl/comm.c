@@ -116,16 +116,7 @@ int nccl_comm_new(const struct nccl_settings *settings, int rank, int n_ranks, s
 
 void nccl_comm_drop(struct ncclComm *comm)
 {
-    if (!comm || atomic_fetch_sub(&comm->refs, 1) != 1) return;
-    nccl_windows_close(comm);
-    nccl_signals_close(comm);
-    tutti_comm_destroy(comm->apart);
-    tutti_comm_destroy(nccl_tutti(comm));
-    nccl_family_drop(comm->family);
-    pthread_mutex_destroy(&comm->lock);
-    free(comm->factors);
-    comm->magic = 0;
-    free(comm);
+    if (comm && atomic_fetch_sub(&comm->refs, 1) == 1) nccl_comm_retire(comm);
 }
 
 /* ---- making ---- */
@@ -170,6 +161,7 @@ int nccl_comm_meet(struct ncclComm *comm, const struct nccl_id *id)
         atomic_store(&comm->comm, made);
         if (atomic_load(&comm->dropped)) tutti_comm_abort(made, "ncclCommAbort");
         result = creation_wait(comm);
+        if (result == NCCL_SUCCESS) nccl_comm_enlist(comm);
     }
     tutti_store_close(&store);
     return result;

@@ -21,6 +21,7 @@ static int adopt(struct nccl_job *job, struct tutti_comm *given)
     }
     tutti_comm_set_timeout(given, nccl_timeout_ns());
     atomic_store(&job->made->comm, given);
+    nccl_comm_enlist(job->made);
     atomic_store(&job->made->state, NCCL_SUCCESS);
     return NCCL_SUCCESS;
 }

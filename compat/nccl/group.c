@@ -77,7 +77,7 @@ static void *job_apart(void *job)
 }
 
 /* Signals are for the program's own threads. */
-static int thread_start(pthread_t *thread, void *(*function)(void *), void *arg)
+int nccl_thread_start(pthread_t *thread, void *(*function)(void *), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -94,7 +94,7 @@ static int job_start_apart(const struct nccl_job *job)
     struct nccl_job *copy = malloc(sizeof *copy);
     if (!copy) return nccl_fail(NCCL_SYSTEM_ERROR, "%s: out of memory", job->call);
     *copy = *job;
-    int result = thread_start(&thread, job_apart, copy);
+    int result = nccl_thread_start(&thread, job_apart, copy);
     if (result == NCCL_SUCCESS) {
         pthread_detach(thread);
         return NCCL_IN_PROGRESS;
@@ -134,7 +134,7 @@ static int jobs_wait(struct nccl_job *jobs, size_t n)
 {
     int result = NCCL_SUCCESS;
     size_t started = 0;
-    while (started + 1 < n && thread_start(&jobs[started].thread, job_thread, &jobs[started]) == NCCL_SUCCESS)
+    while (started + 1 < n && nccl_thread_start(&jobs[started].thread, job_thread, &jobs[started]) == NCCL_SUCCESS)
         started++;
     const bool all = started + 1 == n;
     for (size_t i = 0; i < started && !all; i++) job_end(&jobs[i]);

@@ -7,9 +7,9 @@
  *
  * abi.h: NCCL's numbers, structures and names. errors.c: codes, sentences, the log. config.c: what configurations say.
  * meeting.c: unique ids, and where ranks meet. comm.c: communicators from their making to their end; derive.c: those
- * that are made from others. group.c: groups, and the jobs in them that wait for other ranks. calls.c: collectives and
- * messages. memory.c: memory and windows; signals.c: one-sided calls. device.c: what kernels of users would ask for.
- * params.c: parameters. */
+ * that are made from others; retire.c: their end. group.c: groups, and the jobs in them that wait for other ranks.
+ * calls.c: collectives and messages. memory.c: memory and windows; signals.c: one-sided calls. device.c: what kernels
+ * of users would ask for. params.c: parameters. */
 
 #include "abi.h"
 
@@ -88,7 +88,10 @@ struct ncclComm {
     struct ncclWindow *windows;
     struct nccl_signals *signals; /* signals.c; NULL: no window was registered yet */
     struct tutti_comm *apart;     /* for windows that collectives leave alone; NULL: there was none yet */
-    bool growing;                 /* CommGetUniqueId gave an id, which was not used yet */
+    struct ncclComm *next;        /* retire.c, as the three behind it */
+    uint64_t id;
+    bool listed, retired;
+    bool growing; /* CommGetUniqueId gave an id, which was not used yet */
 };
 /* NULL: it is not made yet. */
 static inline struct tutti_comm *nccl_tutti(const struct ncclComm *comm)
@@ -111,7 +114,12 @@ int nccl_family_new(const struct nccl_settings *settings, int device, struct ncc
 void nccl_family_drop(struct nccl_family *family);
 #define NCCL_DEVICE_CURRENT (-1)
 
+/* ---- retire.c ---- */
+void nccl_comm_enlist(struct ncclComm *comm); /* it was made */
+void nccl_comm_retire(struct ncclComm *comm); /* nobody refers to it any more */
+
 /* ---- group.c ---- */
+int nccl_thread_start(pthread_t *thread, void *(*function)(void *), void *arg);
 /* What waits for other ranks. `subject` is in progress until it is over; `made` becomes *out, or is dropped. */
 struct nccl_job {
     int (*run)(struct nccl_job *job);

@@ -40,7 +40,7 @@ char *tutti_nccl_preload(void)
 {
     char path[PATH_MAX], *text;
     const char *before = getenv("LD_PRELOAD");
-    if (!tutti_nccl_file(path, sizeof path)) return NULL;
+    if (!tutti_nccl_file(path, sizeof path) || strpbrk(path, " :")) return NULL;
     const bool others = before && *before;
     return asprintf(&text, "LD_PRELOAD=%s%s%s", path, others ? ":" : "", others ? before : "") < 0 ? NULL : text;
 }

@@ -34,7 +34,8 @@ int tutti_start_ranks(uint32_t n, const char *cores, int argc, char **argv);
 /* ---- in place of NCCL (as_nccl.c) ---- */
 /* The file of tutti's libnccl.so.2 that was installed with this command; false: it is not there. */
 bool tutti_nccl_file(char *out, size_t room);
-/* "LD_PRELOAD=that:what is preloaded already", freed by the caller; NULL: it is not there. */
+/* "LD_PRELOAD=that:what is preloaded already", freed by the caller; NULL: it is not there, or its path has a space or
+ * colon, which the variable can not carry. */
 char *tutti_nccl_preload(void);
 
 /* ---- a table of commands (args.c) ---- */

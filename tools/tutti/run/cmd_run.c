@@ -54,8 +54,10 @@ static bool preload(struct run_options *options)
         options->env.values[options->env.n++] = text;
         return true;
     }
-    run_say(text ? "--env was given too often"
-                 : "there is no lib/tutti/nccl/libnccl.so.2 beside this command: build or install it, too");
+    run_say(
+        text ? "--env was given too often"
+             : "there is no lib/tutti/nccl/libnccl.so.2 beside this command, or its path has a space or colon, which "
+               "LD_PRELOAD can not carry");
     return false;
 }
 
