@@ -9,6 +9,8 @@ on 2. Where ranks outnumber CPUs, what a message costs them is multiplied by ran
 
     bench/predict.py                           all: some minutes on a machine that does nothing else
     bench/predict.py --where host -n 2,4       a part
+    bench/predict.py --where host -n 2,4 --pages 4k,huge,mapped --from 256 --up-to 64M --factor 2 --misses
+                                               how good the choice is: the cells in which another method is faster
     bench/predict.py --out FILE --plot FILE    keeps what was measured and predicted; draws it
     bench/predict.py --report FILE             only tells what an earlier run has left in --out
 """
@@ -33,9 +35,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "hosts"))
 import hosts  # noqa: E402
 
-WHERE = ["host", "hosts"]
+WHERE, PAGES = ["host", "hosts"], ["4k", "huge", "mapped"]
 CALLS = 8  # that are simulated
 GOAL_MEDIAN, GOAL_90 = 0.10, 0.25
+NEAR, GOAL_NEAR = 1.1, 0.95  # the chosen method's time: times the best one's; in so many of the cells
 COLOURS = {"model": "#1f77b4", "sim": "#d62728"}
 
 
@@ -44,11 +47,14 @@ def options() -> argparse.Namespace:
     add = parser.add_argument
     add("-n", "--ranks", type=counts, default=[2, 4, 8, 16], help="default 2,4,8,16; of hosts at most 8")
     add("--where", type=names(WHERE), default=WHERE, help="host, hosts (default both)")
+    add("--pages", type=names(PAGES), default=["4k"], help="memory of a host's ranks: 4k, huge, mapped (default 4k)")
     add("--ops", default="all", help="all_reduce,broadcast (default: all)")
     add("--from", dest="least", type=size, default=8, metavar="SIZE", help="smallest size (default 8)")
     add("--up-to", type=size, default=16 << 20, metavar="SIZE", help="largest size (default 16M)")
     add("--factor", type=count, default=16, help="from one size to the next (default 16)")
     add("--rounds", type=count, default=5, help="of tutti bench: medians of so many (default 5)")
+    add("--cpus", type=count, metavar="N", help="so many CPUs for all ranks together (default all)")
+    add("--misses", action="store_true", help="list the cells in which the choice is far behind")
     add("--tutti", type=Path, default=ROOT / "build", metavar="DIR", help="a build of tutti (default: build)")
     add("--out", type=Path, metavar="FILE", help="lines of JSON, a row each")
     add("--plot", type=Path, metavar="FILE.svg", help="predicted against measured")
@@ -102,12 +108,13 @@ def simulate(chosen: argparse.Namespace, constants: dict, op: str, n: int, bytes
     return json.loads(done.stdout)["time_us"] / CALLS if done.returncode == 0 else None
 
 
-def rows_of(chosen: argparse.Namespace, where: str, n: int, constants: dict) -> list[dict]:
-    sizes = ["-b", str(chosen.least), "-e", str(chosen.up_to), "-f", str(chosen.factor)]
+def rows_of(chosen: argparse.Namespace, where: str, pages: str, n: int, constants: dict) -> list[dict]:
+    sizes = ["-b", str(chosen.least), "-e", str(chosen.up_to), "-f", str(chosen.factor), "--pages", pages]
+    place = where if pages == "4k" else f"{where}, {pages}"
     rows = []
     for cell in bench(chosen, where, n, chosen.ops, sizes):
         for way in cell["ways"]:
-            row = {"where": where, "ranks": n, "op": cell["op"], "bytes": cell["bytes"], "way": way["name"]}
+            row = {"where": place, "ranks": n, "op": cell["op"], "bytes": cell["bytes"], "way": way["name"]}
             rows.append({**row, "chosen": way["chosen"], "measured": way["measured_us"], "model": way["predicted_us"]})
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         times = pool.map(lambda r: simulate(chosen, constants, r["op"], n, r["bytes"], r["way"]), rows)
@@ -143,6 +150,26 @@ def table(rows: list[dict]) -> list[str]:
             figures = f"{statistics.median(errors):.0%} | {quantile(errors, 0.9):.0%} | {worst} ({kinds[worst]:.0%})"
             lines.append(f"| {where} | {n} | {by} | {len(here)} | {figures} |")
     return lines
+
+
+def choices(rows: list[dict]) -> list[tuple[dict, dict]]:
+    """Of each cell the chosen method's row, and that of the best."""
+    cells: dict[tuple, list[dict]] = {}
+    for row in rows:
+        cells.setdefault((row["where"], row["ranks"], row["op"], row["bytes"]), []).append(row)
+    best = [min(ways, key=lambda row: row["measured"]) for ways in cells.values()]
+    return [(next(row for row in ways if row["chosen"]), first) for ways, first in zip(cells.values(), best)]
+
+
+def choice(rows: list[dict], misses: bool) -> list[str]:
+    both = choices(rows)
+    behind = [(chosen, best) for chosen, best in both if chosen["measured"] > NEAR * best["measured"]]
+    lines = [f"  {c['where']} {c['ranks']} {c['op']} {c['bytes']}: {c['way']} {c['measured']:.1f} us "
+             f"(predicted {c['model']:.1f}), {b['way']} {b['measured']:.1f} us (predicted {b['model']:.1f})"
+             for c, b in behind]  # fmt: skip
+    near = len(both) - len(behind)
+    said = f"chosen within {NEAR - 1:.0%} of the best: {near} of {len(both)} cells, {near / len(both):.0%}"
+    return (lines if misses else []) + [f"{said} (goal: {GOAL_NEAR:.0%})"]
 
 
 def svg(rows: list[dict]) -> str:
@@ -184,6 +211,8 @@ def svg(rows: list[dict]) -> str:
 def main() -> int:
     chosen = options()
     rows = [json.loads(line) for line in chosen.report.read_text().splitlines()] if chosen.report else []
+    if chosen.cpus:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.cpus])
     for where in [] if chosen.report else chosen.where:
         try:
             constants = fit(chosen, where)
@@ -192,7 +221,8 @@ def main() -> int:
             continue
         print(f"{where}: o {constants['o']:.0f} ns, L {constants['L']:.0f} ns, G {constants['G']:.4f} ns a byte")
         for n in (n for n in chosen.ranks if where == "host" or n <= 8):
-            rows += rows_of(chosen, where, n, constants)
+            for pages in chosen.pages if where == "host" else PAGES[:1]:
+                rows += rows_of(chosen, where, pages, n, constants)
     if chosen.out:
         chosen.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if chosen.plot and rows:
@@ -201,6 +231,7 @@ def main() -> int:
     by_model = [error_of(row, "model") for row in judged(rows, "model")]
     if not by_model:
         return 1
+    print("\n".join(choice(rows, chosen.misses)))
     return 0 if statistics.median(by_model) <= GOAL_MEDIAN and quantile(by_model, 0.9) <= GOAL_90 else 1
 
 

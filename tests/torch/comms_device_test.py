@@ -11,7 +11,6 @@ import os
 import tempfile
 import time
 import unittest
-from datetime import timedelta
 from typing import Any, Callable, List
 
 if not {"TUTTI_TEST_CUDA", "TUTTI_TEST_XPU"} & set(os.environ):
@@ -189,53 +188,6 @@ def messages(rank: int, n: int, store: dist.Store) -> None:
         batch.issue(asynchronous).wait()
         compare([(out, given(peer, 20, torch.float32, i)) for i, out in enumerate(outs)], "batch")
     comm.finalize()
-
-
-@on_unknown
-def barrier_follows_the_stream(rank: int, n: int, store: dist.Store) -> None:
-    device = calls.use_device_of(rank)
-    comm = new_comm(rank, n, store, "barrier", device)
-    begin = torch.tensor(time.monotonic(), dtype=torch.float64)  # the clock is the host's, so ranks can compare
-    if rank == 0:
-        sleep(300)
-    comm.barrier(False).wait_blocking()
-    end = time.monotonic()
-    comm.broadcast(begin, 0, False)
-    assert end - begin.item() >= 0.3
-    comm.finalize()
-
-
-@on_unknown
-def late_and_aborted(rank: int, n: int, store: dist.Store) -> None:
-    """A call whose input does not come in time, and one that is aborted while its input is computed."""
-    device = calls.use_device_of(rank)
-    comm = new_comm(rank, n, store, "late", device)
-    comm.barrier(False)
-    if rank == 0:
-        sleep(3000)
-    tensor = torch.ones(10, device=device)
-    with ranks.raises(dist.DistBackendError, "imed out"):
-        comm.all_reduce(tensor, tc.ReduceOp.SUM, False, timeout=timedelta(milliseconds=300))
-    store.set(f"late{rank}", "")
-    store.wait([f"late{r}" for r in range(n)])
-    comm.finalize()
-    comm, told = new_comm(rank, n, store, "aborted", device), []
-    comm.register_abort_hook(lambda: told.append(1))
-    module.synchronize()
-    comm.all_reduce(torch.ones(1), tc.ReduceOp.SUM, False)  # on the host: the ranks go on together
-    sleep(2000)
-    begin = time.monotonic()
-    work = comm.all_reduce(tensor.fill_(1), tc.ReduceOp.SUM, True)
-    if rank == 0:
-        comm.abort()
-    with ranks.raises(dist.DistBackendError, "abort"):
-        work.wait()
-    assert comm.is_aborted() and time.monotonic() - begin < 1.9
-    ranks.settle([1], lambda: told)
-    comm.finalize()
-
-
-# ---- what hangs on communicators ----
 
 
 @ranks.on(2)
