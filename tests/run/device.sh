@@ -59,11 +59,15 @@ nccl_time='  nccl [0-9.]+/[0-9.]+'
 expect "^  all_reduce .*$nccl_time$nccl_time\$" bench all_reduce -b 1K -e 1K --peer nccl
 expect "^  all_reduce .*$nccl_time$nccl_time\$" bench all_reduce -b 1K -e 1K --peer nccl --mapped
 expect "^  all_to_all .*$nccl_time$nccl_time\$" bench all_to_all -b 1K -e 1K --peer nccl
-expect '"peer_us":[0-9.]+}' bench all_reduce -b 1K -e 1K --peer nccl --mode eager --json
+expect '"peer_us":[0-9.]+,"cost_us":-?[0-9.]+,"ratio":[0-9.]+}' bench all_reduce -b 1K -e 1K --peer nccl --mode eager --json
 beside=$(bench all -b 1K -e 1K --peer nccl)
 grep -qE "^  scan .*  nccl -  nccl -$" <<<"$beside" || { echo "FAILED: scan by nccl in: $beside"; failed=1; }
 grep -qE "^  sendrecv .*$nccl_time$" <<<"$beside" || { echo "FAILED: nothing behind scan in: $beside"; failed=1; }
 unset TUTTI_NCCL_LIBRARY
+
+# What survives is not captured, and costs something beside what does not.
+expect '"wrong":0,"peer_us":[0-9.]+,"cost_us":-?[0-9.]+,' bench all_reduce -b 1K -e 1K --survive --check --json
+expect 'calls that survive are not captured' bench all_reduce --survive --mode graph
 
 # Through the host nothing is captured in a graph: what users with the devices run asks for none.
 TUTTI_GPU=host expect 'goes through the host, which can not be captured' bench all_reduce -b 1K -e 1K
