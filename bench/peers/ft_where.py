@@ -47,7 +47,7 @@ def end_of(step: Step) -> float:
 
 
 def takes_part(life: Life, at: float) -> bool:
-    return any(step.committed and step.contributes and end_of(step) < at for step in life.steps)
+    return any(step.committed and step.contributes and end_of(step) <= at for step in life.steps)
 
 
 def after(life: Life, blow: float, usual: List[float]) -> Optional[Dict[str, float]]:
@@ -55,7 +55,7 @@ def after(life: Life, blow: float, usual: List[float]) -> Optional[Dict[str, flo
     more = dict.fromkeys(PHASES, 0.0)
     void = 0
     for step in life.steps:
-        if end_of(step) < blow:
+        if end_of(step) <= blow:
             continue
         for phase, spent, often in zip(PHASES, step.spent, usual):
             more[phase] += spent - often

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
-measured; and the constants that bench/gpu_scale.sh finds in times of GPUs. Nothing here says how fast anything is.
+measured; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says that time goes. Nothing here says how fast anything is.
 Ends with 77 where nothing could be tried."""
 
 from __future__ import annotations
@@ -18,9 +18,54 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
 
+from peers import ft_plot, ft_where  # noqa: E402
 from peers.gpu import fit as gpu_fit  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
+
+
+class Losses(unittest.TestCase):
+    """Where the time of a loss goes, of groups that wrote down what is written here."""
+
+    # Steps of 100 ms: 10 quorum, 60 computing, 20 reduction, 10 commit; "void" is one that nobody commits.
+    USUAL = (10, 60, 20, 10)
+
+    def group(self, folder: Path, number: int, pid: int, started: int, steps: "list[tuple]") -> int:
+        """steps: (committed, contributes, *milliseconds); the time at which the last one ends."""
+        lines, now = [f"started {started * 10**6} {(started + 500) * 10**6}"], started + 1000
+        for i, (committed, contributes, *spent) in enumerate(steps):
+            marks = [now + sum(spent[:k]) for k in range(5)]
+            now = marks[-1]
+            lines.append(f"step {i} {committed} {contributes} " + " ".join(str(m * 10**6) for m in marks))
+        lines.append("step 99 1")  # torn
+        (folder / f"{number}.{pid}").write_text("\n".join(lines), encoding="utf-8")
+        return now
+
+    def test_of_survivors_and_of_those_who_come_back(self) -> None:
+        ten = [(1, 1, *self.USUAL)] * 10
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            # A kill at 3000 ms, when ten steps are done: one void step of 10+60+420+10, then one of 310+60+20+10.
+            self.group(folder, 0, 7, 1000, [*ten, (0, 1, 10, 60, 420, 10), (1, 1, 310, 60, 20, 10), *ten])
+            self.group(folder, 1, 8, 1000, ten)
+            self.group(folder, 1, 9, 4100, [(1, 0, *self.USUAL), (1, 1, 10, 60, 30, 10)])
+            rows = [{"seconds": "2.0", "what": "kill", "members": "1", "samples": ""},
+                    {"seconds": "3.0", "what": "again", "members": "1", "samples": ""}]
+            found = ft_where.where(folder, {"calm_ns": 1000 * 10**6, "rows": rows})
+        for phase, ms in zip(("quorum", "computing", "reduction", "commit"), self.USUAL):
+            self.assertAlmostEqual(found["usual"][phase], ms / 1e3)
+        self.assertEqual(found["loss"]["void"], 1)
+        for phase, ms in (("quorum", 300), ("computing", 60), ("reduction", 400), ("commit", 0)):
+            self.assertAlmostEqual(found["loss"][phase], ms / 1e3, msg=phase)
+        for part, ms in (("launch", 100), ("imports", 500), ("model and manager", 500), ("joining", 210)):
+            self.assertAlmostEqual(found["start"][part], ms / 1e3, msg=part)
+
+    def test_work_of_those_that_live(self) -> None:
+        rows = [{"seconds": at, "what": what, "members": members, "samples": "1"} for at, what, members in (
+            ("1.0", "step", "0 1"), ("2.0", "kill", "1"), ("3.0", "again", "1"), ("4.0", "step", "0"),
+            ("6.0", "step", "0 1"), ("8.0", "kill", "0"))]
+        points = ft_plot.due({"rows": rows}, 2, 10)
+        self.assertEqual(points, [(0.0, 0.0), (2.0, 2.0), (6.0, 4.0), (8.0, 6.0), (10, 7.0), (10, 7.0)])
 
 
 class Run(unittest.TestCase):
