@@ -4,12 +4,12 @@
 that learn digits by a small convolutional network, and that `tutti chaos` kills, stops or cuts off. Told are goodput,
 stalls, lost samples, where the time of a stall and of a start goes, and what the control plane costs a step.
 
-    bench/ft_peers.py                              ddp, three groups, a kill every 15 s, two minutes for each of the parts
+    bench/ft_peers.py                              ddp, three groups, a kill every 15 s, two minutes a part
     bench/ft_peers.py --every 60 --seconds 180     fewer kills
     bench/ft_peers.py --kinds cut --every 30       hosts that vanish: networks are cut
     bench/ft_peers.py --parts survive,torchft --way diloco --json FILE --svg FILE
 
-Parts: "survive", tutti's where a step with a loss goes on; "tutti", as torchft does it; "torchft" (torchft-nightly) with
+Parts: "survive", where a step with a loss goes on; "tutti", as torchft does it; "torchft" (torchft-nightly) with
 its own lighthouse, managers and gloo, where it is installed."""
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120, help="of each of the parts under blows (120)")
     parser.add_argument("--calm", type=float, default=15, help="seconds without, before (15)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where groups compute, by turns (cpu)")
     parser.add_argument("--control", action="store_true", help="what the control plane costs, too")
     parser.add_argument("--tutti", default=str(HERE.parent / "build" / "bin" / "tutti"), help="the command")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")
@@ -62,10 +63,11 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def environment(trace: str = "") -> "dict[str, str]":
+def environment(trace: str = "", device: str = "cpu") -> "dict[str, str]":
     """The interpreter that runs this is the first in the path, for the lighthouse."""
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
-    own = {"PATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "error", "TUTTI_TRUST_NETWORK": "1", "FT_TRACE": trace}
+    own = {"PATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "error", "TUTTI_TRUST_NETWORK": "1", "FT_TRACE": trace,
+           "FT_DEVICE": device}
     return {**os.environ, **own}
 
 
@@ -80,8 +82,9 @@ def disturbed(parts: str, chosen: argparse.Namespace) -> "dict":
             command += ["--lighthouse-program", HERE / "peers" / "ft_lighthouse.py"]
         command += ["--", sys.executable, HERE / "peers" / "ft_train.py", parts, chosen.way]
         load = os.getloadavg()[0]
-        done = subprocess.run(list(map(str, command)), env=environment(folder), stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, timeout=chosen.calm + chosen.seconds + 400)
+        done = subprocess.run(list(map(str, command)), env=environment(folder, chosen.device),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=chosen.calm + chosen.seconds + 400)
         if done.returncode != 0:
             raise SystemExit(f"{parts}: {done.stdout[-4000:]}")
         result = json.loads(pathlib.Path(report).read_text(encoding="utf-8"))
@@ -133,8 +136,8 @@ def control_plane(parts: str, chosen: argparse.Namespace) -> float:
 def table(results: "dict[str, dict]", chosen: argparse.Namespace) -> None:
     print(f"{chosen.way}, {chosen.groups} groups, {chosen.kinds} every {chosen.every:g} s, {chosen.seconds:g} s, "
           f"seed {chosen.seed}\n")
-    print("| parts | steps/s | under blows | goodput, steps | samples | lost a blow | stall, median | 9 of 10 | joining |"
-          " back after | load |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("| parts | steps/s | under blows | goodput, steps | samples | lost a blow | stall, median | 9 of 10 |"
+          " joining | back after | load |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for parts, r in results.items():
         print(f"| {parts} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.3f} | "
               f"{r['goodput_samples']:.3f} | {r['samples_lost'] / max(r['blows'], 1):.0f} | "

@@ -4,7 +4,7 @@ with a loss goes on), "tutti" (as torchft does it) or "torchft", whose packages 
 "diloco". The group is a rank of its own, learns digits by a small convolutional network, and trains until it is killed.
 
 It tells `tutti chaos` each step that it committed (CHAOS_STEPS), and FT_TRACE, a folder, where the time goes: a line
-for each step with the times at which its parts ended."""
+for each step with the times at which its parts ended. FT_DEVICE=cuda: groups take the GPUs by turns."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ TIMEOUT = timedelta(seconds=5)  # a call's: what torchft's examples give gloo
 PACE_S = 0.1  # a step's least time: that of a device which computes, so that processes that start do not slow it
 BATCH = 32
 GROUP = int(os.environ["REPLICA_GROUP_ID"])
+DEVICE = torch.device(f"cuda:{GROUP % torch.cuda.device_count()}" if os.environ.get("FT_DEVICE") == "cuda" else "cpu")
 HOST = socket.gethostname() if socket.gethostname().startswith("10.") else "localhost"  # a network of its own, or none
 
 
@@ -61,7 +62,7 @@ def model() -> nn.Module:
     return nn.Sequential(
         nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, digits.CLASSES),
-    )
+    ).to(DEVICE)
 
 
 class Batches:
@@ -75,7 +76,8 @@ class Batches:
     def take(self) -> "tuple[torch.Tensor, torch.Tensor]":
         self.begin = time.monotonic()
         rows = torch.randint(0, len(self.images.labels), (BATCH,), generator=self.chance)
-        return self.images.pixels[rows].unflatten(1, (8, 8)), self.images.labels[rows]
+        pixels, labels = self.images.pixels[rows].unflatten(1, (8, 8)), self.images.labels[rows]
+        return pixels.to(DEVICE), labels.to(DEVICE)
 
     def compute(self) -> None:
         """The rest of the step's least time."""
@@ -84,7 +86,8 @@ class Batches:
 
 def manager(parts: str, ft, save, load, **more):
     store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-    group = ft.ProcessGroupGloo(timeout=TIMEOUT) if parts == "torchft" else ft.ProcessGroupTutti(timeout=TIMEOUT)
+    theirs = ft.ProcessGroupNCCL if DEVICE.type == "cuda" else ft.ProcessGroupGloo
+    group = theirs(timeout=TIMEOUT) if parts == "torchft" else ft.ProcessGroupTutti(timeout=TIMEOUT)
     if parts == "survive":
         more["survive"] = True
     return ft.Manager(
