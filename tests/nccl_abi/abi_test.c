@@ -486,9 +486,9 @@ static void test_death(void **state)
     unique_id id;
     int state_of = OK, word = 1;
     comm_t comm = NULL;
-    int ends[2], back[2];
+    int ends[2];
+    if (!ranks_can_fork()) skip();
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(pipe(back), 0);
     const pid_t child = fork(); /* opens the library anew */
     if (child == 0) {
         if (read(ends[0], &id, sizeof id) != sizeof id) _exit(1);
@@ -505,7 +505,7 @@ static void test_death(void **state)
     assert_int_equal(nccl.CommAbort(comm), OK);
     assert_int_equal(waitpid(child, &word, 0), child);
     assert_int_equal(word, 0);
-    for (int i = 0; i < 2; i++) close(ends[i]), close(back[i]);
+    for (int i = 0; i < 2; i++) close(ends[i]);
 }
 
 /* "preloaded": nothing but whether the program has the library before it asks for it (tutti run --as-nccl). */

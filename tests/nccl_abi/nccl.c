@@ -110,6 +110,18 @@ void rank_fail(const char *file, int line, int rank, const char *claim, const ch
     atomic_fetch_add(&n_failures, 1);
 }
 
+bool ranks_can_fork(void)
+{
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    return false;
+#endif
+#elif defined(__SANITIZE_THREAD__)
+    return false;
+#endif
+    return true;
+}
+
 void ranks_meet(struct rank *rank)
 {
     pthread_barrier_wait(&rank->all->meeting);

@@ -153,6 +153,7 @@ typedef void (*rank_function)(struct rank *rank);
  * failed. */
 unsigned ranks_run(int n, bool made, rank_function function, void *arg);
 void ranks_meet(struct rank *rank);
+bool ranks_can_fork(void); /* ThreadSanitizer knows no threads after fork */
 void rank_fail(const char *file, int line, int rank, const char *claim, const char *sentence);
 #define CHECK(rank, claim)                                                                                             \
     do {                                                                                                               \

@@ -214,7 +214,7 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
         tutti_comm_discard(comm);
         return status;
     }
-    comm->wanted_device = device;
+    if (given->survive) comm->wanted_device = device; /* else a creation that does not block may be reading it */
     *out = comm;
     return TUTTI_OK;
 err_comm:
