@@ -60,7 +60,7 @@ def autoload() -> None:
             importlib.import_module(PACKAGE)
         else:
             announce()
-    except ValueError as error:  # of the variables: PyTorch would put its own words behind the sentence
+    except ValueError as error:  # a value that means nothing: PyTorch would put its own words behind the sentence
         raise SystemExit(str(error))
     except Exception as error:
         if not named:

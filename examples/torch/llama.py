@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-Cache = List[Optional[Tuple[torch.Tensor, torch.Tensor]]]  # of each layer: keys and values so far
+Cache = List[Optional[Tuple[torch.Tensor, torch.Tensor]]]  # for each layer: keys and values so far
 INITIAL = 0.1  # deviation of the weights; with much smaller ones each token is the one before
 
 

@@ -23,7 +23,8 @@ BROKEN = f"import sys; sys.path.insert(0, {str(PROGRAM.parent)!r}); sys.argv[0] 
 class Generation(unittest.TestCase):
     def generate(self, n: int, *arguments: str, program=(str(PROGRAM),)) -> "subprocess.CompletedProcess[str]":
         command = [str(TUTTI), "run", "-n", str(n), "--timeout", "240s", "--", sys.executable, *program]
-        return subprocess.run([*command, *SMALL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command += [*SMALL, *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def check(self, model: str, n: int, *arguments: str) -> None:
         ended = self.generate(n, *arguments)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """usage: other_programs.py lightning|trainer|deepspeed [BACKEND [ZERO_STAGE]]
-Small programs of Lightning, transformers' Trainer and DeepSpeed on CPUs, as their users write them: none knows of tutti.
-Each says what its parameters came to; other_programs_test.py compares that between backends."""
+Small programs of Lightning, transformers' Trainer and DeepSpeed on CPUs, as their users write them: none knows of
+tutti. Each says what its parameters came to; other_programs_test.py compares that between backends."""
 
 import sys
 import tempfile

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # timeout: 900
 # short: Programs.test_lists Programs.test_restarts
-"""Programs that name nccl, gloo or both run on tutti where TUTTI_TORCH_REPLACE says so (replaced_program.py): started by
-torchrun, again after a failure, by spawn; and on a device that a stand-in plays, where TUTTI_TEST_CUDA names it."""
+"""Programs that name nccl, gloo or both run on tutti where TUTTI_TORCH_REPLACE says so (replaced_program.py): started
+by torchrun, again after a failure, by spawn; and on a device that a stand-in plays, where TUTTI_TEST_CUDA names it."""
 
 from __future__ import annotations
 

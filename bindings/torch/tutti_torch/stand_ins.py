@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from . import _C
 
-NCCL_VERSION = (2, 30, 7)  # of the interface; the library is not there
+NCCL_VERSION = (2, 30, 7)  # the interface's; the library is not there
 TIMEOUT = timedelta(minutes=10)  # PyTorch's for groups of these backends
 UNSET = -(2**31)  # NCCL's own mark of a field that nobody set
 MOST_BLOCKS = 128
