@@ -4,6 +4,7 @@
 
 #include "load/load.h"
 
+#include "own_folder.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -13,17 +14,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[] = "/tmp/tutti-load-XXXXXX";
-
-static const char *file(const char *name, const char *text)
-{
-    static char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "w");
-    if (!out || fputs(text, out) < 0 || fclose(out) != 0) abort();
-    return path;
-}
 
 static struct tutti_spawned ran(const char *script, uint64_t timeout_ns, size_t most)
 {
@@ -99,7 +89,7 @@ static void test_kept(void **state)
     assert_int_equal(chmod(path, 0722), 0);
     assert_int_equal(tutti_kept_path("some", path), TUTTI_ERR_SYSTEM);
     assert_non_null(strstr(tutti_last_error()->text, "nobody else may write"));
-    snprintf(path, sizeof path, "%s/cache/tutti/algorithms", folder);
+    snprintf(path, sizeof path, "%s/cache/tutti/algorithms", own_folder);
     assert_int_equal(chmod(path, 0700), 0);
 }
 
@@ -108,11 +98,11 @@ static void test_texts(void **state)
     (void)state;
     char *text;
     size_t bytes;
-    assert_int_equal(tutti_text_read(file("long", "12345"), 4, &text, &bytes), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_text_read(own_file("long", "12345"), 4, &text, &bytes), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "has 5 bytes, more than 4"));
-    assert_int_equal(tutti_text_read(folder, 4, &text, &bytes), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_text_read(own_folder, 4, &text, &bytes), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "is no file"));
-    assert_int_equal(tutti_text_read(file("empty", ""), 4, &text, &bytes), TUTTI_OK);
+    assert_int_equal(tutti_text_read(own_file("empty", ""), 4, &text, &bytes), TUTTI_OK);
     assert_int_equal(bytes, 0);
     tutti_free(text);
 }
@@ -132,16 +122,16 @@ static void test_includes(void **state)
 {
     (void)state;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", file("top.c", "#include <stdio.h>\n  #  include \"one.h\"\n"));
+    snprintf(path, sizeof path, "%s", own_file("top.c", "#include <stdio.h>\n  #  include \"one.h\"\n"));
     assert_int_equal(hash_of(path), 7);
-    file("one.h", "#include \"two.h\"\n");
+    own_file("one.h", "#include \"two.h\"\n");
     const uint64_t one = hash_of(path);
-    file("two.h", "int two;\n");
+    own_file("two.h", "int two;\n");
     const uint64_t two = hash_of(path);
-    file("two.h", "int three;\n");
+    own_file("two.h", "int three;\n");
     const uint64_t three = hash_of(path);
     assert_true(one != 7 && two != one && three != two);
-    file("two.h", "#include \"one.h\"\n#include \"two.h\"\n");
+    own_file("two.h", "#include \"one.h\"\n#include \"two.h\"\n");
     assert_true(hash_of(path) != three);
 }
 
@@ -156,7 +146,7 @@ static void test_names(void **state)
     assert_int_equal(tutti_load_find(NULL, "no_such", NULL, &found), TUTTI_OK);
     assert_null(found);
     assert_int_equal(tutti_load_find(NULL, "./no_such.c", NULL, &found), TUTTI_ERR_ARGUMENT);
-    assert_int_equal(tutti_load(NULL, file("mine.txt", ""), &found), TUTTI_ERR_ARGUMENT);
+    assert_int_equal(tutti_load(NULL, own_file("mine.txt", ""), &found), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "its name ends with none of .c, .so, .py"));
 }
 
@@ -169,21 +159,22 @@ static void test_proofs(void **state)
     struct tutti_shape shape = {.size = 4};
     struct tutti_config config;
     struct stat asked;
-    snprintf(text, sizeof text, "#!/bin/sh\necho asked >>%s/asked\nprintf '\\n'; cat %s/answer\n", folder, folder);
-    snprintf(prover, sizeof prover, "%s", file("prover", text));
+    snprintf(text, sizeof text, "#!/bin/sh\necho asked >>%s/asked\nprintf '\\n'; cat %s/answer\n", own_folder,
+             own_folder);
+    snprintf(prover, sizeof prover, "%s", own_file("prover", text));
     assert_int_equal(chmod(prover, 0700), 0);
     const struct tutti_option option = {"prover", prover};
     assert_int_equal(tutti_config_init(&config, &option, 1), TUTTI_OK);
-    const char *path = file("one.py", "import tutti\n@tutti.algorithm('barrier')\ndef one(rank): pass\n");
+    const char *path = own_file("one.py", "import tutti\n@tutti.algorithm('barrier')\ndef one(rank): pass\n");
     assert_int_equal(tutti_load(&config, path, &mine), TUTTI_OK);
 
-    file("answer", "1 of 1 proved on 1 shape in 0.1 s\n");
+    own_file("answer", "1 of 1 proved on 1 shape in 0.1 s\n");
     for (int i = 0; i < 3; i++) assert_int_equal(tutti_load_prove(&config, mine, TUTTI_BARRIER, &shape), TUTTI_OK);
-    snprintf(text, sizeof text, "%s/asked", folder);
+    snprintf(text, sizeof text, "%s/asked", own_folder);
     assert_int_equal(stat(text, &asked), 0);
     assert_int_equal(asked.st_size, strlen("asked\n"));
 
-    file("answer", "one barrier 1 shape 0.1 s  REFUSED\n  because\n0 of 1 proved on 1 shape\n");
+    own_file("answer", "one barrier 1 shape 0.1 s  REFUSED\n  because\n0 of 1 proved on 1 shape\n");
     shape.size = 5;
     for (int i = 0; i < 3; i++)
         assert_int_equal(tutti_load_prove(&config, mine, TUTTI_BARRIER, &shape), TUTTI_ERR_ARGUMENT);
@@ -191,7 +182,7 @@ static void test_proofs(void **state)
     assert_int_equal(stat(text, &asked), 0);
     assert_int_equal(asked.st_size, 2 * strlen("asked\n"));
 
-    file("answer", "I have no time\n");
+    own_file("answer", "I have no time\n");
     shape.size = 6;
     assert_int_equal(tutti_load_prove(&config, mine, TUTTI_BARRIER, &shape), TUTTI_ERR_UNSUPPORTED);
     assert_non_null(strstr(tutti_last_error()->text, "algorithm one is not run: it can not be proved"));
@@ -201,28 +192,11 @@ static void test_proofs(void **state)
     assert_int_equal(tutti_load_prove(NULL, tutti_algorithms[0], TUTTI_ALL_REDUCE, &shape), TUTTI_OK);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    char cache[PATH_MAX];
-    if (!mkdtemp(folder)) return -1;
-    snprintf(cache, sizeof cache, "%s/cache", folder);
-    return setenv("XDG_CACHE_HOME", cache, 1);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[PATH_MAX + 16];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs), cmocka_unit_test(test_kept),  cmocka_unit_test(test_texts),
         cmocka_unit_test(test_includes), cmocka_unit_test(test_names), cmocka_unit_test(test_proofs),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, own_folder_begin, own_folder_end);
 }

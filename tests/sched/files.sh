@@ -129,6 +129,7 @@ python 'rank._lines.append("send\\0 1")' >rubbish.py
 python 'raise tutti.Unsupported("it is Sunday")' >sunday.py
 python 'x = [0] * (1 << 40)' >memory.py
 python 'while True: rank.send(1 - rank.slot, 0)' >endless.py
+python 'import time; time.sleep(1000)' >sleeps.py
 expect 1 'algorithm odd is refused: odd broadcast, size 3, .*crashes: signal 6' "$tutti" bench broadcast -n 3 --algorithm ./abort.c
 expect 1 'algorithm odd is refused: odd broadcast, size 3, .*ends the process with status 0' "$tutti" bench broadcast -n 3 --algorithm ./leave.c
 expect 1 'sched sim: the file crashes: signal 6' "$tutti" sched sim ./abort.c --world 3
@@ -138,6 +139,7 @@ expect 1 'peer.py:4: ValueError: the peer is 3, which is none of 3 ranks \(rank 
 expect 1 "text.py:4: TypeError: the peer is '1', no whole number" bench --algorithm ./text.py
 expect 1 'rubbish.py:[0-9]+: ' bench --algorithm ./rubbish.py
 expect 1 'endless.py:4: OverflowError: rank 0 emits more than' bench --algorithm ./endless.py
+expect 1 'sleeps.py:4: Idle: does not come to an end: 10 s have passed' bench --algorithm ./sleeps.py
 expect 1 'left out: .*can not run .*: it is Sunday' bench --algorithm ./sunday.py
 expect 1 'memory.py:4: MemoryError' bench --algorithm ./memory.py
 

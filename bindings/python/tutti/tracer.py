@@ -31,6 +31,7 @@ NEEDS = {"commutative": 1, "power_of_two": 2, "levels": 4, "equal_blocks": 8, "r
          "takes_radix": 64}
 MOST_STEPS = 1 << 22
 MOST_CPU_SECONDS = 10
+IDLE_SECONDS = 10
 MOST_MEMORY = 8 << 30
 
 
@@ -197,7 +198,7 @@ def trace(kind, size, root=0, radix=0, levels=()):
         rank = Rank(slot, size, root, radix or offer.radix, levels)
         try:
             offer.function(rank)
-        except Exception as error:
+        except (Exception, Idle) as error:
             error.tutti_rank = slot
             raise
         total += len(rank._lines)
@@ -226,12 +227,32 @@ def _levels_of(text):
     return levels
 
 
-def _limit():
-    """A function that does not end, or wants all memory, is ended by the system; one that sleeps, too, if nobody else
-    does: what started this process may be gone."""
+class Idle(BaseException):
+    """Raised in a function that sleeps, or waits for what does not come."""
+
+
+def _watch():
+    """Looks at the processor time now and then. Whoever catches what is raised is ended at last."""
     import _signal
+    import time
+    worked, looks = time.process_time(), 0
+
+    def look(*_):
+        nonlocal worked, looks
+        before, worked, looks = worked, time.process_time(), looks + 1
+        if looks * IDLE_SECONDS > 6 * MOST_CPU_SECONDS:
+            os.kill(os.getpid(), _signal.SIGKILL)
+        if worked - before < 1e-3:
+            raise Idle(f"does not come to an end: {IDLE_SECONDS} s have passed without work")
+
+    _signal.signal(_signal.SIGALRM, look)
+    _signal.setitimer(_signal.ITIMER_REAL, IDLE_SECONDS, IDLE_SECONDS)
+
+
+def _limit():
+    """A function that does not end, or wants all memory, is ended by the system; one that sleeps is found out."""
     import resource
-    _signal.alarm(6 * MOST_CPU_SECONDS)
+    _watch()
     for which, most in ((resource.RLIMIT_CPU, MOST_CPU_SECONDS), (resource.RLIMIT_AS, MOST_MEMORY)):
         _, hard = resource.getrlimit(which)
         limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
@@ -264,7 +285,7 @@ def _main(path, copy, out, *shape):
     except Unsupported as error:
         print(f"\n{' '.join(str(error).split()) or 'it does not do this world'}")
         return 3
-    except Exception as error:  # pylint: disable=broad-except
+    except (Exception, Idle) as error:  # pylint: disable=broad-except
         _say(error, path)
         return 1
     with open(out, "w", encoding="utf-8") as file:

@@ -4,6 +4,7 @@
  */
 
 #include "load/load.h"
+#include "own_folder.h"
 #include "ranks.h"
 #include "test.h"
 
@@ -16,8 +17,6 @@
 #include <unistd.h>
 
 enum { COUNT = 1000, RANKS = 4 };
-
-static char folder[] = "/tmp/tutti-loaded-XXXXXX";
 
 /* All to all, each folding in rank order: any operation may be used. `add` is the step that the wrong one forgets. */
 #define FOLD(name, add)                                                                                                \
@@ -48,15 +47,6 @@ static char folder[] = "/tmp/tutti-loaded-XXXXXX";
     "    for s in " reduced ":\n"                                                                                      \
     "        rank.reduce(0, tutti.scratch(s))\n"
 
-static const char *file(const char *name, const char *text)
-{
-    static _Thread_local char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "w");
-    if (!out || fputs(text, out) < 0 || fclose(out) != 0) abort();
-    return path;
-}
-
 static enum tutti_status all_reduce(struct rank *rank, const char *algorithm, int64_t *data)
 {
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
@@ -78,15 +68,15 @@ static void right_ones(struct rank *rank)
     int64_t data[COUNT];
     const char *name = NULL;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/fold.c", folder);
+    snprintf(path, sizeof path, "%s/fold.c", own_folder);
     RANK_CHECK_OK(rank, all_reduce(rank, path, data));
     RANK_CHECK(rank, is_sum(rank, data));
-    snprintf(path, sizeof path, "%s/fold.py", folder);
+    snprintf(path, sizeof path, "%s/fold.py", own_folder);
     RANK_CHECK_OK(rank, tutti_algorithm_load(path, &name));
     RANK_CHECK(rank, strcmp(name, "py_fold") == 0);
     RANK_CHECK_OK(rank, all_reduce(rank, name, data));
     RANK_CHECK(rank, is_sum(rank, data));
-    snprintf(path, sizeof path, "%s/ring.c", folder); /* a name of the table's stays that one's */
+    snprintf(path, sizeof path, "%s/ring.c", own_folder); /* a name of the table's stays that one's */
     RANK_CHECK_OK(rank, tutti_algorithm_load(path, &name));
     RANK_CHECK(rank, strcmp(name, path) == 0);
     RANK_CHECK_OK(rank, all_reduce(rank, name, data));
@@ -96,9 +86,9 @@ static void right_ones(struct rank *rank)
 static void test_right(void **state)
 {
     (void)state;
-    file("fold.c", FOLD("fold", ""));
-    file("ring.c", FOLD("ring", ""));
-    file("fold.py", PYTHON("range(1, p)"));
+    own_file("fold.c", FOLD("fold", ""));
+    own_file("ring.c", FOLD("ring", ""));
+    own_file("fold.py", PYTHON("range(1, p)"));
     assert_int_equal(ranks_threads(RANKS, right_ones, NULL), 0);
     assert_int_equal(ranks_forked(3, right_ones, NULL), 0);
 }
@@ -118,7 +108,7 @@ static void wrong_by_path(struct rank *rank)
 {
     int64_t data[COUNT];
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/lazy.py", folder);
+    snprintf(path, sizeof path, "%s/lazy.py", own_folder);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "algorithm py_fold is refused: py_fold all_reduce, size",
                      all_reduce(rank, path, data));
     RANK_CHECK_OK(rank, all_reduce(rank, NULL, data));
@@ -129,8 +119,8 @@ static void test_wrong(void **state)
 {
     (void)state;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", file("lazy.c", FOLD("lazy", "if (me != 2 || s != 1)")));
-    file("lazy.py", PYTHON("range(1, p if me != 2 else p - 1)"));
+    snprintf(path, sizeof path, "%s", own_file("lazy.c", FOLD("lazy", "if (me != 2 || s != 1)")));
+    own_file("lazy.py", PYTHON("range(1, p if me != 2 else p - 1)"));
     const struct tutti_option option = {"algorithms", path};
     const struct ranks_config config = {.n = RANKS, .options = &option, .n_options = 1};
     assert_int_equal(ranks_run(&config, wrong_by_option), 0);
@@ -142,15 +132,15 @@ static void other_files(struct rank *rank)
 {
     int64_t data[COUNT];
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/own%d.c", folder, (int)rank->index);
+    snprintf(path, sizeof path, "%s/own%d.c", own_folder, (int)rank->index);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT,
                      rank->index ? "rank 0 has another algorithm" : "rank 1 has another algorithm",
                      all_reduce(rank, path, data));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    snprintf(path, sizeof path, "%s/some%d.c", folder, (int)rank->index); /* which one rank has alone */
+    snprintf(path, sizeof path, "%s/some%d.c", own_folder, (int)rank->index); /* which one rank has alone */
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, rank->index ? "some1.c can not be read" : "on rank 1 ",
                      all_reduce(rank, path, data));
-    snprintf(path, sizeof path, "%s/half%d.c", folder, (int)rank->index); /* which is right on one rank alone */
+    snprintf(path, sizeof path, "%s/half%d.c", own_folder, (int)rank->index); /* which is right on one rank alone */
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "algorithm half is refused", all_reduce(rank, path, data));
     RANK_CHECK_OK(rank, all_reduce(rank, NULL, data));
     RANK_CHECK(rank, is_sum(rank, data));
@@ -159,11 +149,11 @@ static void other_files(struct rank *rank)
 static void test_other_files(void **state)
 {
     (void)state;
-    file("own0.c", FOLD("own", ""));
-    file("own1.c", FOLD("own", "/* the same, as it happens */"));
-    file("some0.c", FOLD("some", ""));
-    file("half0.c", FOLD("half", ""));
-    file("half1.c", FOLD("half", "if (me != 1)"));
+    own_file("own0.c", FOLD("own", ""));
+    own_file("own1.c", FOLD("own", "/* the same, as it happens */"));
+    own_file("some0.c", FOLD("some", ""));
+    own_file("half0.c", FOLD("half", ""));
+    own_file("half1.c", FOLD("half", "if (me != 1)"));
     assert_int_equal(ranks_forked(2, other_files, NULL), 0);
 }
 
@@ -172,16 +162,16 @@ static void test_contexts(void **state)
     (void)state;
     struct tutti_context *context;
     char path[PATH_MAX], text[PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s", file("typo.c", "int x = y;\n"));
+    snprintf(path, sizeof path, "%s", own_file("typo.c", "int x = y;\n"));
     struct tutti_option option = {"algorithms", path};
     assert_int_equal(tutti_context_create(&option, 1, &context), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "typo.c does not compile"));
-    snprintf(text, sizeof text, "all_reduce=%s", file("fold.c", FOLD("fold", "")));
+    snprintf(text, sizeof text, "all_reduce=%s", own_file("fold.c", FOLD("fold", "")));
     option = (struct tutti_option){"algorithm", text};
     assert_int_equal(tutti_context_create(&option, 1, &context), TUTTI_OK);
     tutti_context_destroy(context);
     snprintf(text, sizeof text, "broadcast=%s", path);
-    snprintf(path, sizeof path, "broadcast=%s/fold.c", folder);
+    snprintf(path, sizeof path, "broadcast=%s/fold.c", own_folder);
     option = (struct tutti_option){"algorithm", path};
     assert_int_equal(tutti_context_create(&option, 1, &context), TUTTI_ERR_ARGUMENT);
     assert_non_null(strstr(tutti_last_error()->text, "does not offer broadcast"));
@@ -198,35 +188,18 @@ static void test_change(void **state)
     (void)state;
     const struct tutti_algorithm *first, *second, *third;
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s", file("edit.c", FOLD("edit", "")));
+    snprintf(path, sizeof path, "%s", own_file("edit.c", FOLD("edit", "")));
     assert_int_equal(tutti_load(NULL, path, &first), TUTTI_OK);
-    file("edit.c", FOLD("edit", "/* better */"));
+    own_file("edit.c", FOLD("edit", "/* better */"));
     assert_ptr_equal(tutti_algorithm_find("edit", NULL), first);
     assert_int_equal(tutti_load(NULL, path, &second), TUTTI_OK);
     assert_true(second != first && second->identity != first->identity);
     assert_ptr_equal(tutti_algorithm_find("edit", NULL), second);
     assert_ptr_equal(tutti_algorithm_find(path, NULL), second);
-    file("edit.c", FOLD("edit", ""));
+    own_file("edit.c", FOLD("edit", ""));
     assert_int_equal(tutti_load(NULL, path, &third), TUTTI_OK);
     assert_ptr_equal(third, first);
     assert_ptr_equal(tutti_algorithm_find("edit", NULL), first);
-}
-
-static int begin(void **state)
-{
-    (void)state;
-    char cache[PATH_MAX];
-    if (!mkdtemp(folder)) return -1;
-    snprintf(cache, sizeof cache, "%s/cache", folder);
-    return setenv("XDG_CACHE_HOME", cache, 1);
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[PATH_MAX + 16];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
 }
 
 int main(void)
@@ -235,5 +208,5 @@ int main(void)
         cmocka_unit_test(test_right),    cmocka_unit_test(test_wrong),  cmocka_unit_test(test_other_files),
         cmocka_unit_test(test_contexts), cmocka_unit_test(test_change),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, own_folder_begin, own_folder_end);
 }

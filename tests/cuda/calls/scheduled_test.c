@@ -7,6 +7,7 @@
 
 #include "contract/contract.h"
 #include "cuda/support/gpu_ranks.h"
+#include "own_folder.h"
 
 #include "comm/call/staging.h"
 
@@ -18,7 +19,6 @@
 
 enum { MOST = 4099, WORDS = 1031 };
 
-static char folder[] = "/tmp/tutti-scheduled-XXXXXX";
 static char c_file[PATH_MAX], python_file[PATH_MAX], wrong_file[PATH_MAX];
 
 /* What only a user has: all kinds of buffers, exchanges in place, sides, several chunks a message. Each rank sends its
@@ -201,29 +201,13 @@ static void captures(void **state)
 
 /* ---- files ---- */
 
-static bool file(char *path, const char *name, const char *text)
-{
-    snprintf(path, PATH_MAX, "%s/%s", folder, name);
-    FILE *out = fopen(path, "w");
-    return out && fputs(text, out) >= 0 && fclose(out) == 0;
-}
-
 static int begin(void **state)
 {
-    (void)state;
-    char cache[PATH_MAX];
-    if (!mkdtemp(folder)) return -1;
-    snprintf(cache, sizeof cache, "%s/cache", folder);
-    if (!file(c_file, "mine.c", FOLD("0")) || !file(wrong_file, "wrong.c", FOLD("1"))) return -1;
-    return file(python_file, "swaps.py", PYTHON) ? setenv("XDG_CACHE_HOME", cache, 1) : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    char command[PATH_MAX + 16];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    if (own_folder_begin(state) < 0) return -1;
+    snprintf(c_file, PATH_MAX, "%s", own_file("mine.c", FOLD("0")));
+    snprintf(wrong_file, PATH_MAX, "%s", own_file("wrong.c", FOLD("1")));
+    snprintf(python_file, PATH_MAX, "%s", own_file("swaps.py", PYTHON));
+    return 0;
 }
 
 int main(void)
@@ -232,5 +216,5 @@ int main(void)
                                        cmocka_unit_test(contract)};
     gpu_ranks_need_device();
     gpu_ranks_need_two();
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin, own_folder_end);
 }
