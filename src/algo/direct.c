@@ -14,6 +14,24 @@
 
 #include "algo/parts.h"
 
+/* Peers of a round, at most: a world of hundreds of slots has one round, and a larger one can be looked at in parts. */
+#define PEERS 512
+
+static uint32_t peer_rounds(const struct tutti_shape *shape)
+{
+    return shape->size > 1 ? (shape->size - 1 + PEERS - 1) / PEERS : 1;
+}
+
+/* The distances of a round are [first, end). */
+static uint32_t first_peer(uint32_t round)
+{
+    return 1 + round * PEERS;
+}
+static uint32_t end_peer(const struct tutti_shape *shape, uint32_t round)
+{
+    return shape->size - first_peer(round) > PEERS ? first_peer(round + 1) : shape->size;
+}
+
 /* Folds SCRATCH[0..slot) op DATA[chunk] op SCRATCH[slot + 1..n), strictly from left to right, into DATA[chunk]. */
 static void fold(const struct tutti_shape *shape, uint32_t chunk, uint32_t n, struct tutti_emit *emit)
 {
@@ -27,22 +45,20 @@ static void fold(const struct tutti_shape *shape, uint32_t chunk, uint32_t n, st
 
 static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (void)round;
-    for (uint32_t k = 1; k < shape->size; k++) {
+    for (uint32_t k = first_peer(round); k < end_peer(shape, round); k++) {
         tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, 0, 1);
         tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_SCRATCH, tutti_behind(shape, k), 1);
     }
-    fold(shape, 0, shape->size, emit);
+    if (round + 1 == peer_rounds(shape)) fold(shape, 0, shape->size, emit);
 }
 
 static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (void)round;
-    for (uint32_t k = 1; k < shape->size; k++) {
+    for (uint32_t k = first_peer(round); k < end_peer(shape, round); k++) {
         tutti_emit_send(emit, tutti_ahead(shape, k), TUTTI_DATA, tutti_ahead(shape, k), 1);
         tutti_emit_recv(emit, tutti_behind(shape, k), TUTTI_SCRATCH, tutti_behind(shape, k), 1);
     }
-    fold(shape, shape->slot, shape->size, emit);
+    if (round + 1 == peer_rounds(shape)) fold(shape, shape->slot, shape->size, emit);
 }
 
 static void reduce_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
@@ -118,23 +134,26 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
 }
 
 /* To all slots on the right, from all on the left. */
-static void exchange_with_prefix(const struct tutti_shape *shape, struct tutti_emit *emit)
+static void exchange_with_prefix(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    for (uint32_t s = 0; s < shape->slot; s++) tutti_emit_recv(emit, s, TUTTI_SCRATCH, s, 1);
-    for (uint32_t s = shape->slot + 1; s < shape->size; s++) tutti_emit_send(emit, s, TUTTI_DATA, 0, 1);
+    const uint32_t slot = shape->slot;
+
+    for (uint32_t k = first_peer(round); k < end_peer(shape, round); k++) {
+        if (k < shape->size - slot) tutti_emit_send(emit, slot + k, TUTTI_DATA, 0, 1);
+        if (k <= slot) tutti_emit_recv(emit, slot - k, TUTTI_SCRATCH, slot - k, 1);
+    }
 }
 
 static void scan_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (void)round;
-    exchange_with_prefix(shape, emit);
-    fold(shape, 0, shape->slot, emit);
+    exchange_with_prefix(shape, round, emit);
+    if (round + 1 == peer_rounds(shape)) fold(shape, 0, shape->slot, emit);
 }
 
 static void exscan_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (void)round;
-    exchange_with_prefix(shape, emit);
+    exchange_with_prefix(shape, round, emit);
+    if (round + 1 < peer_rounds(shape)) return;
     for (uint32_t s = 1; s < shape->slot; s++)
         tutti_emit_reduce(emit, TUTTI_SCRATCH, 0, TUTTI_SCRATCH, s, 1, TUTTI_RIGHT);
     if (shape->slot > 0) tutti_emit_copy(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1);
@@ -145,7 +164,7 @@ const struct tutti_algorithm tutti_algorithm_direct = {
     .help = "everybody straight to everybody in one step; folds in rank order",
     .source = "Chan, Heimlich, Purkayastha and van de Geijn, CCPE 19 (2007)",
     .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
-                                             .rounds = tutti_one, .round = all_reduce_round),
+                                             .rounds = peer_rounds, .round = all_reduce_round),
               [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one, .rounds = tutti_one,
                                          .round = reduce_round),
               [TUTTI_BROADCAST] = TUTTI_OPS(.rounds = tutti_one, .round = broadcast_round),
@@ -153,14 +172,14 @@ const struct tutti_algorithm tutti_algorithm_direct = {
               [TUTTI_GATHER] = TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = gather_round),
               [TUTTI_SCATTER] = TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = scatter_round),
               [TUTTI_REDUCE_SCATTER] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
-                                                 .rounds = tutti_one, .round = reduce_scatter_round),
+                                                 .rounds = peer_rounds, .round = reduce_scatter_round),
               [TUTTI_ALL_TO_ALL] =
                   TUTTI_OPS(.needs = TUTTI_OWN_COUNTS_ONLY, .rounds = tutti_one, .round = all_to_all_round),
               [TUTTI_BARRIER] = TUTTI_OPS(.scratch = tutti_one, .rounds = tutti_one, .round = barrier_round),
               [TUTTI_SCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
-                                       .rounds = tutti_one, .round = scan_round),
+                                       .rounds = peer_rounds, .round = scan_round),
               [TUTTI_EXSCAN] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .scratch = tutti_one_a_slot,
-                                         .rounds = tutti_one, .round = exscan_round)},
+                                         .rounds = peer_rounds, .round = exscan_round)},
 };
 
 /* ---- two shots ----
@@ -180,14 +199,20 @@ static uint32_t two_rounds(const struct tutti_shape *shape)
     return 2;
 }
 
+/* The first shot's, and one. */
+static uint32_t shot_rounds(const struct tutti_shape *shape)
+{
+    return peer_rounds(shape) + 1;
+}
+
 static void two_shot_all_reduce(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (round == 0 ? reduce_scatter_round : all_gather_round)(shape, round, emit);
+    (round < peer_rounds(shape) ? reduce_scatter_round : all_gather_round)(shape, round, emit);
 }
 
 static void two_shot_reduce(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    (round == 0 ? reduce_scatter_round : gather_round)(shape, round, emit);
+    (round < peer_rounds(shape) ? reduce_scatter_round : gather_round)(shape, round, emit);
 }
 
 /* The root has all chunks: owners send theirs to the others alone. */
@@ -213,9 +238,9 @@ const struct tutti_algorithm tutti_algorithm_direct_two_shot = {
     .source = "van de Geijn, JPDC 22 (1994); Chan et al., CCPE 19 (2007)",
     .kinds = {[TUTTI_ALL_REDUCE] =
                   TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .chunks = tutti_one_a_slot, .scratch = tutti_one_a_slot,
-                            .rounds = two_rounds, .round = two_shot_all_reduce),
+                            .rounds = shot_rounds, .round = two_shot_all_reduce),
               [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_KEEPS_RANK_ORDER, .chunks = tutti_one_a_slot,
-                                         .scratch = tutti_one_a_slot, .rounds = two_rounds, .round = two_shot_reduce),
+                                         .scratch = tutti_one_a_slot, .rounds = shot_rounds, .round = two_shot_reduce),
               [TUTTI_BROADCAST] =
                   TUTTI_OPS(.chunks = tutti_one_a_slot, .rounds = two_rounds, .round = two_shot_broadcast)},
 };

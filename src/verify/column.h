@@ -27,7 +27,12 @@ struct tutti_supply {
     uint64_t for_one;                           /* work that a single result may take beyond what a column may */
     struct tutti_block *cache;
     uint32_t n_cache, *numbers;
-    char defect[512]; /* what an algorithm emitted that can not be; "": nothing */
+    uint64_t n_held; /* steps that the cache has room for by now */
+    /* All writes of one rank, of which so much was asked that they were listed. */
+    struct tutti_listed *listed; /* by buffer, chunk, place; NULL: none */
+    size_t n_listed;
+    uint32_t listed_rank, asking, n_asked; /* asking: the rank that was asked last, so many times in a row */
+    char defect[512];                      /* what an algorithm emitted that can not be; "": nothing */
 };
 
 /* sealed: the schedules of all slots, or NULL. Errors: MEMORY. */

@@ -5,20 +5,29 @@
 #include "verify/column.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
     FEW_ROUNDS = 256,
-    STEPS_OF_BLOCK = 32,
-    /* for rounds of few steps */ /* as many are generated at once */
-    MOST_CACHED = 8192,           /* blocks */
-    CACHE_BYTES = 1 << 28,        /* as far as blocks are as large as the first */
-    SCAN_A_STEP = 8               /* steps that are looked at in the time in which one is generated */
+    FEW_STEPS = 1 << 17,   /* that few rounds may have together to be one block, if all are like the first */
+    STEPS_OF_BLOCK = 32,   /* for rounds of few steps: as many are generated at once */
+    MOST_CACHED = 8192,    /* blocks */
+    CACHE_BYTES = 1 << 28, /* as far as blocks are as large as the first; twice as many at most */
+    SCAN_A_STEP = 8,       /* steps that are looked at in the time in which one is generated */
+    ASKED_OFTEN = 32,      /* searches of a whole rank after which its writes are listed, */
+    MOST_LISTED = 1 << 24  /* if these are not more */
 };
 
 struct tutti_block {
     uint32_t rank, block; /* rank + 1; 0: empty */
     struct tutti_rounds rounds;
+};
+
+struct tutti_listed { /* a chunk that a step writes */
+    uint8_t buffer;
+    uint32_t chunk, block, index;
+    struct tutti_step step;
 };
 
 enum tutti_status tutti_supply_init(struct tutti_supply *supply, const struct tutti_algorithm *algorithm,
@@ -36,12 +45,12 @@ enum tutti_status tutti_supply_init(struct tutti_supply *supply, const struct tu
     TUTTI_TRY(tutti_schedule_rounds(algorithm, kind, &supply->shape, 0, 1, &first));
     supply->n_chunks = first.n_chunks, supply->n_rounds = first.n_rounds;
     snprintf(supply->defect, sizeof supply->defect, "%s", first.defect);
-    const uint64_t bytes =
-        (uint64_t)(first.n + 1) * sizeof *first.steps * (first.n_rounds <= FEW_ROUNDS ? first.n_rounds + 1 : 1);
     const uint32_t first_n = first.n;
+    const bool whole = first.n_rounds <= FEW_ROUNDS && (uint64_t)first_n * first.n_rounds <= FEW_STEPS;
+    const uint64_t bytes = (uint64_t)(first_n + 1) * sizeof *first.steps * (whole ? first.n_rounds + 1 : 1);
     tutti_rounds_fini(&first);
     supply->per_block = supply->n_rounds;
-    if (supply->n_rounds > FEW_ROUNDS)
+    if (!whole && supply->n_rounds > 1)
         supply->per_block = first_n < STEPS_OF_BLOCK ? STEPS_OF_BLOCK / (first_n + 1) + 1 : 1;
     supply->n_blocks = supply->n_rounds ? (supply->n_rounds + supply->per_block - 1) / supply->per_block : 1;
     supply->n_cache = bytes * MOST_CACHED < CACHE_BYTES ? MOST_CACHED : (uint32_t)(CACHE_BYTES / bytes) + 4;
@@ -51,9 +60,19 @@ enum tutti_status tutti_supply_init(struct tutti_supply *supply, const struct tu
                                             : tutti_fail(TUTTI_ERR_MEMORY, "no memory to check %u ranks", shape->size);
 }
 
+static void cache_empty(struct tutti_supply *supply)
+{
+    for (uint32_t i = 0; supply->cache && i < supply->n_cache; i++) {
+        tutti_rounds_fini(&supply->cache[i].rounds);
+        supply->cache[i] = (struct tutti_block){0};
+    }
+    supply->n_held = 0;
+}
+
 void tutti_supply_fini(struct tutti_supply *supply)
 {
-    for (uint32_t i = 0; supply->cache && i < supply->n_cache; i++) tutti_rounds_fini(&supply->cache[i].rounds);
+    cache_empty(supply);
+    tutti_free(supply->listed);
     tutti_free(supply->cache);
     tutti_free(supply->numbers);
 }
@@ -75,9 +94,13 @@ static enum tutti_status generate(struct tutti_supply *supply, uint32_t rank, ui
 {
     struct tutti_shape shape = supply->shape;
     shape.slot = rank;
+    if (supply->n_held > 2 * (uint64_t)CACHE_BYTES / sizeof(struct tutti_step)) cache_empty(supply);
     out->rank = 0;
-    TUTTI_TRY(tutti_schedule_rounds(supply->algorithm, supply->kind, &shape, block * supply->per_block,
-                                    supply->per_block, &out->rounds));
+    supply->n_held -= out->rounds.capacity;
+    const enum tutti_status status = tutti_schedule_rounds(supply->algorithm, supply->kind, &shape,
+                                                           block * supply->per_block, supply->per_block, &out->rounds);
+    supply->n_held += out->rounds.capacity;
+    TUTTI_TRY(status);
     if (out->rounds.defect[0]) {
         snprintf(supply->defect, sizeof supply->defect, "%s", out->rounds.defect);
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%s", out->rounds.defect);
@@ -106,12 +129,97 @@ const struct tutti_step *tutti_supply_steps(struct tutti_supply *supply, uint32_
     return *n ? cached->rounds.steps : &none;
 }
 
+/* ---- the writes of one rank, of which much is asked ---- */
+
+static int by_chunk(const void *a, const void *b)
+{
+    const struct tutti_listed *x = a, *y = b;
+    if (x->buffer != y->buffer) return x->buffer < y->buffer ? -1 : 1;
+    if (x->chunk != y->chunk) return x->chunk < y->chunk ? -1 : 1;
+    if (x->block != y->block) return x->block < y->block ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static void list_step(struct tutti_supply *supply, uint32_t block, uint32_t index, const struct tutti_step *step)
+{
+    for (uint32_t i = 0; i < step->n; i++)
+        supply->listed[supply->n_listed++] =
+            (struct tutti_listed){step->dst_buffer, step->dst + i, block, index, *step};
+}
+
+/* Twice over all blocks: to count, then to list. Where they are too many there is no list. */
+static enum tutti_status list_writes(struct tutti_supply *supply, uint32_t rank)
+{
+    enum tutti_status status = TUTTI_OK;
+    uint64_t n_writes = 0;
+    tutti_free(supply->listed);
+    supply->listed = NULL, supply->n_listed = 0, supply->listed_rank = rank;
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t b = 0; b < supply->n_blocks; b++) {
+            uint32_t n;
+            const struct tutti_step *steps = tutti_supply_steps(supply, rank, b, &n, &status);
+            if (!steps) return status;
+            for (uint32_t i = 0; i < n; i++) {
+                if (!tutti_step_writes_dst(&steps[i])) continue;
+                if (pass == 0)
+                    n_writes += steps[i].n;
+                else
+                    list_step(supply, b, i, &steps[i]);
+            }
+        }
+        if (pass == 1 || n_writes > MOST_LISTED) break;
+        supply->listed = tutti_alloc_array((size_t)n_writes + 1, sizeof *supply->listed);
+        if (!supply->listed) return tutti_fail(TUTTI_ERR_MEMORY, "no memory to list %zu writes", (size_t)n_writes);
+    }
+    if (supply->n_listed > 1) qsort(supply->listed, supply->n_listed, sizeof *supply->listed, by_chunk);
+    return TUTTI_OK;
+}
+
+/* Whether the rank's writes are listed, as they are when it has been asked often. */
+static enum tutti_status is_listed(struct tutti_supply *supply, uint32_t rank, bool *listed)
+{
+    *listed = false;
+    if (supply->sealed || supply->n_blocks == 1) return TUTTI_OK;
+    if (supply->asking != rank) supply->asking = rank, supply->n_asked = 0;
+    if (++supply->n_asked == ASKED_OFTEN && !(supply->listed && supply->listed_rank == rank))
+        TUTTI_TRY(list_writes(supply, rank));
+    *listed = supply->listed && supply->listed_rank == rank;
+    return TUTTI_OK;
+}
+
+/* The last one of the list before a place. */
+static void find_listed(struct tutti_supply *supply, const struct tutti_column_place *before, uint8_t buffer,
+                        uint32_t chunk, struct tutti_write *out)
+{
+    const struct tutti_listed wanted = {buffer, chunk, before->block, before->index, {0}};
+    size_t low = 0, high = supply->n_listed;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (by_chunk(&supply->listed[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    supply->work++;
+    if (low == 0) return;
+    const struct tutti_listed *last = &supply->listed[low - 1];
+    if (last->buffer != buffer || last->chunk != chunk) return;
+    out->found = true, out->step = last->step;
+    out->place = (struct tutti_column_place){before->rank, last->block, last->index};
+}
+
 enum tutti_status tutti_supply_last_write(struct tutti_supply *supply, const struct tutti_column_place *before,
                                           uint8_t buffer, uint32_t chunk, uint32_t n_back, struct tutti_write *out)
 {
     enum tutti_status status = TUTTI_OK;
     uint32_t end = before->index;
+    bool listed = false;
     *out = (struct tutti_write){.looked_at_all = true};
+    if (n_back == UINT32_MAX) TUTTI_TRY(is_listed(supply, before->rank, &listed));
+    if (listed) {
+        find_listed(supply, before, buffer, chunk, out);
+        return TUTTI_OK;
+    }
     for (uint32_t b = before->block + 1; b > 0; b--, end = UINT32_MAX) {
         uint32_t n;
         out->looked_at_all = before->block + 1 - b < n_back;
