@@ -14,8 +14,8 @@
 
 #include "algo/parts.h"
 
-/* Peers of a round, at most: a world of hundreds of slots has one round, and a larger one can be looked at in parts. */
-#define PEERS 512
+/* Peers of a round, at most: a world of a hundred slots has one round, and a larger one can be looked at in parts. */
+#define PEERS 128
 
 static uint32_t peer_rounds(const struct tutti_shape *shape)
 {
