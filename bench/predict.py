@@ -3,9 +3,10 @@
 """How good predictions are: every kind and size, by every method that can carry it out, measured by `tutti bench
 --explain` and predicted twice. "model" is what the library itself goes by when it chooses; "sim" is `tutti sched sim`
 with the rule loggops, for methods that are schedules. Worlds: ranks of one host, and hosts that are network namespaces
-with one rank each (needs root). Constants: the model's come from `tutti tune` if it was run; the simulator's are fitted
-here, on three cells of each place that are not judged: all_reduce by `direct` of 8 B on 2 and on 4 ranks, and of 1 MiB
-on 2. Where ranks outnumber CPUs, what a message costs them is multiplied by ranks a CPU.
+with one rank each (needs root). Constants: the model's come from `tutti tune` if it was run, which measures one host;
+the simulator's, and the model's of messages between hosts, are fitted here, on three cells of each place that are not
+judged: all_reduce by `direct` of 8 B on 2 and on 4 ranks, and of 1 MiB on 2. Where ranks outnumber CPUs, what a message
+costs them is multiplied by ranks a CPU.
 
     bench/predict.py                           all: some minutes on a machine that does nothing else
     bench/predict.py --where host -n 2,4       a part
@@ -23,6 +24,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from html import escape
@@ -63,8 +65,10 @@ def options() -> argparse.Namespace:
 
 
 # ---- measuring ----
-def bench(chosen: argparse.Namespace, where: str, n: int, ops: str, sizes: list[str]) -> list[dict]:
-    """The cells of a world: each with its methods, predicted by the model, and measured."""
+def bench(
+    chosen: argparse.Namespace, where: str, n: int, ops: str, sizes: list[str], tuning: str | None = None
+) -> list[dict]:
+    """The cells of a world: each with its methods, predicted by the model, and measured. tuning: its constants."""
     tutti = str(chosen.tutti / "bin" / "tutti")
     words = [tutti, "bench", ops, *sizes, "--place", "out", "--explain", "--json", "--rounds", str(chosen.rounds)]
     with hosts.Hosts(n, plain=True) if where == "hosts" else nullcontext() as made:
@@ -72,7 +76,9 @@ def bench(chosen: argparse.Namespace, where: str, n: int, ops: str, sizes: list[
         if made:
             start = ["ip", "netns", "exec", made.names[0], tutti, "run", "--remote-shell", "ip netns exec"]
             command = [*start, "--hosts", ",".join(f"{name}:1" for name in made.names), "--", *words]
-        env = {**os.environ, "TUTTI_TRUST_NETWORK": "1", "TUTTI_TRANSPORT": "tcp"} if made else None
+        env = {**os.environ, **({"TUTTI_TUNING": tuning} if tuning else {})}
+        if made:
+            env |= {"TUTTI_TRUST_NETWORK": "1", "TUTTI_TRANSPORT": "tcp"}
         ended = subprocess.run(command, check=False, capture_output=True, text=True, env=env, timeout=1800)
     if ended.returncode:
         raise SystemExit(f"{' '.join(command)}\n{ended.stderr}")
@@ -94,6 +100,17 @@ def fit(chosen: argparse.Namespace, where: str) -> dict:
     return {"o": o, "L": max(t2 - 2 * o, 1), "G": max((t_large - t2) / (1 << 20), 1e-3)}
 
 
+def tuning_of(constants: dict) -> str:
+    """What the model has of this host, if `tutti tune` was run, with what was fitted of messages between hosts."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tutti"
+    texts = [path.read_text() for path in cache.glob(f"*-{os.cpu_count()}.tune")]
+    own = next((text for text in texts if "call_ns" in text), "")  # other files are GPUs'
+    lines = [line for line in own.splitlines() if not line.startswith("net_")]
+    net = {"line": constants["L"], "message": 2 * constants["o"]}
+    lines += [f"net_{name}_ns {value:.0f}" for name, value in net.items()] + [f"net_ring_gbs {1 / constants['G']:.3f}"]
+    return "\n".join(lines) + "\n"
+
+
 def simulate(chosen: argparse.Namespace, constants: dict, op: str, n: int, bytes_: int, name: str) -> float | None:
     """Microseconds; None: the method is no schedule."""
     crowd = max(1.0, n / os.cpu_count())
@@ -112,7 +129,11 @@ def rows_of(chosen: argparse.Namespace, where: str, pages: str, n: int, constant
     sizes = ["-b", str(chosen.least), "-e", str(chosen.up_to), "-f", str(chosen.factor), "--pages", pages]
     place = where if pages == "4k" else f"{where}, {pages}"
     rows = []
-    for cell in bench(chosen, where, n, chosen.ops, sizes):
+    with tempfile.NamedTemporaryFile("w", suffix=".tune") as file:
+        file.write(tuning_of(constants))
+        file.flush()
+        cells = bench(chosen, where, n, chosen.ops, sizes, file.name if where == "hosts" else None)
+    for cell in cells:
         for way in cell["ways"]:
             row = {"where": place, "ranks": n, "op": cell["op"], "bytes": cell["bytes"], "way": way["name"]}
             rows.append({**row, "chosen": way["chosen"], "measured": way["measured_us"], "model": way["predicted_us"]})
