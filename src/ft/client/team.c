@@ -5,6 +5,7 @@
  * tutti_torch/ft/survival.py does the same in Python. */
 #include "ft/client/client.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include <tutti/coll.h>
 
 #define MEET_NS (10 * TUTTI_NS_PER_S) /* all hear of a quorum at one time */
-enum { N_TOLD = 4 };
+enum { N_TOLD = 4, MEETINGS = 8 /* at a time */ };
 
 /* A communicator that can be taken. */
 struct candidate {
@@ -34,7 +35,8 @@ struct tutti_ft_team {
     pthread_cond_t changed;
     /* Under the lock: */
     bool stops;
-    int64_t step, failures, heard; /* failures in a row; the last quorum for which a communicator was made */
+    int64_t step, failures, heard; /* failures in a row; the last quorum for which a communicator is made */
+    uint32_t n_meetings;           /* under way */
     struct candidate *ready, *voted, *next, *taken; /* voted: a vote says that it is ready; next: all have */
     struct tutti_error why;                         /* there is no quorum */
     /* The training thread's: */
@@ -112,39 +114,89 @@ static void drop_ready(struct tutti_ft_team *team)
     candidate_drop(ready);
 }
 
-/* Whether a communicator has to be made for it. */
+/* Whether a communicator has to be made for it: it is the last one heard of then. */
 static bool is_new(struct tutti_ft_team *team, const struct tutti_ft_place *place)
 {
     pthread_mutex_lock(&team->lock);
     const bool in_use = holds(team->taken ? team->taken : team->next, place);
     const bool served = (in_use || holds(team->ready, place)) && place->commit_failures == 0;
-    const bool found = place->quorum_id != team->heard && !served;
-    if (!found && in_use && team->taken) drop_ready(team);
-    if (found) team->heard = place->quorum_id;
+    const bool heard = place->quorum_id == team->heard, found = !heard && !served && team->n_meetings < MEETINGS;
+    if (!heard && served && in_use) drop_ready(team);
+    if (found || (!heard && served && in_use)) team->heard = place->quorum_id;
+    team->n_meetings += found;
     pthread_mutex_unlock(&team->lock);
     return found;
 }
 
-static enum tutti_status hear(struct tutti_ft_team *team, const struct tutti_ft_place *place)
+struct meeting {
+    struct tutti_ft_team *team;
+    struct tutti_ft_place *place;
+    struct candidate *made;
+};
+
+/* The communicator is ready, unless another quorum was heard of meanwhile. */
+static void *hold_meeting(void *arg)
 {
-    if (place->n_replicas != place->replica_world_size)
-        return tutti_fail(TUTTI_ERR_UNSUPPORTED,
-                          "the manager does not tell the names of the groups: a team needs tutti's in all groups");
-    if (!is_new(team, place)) return TUTTI_OK;
-    struct candidate *c = tutti_alloc(sizeof(*c));
-    enum tutti_status status = c ? meet(team, place, c) : tutti_fail(TUTTI_ERR_MEMORY, "no memory for a team");
-    if (status < 0) candidate_drop(c);
+    struct meeting *m = arg;
+    struct tutti_ft_team *team = m->team;
+    const enum tutti_status status = meet(team, m->place, m->made);
+
     pthread_mutex_lock(&team->lock);
-    if (status >= 0) {
+    const bool wanted = team->heard == m->place->quorum_id && !team->stops;
+    if (status < 0) {
+        team->why = *tutti_last_error();
+        team->failures += wanted;
+    } else if (wanted) {
         drop_ready(team);
-        team->ready = c;
+        team->ready = m->made;
         team->failures = 0;
-    } else {
-        team->failures++;
     }
+    pthread_mutex_unlock(&team->lock);
+    if (status < 0 || !wanted) candidate_drop(m->made);
+    tutti_ft_place_free(m->place);
+    tutti_free(m);
+    pthread_mutex_lock(&team->lock);
+    team->n_meetings--;
     pthread_cond_broadcast(&team->changed);
     pthread_mutex_unlock(&team->lock);
-    return status;
+    return NULL;
+}
+
+/* On a thread of its own: where members of this quorum do not come, the next one is heard of meanwhile. */
+static enum tutti_status start_meeting(struct tutti_ft_team *team, struct tutti_ft_place *place)
+{
+    struct meeting *m = tutti_alloc(sizeof(*m));
+    struct candidate *c = tutti_alloc(sizeof(*c));
+    pthread_t thread;
+    int error = ENOMEM;
+
+    if (m && c) {
+        *m = (struct meeting){team, place, c};
+        error = tutti_thread_start(&thread, 0, hold_meeting, m);
+    }
+    if (error == 0) {
+        pthread_detach(thread); /* close waits until there is none */
+        return TUTTI_OK;
+    }
+    tutti_free(m), tutti_free(c);
+    tutti_ft_place_free(place);
+    pthread_mutex_lock(&team->lock);
+    team->n_meetings--;
+    team->failures++;
+    pthread_mutex_unlock(&team->lock);
+    return tutti_fail(TUTTI_ERR_SYSTEM, "no thread to meet the members of a quorum: %s", strerror(error));
+}
+
+/* Takes the place over. */
+static enum tutti_status hear(struct tutti_ft_team *team, struct tutti_ft_place *place)
+{
+    const bool has_names = place->n_replicas == place->replica_world_size;
+
+    if (has_names && is_new(team, place)) return start_meeting(team, place);
+    tutti_ft_place_free(place);
+    if (has_names) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                      "the manager does not tell the names of the groups: a team needs tutti's in all groups");
 }
 
 static enum tutti_status ask(struct tutti_ft_team *team, uint64_t *every_ns)
@@ -158,9 +210,7 @@ static enum tutti_status ask(struct tutti_ft_team *team, uint64_t *every_ns)
     *every_ns = team->config.every_ns;
     pthread_mutex_unlock(&team->lock);
     TUTTI_TRY(tutti_ft_client_quorum(team->client, &request, team->config.timeout_ns, &place));
-    const enum tutti_status status = hear(team, place);
-    tutti_ft_place_free(place);
-    return status;
+    return hear(team, place);
 }
 
 /* The lock is held; TUTTI_NEVER waits as long as it takes. */
@@ -408,7 +458,9 @@ enum tutti_status tutti_ft_team_commit(struct tutti_ft_team *team, bool failed, 
     if (status < 0 || heard.left) tutti_ft_team_leave(team);
     if (status < 0) return status;
     *commit = !heard.failed && !heard.left && team->n_alive >= team->config.min_replicas;
-    (void)tutti_ft_client_progress(team->client, team->config.group_rank, team->step + *commit, 0);
+    const enum tutti_status told =
+        tutti_ft_client_progress(team->client, team->config.group_rank, team->step + *commit, 0);
+    (void)told; /* for those who look */
     return TUTTI_OK;
 }
 
@@ -463,6 +515,9 @@ void tutti_ft_team_close(struct tutti_ft_team *team)
         pthread_join(team->thread, NULL);
     }
     tutti_ft_client_close(team->client);
+    pthread_mutex_lock(&team->lock);
+    while (team->n_meetings > 0) pthread_cond_wait(&team->changed, &team->lock); /* which have deadlines */
+    pthread_mutex_unlock(&team->lock);
     candidate_drop(team->ready);
     candidate_drop(team->next);
     candidate_drop(team->taken);

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EVERY = timedelta(milliseconds=250)  # between questions for a quorum: so soon newcomers are heard of
 MEET = timedelta(seconds=10)  # all hear of a quorum at one time
+MEETINGS = 8  # at a time
 TOLD = 512  # bytes that each member says of itself when all take a communicator
 SOURCES = 4  # that one newcomer reads its state from
 
@@ -97,7 +98,8 @@ class Survival:
         self._taken: Optional[Candidate] = None
         self._size = 0  # members of the last one taken, the dead included
         self._failures = 0  # communicators in a row that were not made or not kept; a quorum then makes new ones
-        self._heard = -1  # the last quorum for which one was made
+        self._heard = -1  # the last quorum for which one is made
+        self._meetings = 0  # under way
         self._why = "the other groups have not asked"  # there is no quorum
         self._stops = False
         self.alive: List[int] = []  # as all know since the last vote
@@ -159,25 +161,44 @@ class Survival:
             raise RuntimeError("a group's manager knows no handles: survive=True needs tutti's in all groups")
         with self._changed:
             serves = [self._holds(candidate, handles) for candidate in (self._taken or self._next, self._ready)]
-            if quorum.quorum_id == self._heard or (any(serves) and not quorum.commit_failures):
-                if serves[0]:
-                    self._drop_ready()
+            if quorum.quorum_id == self._heard:
                 return
-        self._heard = quorum.quorum_id
+            served = any(serves) and not quorum.commit_failures
+            if served and serves[0]:
+                self._heard = quorum.quorum_id
+                self._drop_ready()
+            if served:
+                return
+            if self._meetings >= MEETINGS:
+                raise RuntimeError(f"{MEETINGS} meetings are under way, of quorums whose members do not come")
+            self._heard = quorum.quorum_id
+            self._meetings += 1
+        threading.Thread(target=self._meet, args=(quorum,), name="tutti_ft_meet", daemon=True).start()
+
+    def _meet(self, quorum: Any) -> None:
+        """On a thread of its own: when members of this quorum do not come, the next one is heard of meanwhile."""
         opts = ReconfigureOptions()
-        opts.uuid, opts.handles, opts.timeout = quorum.quorum_id, handles, min(MEET, self._manager._timeout)
+        opts.uuid, opts.handles = quorum.quorum_id, quorum.reconfigure_handles
+        opts.timeout = min(MEET, self._manager._timeout)
+        candidate: Optional[Candidate] = None
         try:
             members = self._pg.meet(opts)
-        except Exception:
-            self._failures += 1
-            raise
-        names = "\n".join([str(quorum.quorum_id), *quorum.replica_ids])
-        number = 1 + int.from_bytes(hashlib.sha256(names.encode()).digest()[:7], "big")
+            names = "\n".join([str(quorum.quorum_id), *quorum.replica_ids])
+            number = 1 + int.from_bytes(hashlib.sha256(names.encode()).digest()[:7], "big")
+            candidate = Candidate(members, quorum.quorum_id, opts.handles, number)
+        except Exception as error:
+            self._complain(str(error))
         with self._changed:
-            self._drop_ready()
-            self._failures = 0
-            self._ready = Candidate(members, quorum.quorum_id, handles, number)
-            self._changed.notify_all()
+            self._meetings -= 1
+            wanted = self._heard == quorum.quorum_id and not self._stops
+            if wanted and candidate is not None:
+                self._drop_ready()
+                self._failures, self._ready = 0, candidate
+                self._changed.notify_all()
+            elif wanted:
+                self._failures += 1
+        if candidate is not None and not wanted:
+            candidate.members.leave()
 
     @staticmethod
     def _holds(candidate: Optional[Candidate], handles: List[str]) -> bool:
