@@ -41,6 +41,8 @@ struct tutti_engine_config {
 enum tutti_status tutti_engine_create(const struct tutti_engine_config *config, struct tutti_engine **out);
 /* Spinning is decided once the world is known: 0 when its ranks outnumber their CPUs. Any thread. */
 void tutti_engine_set_spin(struct tutti_engine *engine, uint64_t spin_ns);
+/* Before it is attached: somebody goes on when peers die, so their deaths are to be seen soon. */
+void tutti_engine_set_attentive(struct tutti_engine *engine);
 void tutti_engine_destroy(struct tutti_engine *engine); /* no team and no transport left; joins the helper */
 /* The engine polls the transport and its members' control from now on; detach first removes both (no team uses them any
  * more), then the caller closes them. Any thread. */

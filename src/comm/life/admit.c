@@ -564,6 +564,7 @@ enum tutti_status tutti_survive_join(struct tutti_context *context, const struct
     const uint64_t deadline_ns = tutti_deadline_ns(timeout_ns);
     enum tutti_status status = tutti_door_init(&door, given);
     context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
+    tutti_engine_set_attentive(context->engine);
     if (status >= 0) status = door_open(&door, &context->config, deadline_ns);
     if (status == TUTTI_AGAIN)
         status = tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: who joins needs a store: give config.store, or set "

@@ -207,7 +207,10 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     creation->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns);
-    if (given->survive) context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
+    if (given->survive) {
+        context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
+        tutti_engine_set_attentive(context->engine);
+    }
     TUTTI_TRY_GOTO(status, creation_start(creation, given->nonblocking), err_comm);
     if (given->survive) status = tutti_survive_open(comm, given);
     if (status < 0) {

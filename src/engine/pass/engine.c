@@ -9,6 +9,7 @@
 /* Many ranks of one host must not keep it busy by looking around: from this many members on they look less often, but
  * often enough to see the death of a process within a second. Threads do not die alone. */
 #define TICK_MEMBERS 64
+#define ATTENTION 10
 #define TICK_MOST_NS (250 * TUTTI_NS_PER_MS)
 #define TICK_MOST_THREADS_NS TUTTI_NS_PER_S
 
@@ -78,7 +79,12 @@ static void ticks_update(struct tutti_engine *engine)
     uint64_t least = TICK_MOST_THREADS_NS;
     for (const struct tutti_port *port = engine->ports; port; port = port->next)
         if (tick_of(port->transport) < least) least = tick_of(port->transport);
-    atomic_store(&engine->tick_ns, least);
+    atomic_store(&engine->tick_ns, atomic_load(&engine->attentive) ? least / ATTENTION : least);
+}
+
+void tutti_engine_set_attentive(struct tutti_engine *engine)
+{
+    atomic_store(&engine->attentive, true);
 }
 
 static void wake(void *arg)

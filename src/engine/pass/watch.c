@@ -11,6 +11,7 @@
 /* A peer that is gone may have sent something before. The owner reads that first: within the grace after a leave, or as
  * long as there is something to read; but it tells a death within a second. */
 #define GONE_GRACE_NS (80 * TUTTI_NS_PER_MS)
+#define ATTENTIVE_GRACE_NS (5 * TUTTI_NS_PER_MS) /* where all agree on what the dead one did */
 #define DEAD_GRACE_NS (600 * TUTTI_NS_PER_MS)
 #define COMPARE_AGAIN_NS TUTTI_NS_PER_S
 /* How many boards all ranks together look at in COMPARE_AGAIN_NS. If each rank looked at all boards, a thousand ranks
@@ -122,9 +123,10 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     }
     if (channel->gone_ns == 0) channel->gone_ns = now, channel->gone_pass = team->engine->pass;
     bool read = team->port->drained > channel->gone_pass;
-    uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? GONE_GRACE_NS : DEAD_GRACE_NS;
+    const uint64_t soon = atomic_load(&team->engine->attentive) ? ATTENTIVE_GRACE_NS : GONE_GRACE_NS;
+    uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? soon : DEAD_GRACE_NS;
     if (now - channel->gone_ns >= grace) return read || *life == TUTTI_LIFE_DEAD;
-    tutti_engine_watch_by(team->engine, channel->gone_ns + GONE_GRACE_NS);
+    tutti_engine_watch_by(team->engine, channel->gone_ns + soon);
     return false;
 }
 

@@ -223,6 +223,7 @@ struct tutti_engine {
     bool owes;                          /* a wire has something to write: that counts as a work */
     uint64_t pass, next_watch_ns, tick; /* number of this pass; when the next tick is due; its number */
     _Atomic uint64_t tick_ns;           /* how often a waiting rank looks around */
+    atomic_bool attentive;              /* a tenth of that, and deaths are believed sooner */
     unsigned char *stage;               /* eager messages of many pieces are gathered here */
     uint64_t gone[256]; /* ids of the last teams destroyed, mixed with the epoch: their late packets are dropped */
     uint32_t n_gone;
