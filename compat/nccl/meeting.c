@@ -94,8 +94,10 @@ static void address_find(char *out, size_t room)
     int best = 0;
     struct ifaddrs *all = NULL;
     if (!named && tutti_option_get("interface", option, sizeof option, &number) == TUTTI_OK) named = option;
-    snprintf(out, room, "127.0.0.1");
-    if (getifaddrs(&all) != 0) return;
+    unsigned char binary[16];
+    const bool told = named && (inet_pton(AF_INET, named, binary) == 1 || inet_pton(AF_INET6, named, binary) == 1);
+    snprintf(out, room, "%s", told ? named : "127.0.0.1");
+    if (told || getifaddrs(&all) != 0) return;
     for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
         const int found = rank_address(entry, named ? named : "", text, sizeof text);
         if (found <= best) continue;
@@ -128,18 +130,20 @@ static bool is_trusted(void)
     return tutti_option_get("trust_network", text, sizeof text, &trusted) == TUTTI_OK && trusted;
 }
 
-static int serve(uint16_t port, const unsigned char *secret)
+static int serve(const struct id *id)
 {
     char text[NCCL_NAME_BYTES];
     struct tutti_store_server *server;
-    hex(secret, text);
-    enum tutti_status status = tutti_store_server_open("0.0.0.0", port, text, &server);
+    const bool six = strchr(id->address, ':') != NULL; /* takes 4, too */
+    const char *any = six ? "::" : "0.0.0.0";
+    hex(id->secret, text);
+    enum tutti_status status = tutti_store_server_open(any, id->port, text, &server);
     served.open = status == TUTTI_ERR_UNSUPPORTED;
-    if (served.open) status = tutti_store_server_open(is_trusted() ? "0.0.0.0" : "127.0.0.1", port, NULL, &server);
+    if (served.open) status = tutti_store_server_open(is_trusted() ? any : "127.0.0.1", id->port, NULL, &server);
     if (status < 0) return nccl_told(status);
     served.process = getpid();
     served.server = server;
-    memcpy(served.secret, secret, RANDOM_BYTES);
+    memcpy(served.secret, id->secret, RANDOM_BYTES);
     return NCCL_SUCCESS;
 }
 
@@ -173,9 +177,10 @@ static int id_of_store(struct id *out)
 {
     NCCL_TRY(random_fill(out->name, sizeof out->name));
     NCCL_TRY(random_fill(out->secret, sizeof out->secret));
+    address_find(out->address, sizeof out->address);
     pthread_mutex_lock(&lock);
     int result = NCCL_SUCCESS;
-    if (served.process != getpid()) result = serve(0, out->secret);
+    if (served.process != getpid()) result = serve(out);
     if (result == NCCL_SUCCESS) {
         memcpy(out->secret, served.secret, sizeof out->secret);
         out->port = tutti_store_server_port(served.server);
@@ -184,7 +189,6 @@ static int id_of_store(struct id *out)
     pthread_mutex_unlock(&lock);
     NCCL_TRY(result);
     out->host = host_identity();
-    address_find(out->address, sizeof out->address);
     return NCCL_SUCCESS;
 }
 
@@ -248,8 +252,7 @@ static int serve_variable(const struct id *id)
 {
     pthread_mutex_lock(&lock);
     int result = NCCL_SUCCESS;
-    if (served.process != getpid() || tutti_store_server_port(served.server) != id->port)
-        result = serve(id->port, id->secret);
+    if (served.process != getpid() || tutti_store_server_port(served.server) != id->port) result = serve(id);
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -10,7 +10,6 @@ enum { SIGNALS = 4, CONTEXTS = 4, EACH = SIGNALS * CONTEXTS, PAGE = 4096 };
 
 struct nccl_signals {
     struct tutti_window *window;
-    void *memory;
     uint64_t *awaited; /* under the communicator's lock */
 };
 
@@ -25,8 +24,9 @@ int nccl_signals_open(struct ncclComm *comm)
         return nccl_fail(NCCL_SYSTEM_ERROR, "out of memory for signals");
     }
     config.n_signals = (uint32_t)comm->n_ranks * EACH;
-    enum tutti_status status = tutti_mem_alloc(nccl_tutti(comm), PAGE, &made->memory);
-    if (status >= 0) status = tutti_window_create(nccl_tutti(comm), made->memory, PAGE, &config, &made->window);
+    void *memory = NULL;
+    enum tutti_status status = tutti_mem_alloc(nccl_tutti(comm), PAGE, &memory);
+    if (status >= 0) status = tutti_window_create(nccl_tutti(comm), memory, PAGE, &config, &made->window);
     comm->signals = made;
     if (status >= 0) return NCCL_SUCCESS;
     const int result = nccl_told(status);
@@ -38,9 +38,7 @@ void nccl_signals_close(struct ncclComm *comm)
 {
     struct nccl_signals *signals = comm->signals;
     if (!signals) return;
-    tutti_window_destroy(signals->window);
-    if (signals->memory && tutti_mem_free(nccl_tutti(comm), signals->memory) < 0)
-        nccl_log_info("the memory of signals goes with its communicator: %s", tutti_last_error()->text);
+    tutti_window_destroy(signals->window); /* a peer's last signal may be on its way: the memory goes with the family */
     free(signals->awaited);
     free(signals);
     comm->signals = NULL;
