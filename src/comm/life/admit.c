@@ -323,11 +323,12 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
         larger = meet(s, set);
     }
     enum tutti_synchrony_do what;
-    if (tutti_comm_next(s->inner, larger, s->comm->create_timeout_ns + MEET_NS, &next) < 0) {
+    const struct tutti_next how = {.larger = larger, .patience_ns = s->comm->create_timeout_ns + MEET_NS};
+    if (tutti_comm_next(s->inner, &how, &next) < 0) {
         what = tutti_survive_stop(s);
     } else if (next == larger) {
         *came = true;
-        tutti_survive_set_view(s, larger, set);
+        tutti_survive_set_view(s, larger, set, sets);
         larger = NULL;
         what = tutti_synchrony_admitted(&s->synchrony, s->synchrony.epoch + 1);
     } else {
@@ -437,16 +438,8 @@ static enum tutti_status come_in(struct tutti_comm *comm, const struct come *com
                                  struct tutti_comm *view)
 {
     struct tutti_survive *s = comm->survive;
-    s->hosts = tutti_alloc(s->set_bytes);
-    if (!s->hosts) {
-        tutti_comm_destroy(view);
-        return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %d ranks keep", (int)comm->size);
-    }
-    memcpy(s->hosts, set + s->set_bytes, s->set_bytes);
-    tutti_survive_set_view(s, view, set);
+    tutti_survive_set_view(s, view, set, set + s->set_bytes);
     TUTTI_TRY(tutti_survive_drive(s, NULL, tutti_synchrony_join(&s->synchrony, come->called, come->epoch)));
-    tutti_free(s->hosts);
-    s->hosts = NULL;
     s->n_before = come->called - 1;
     s->n_over = come->called;
     tutti_survive_set_to_view(s, set_at(s, come->called));

@@ -15,13 +15,15 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
 
-/* What the members of a view agree on: who is left, and whether all of them go on in `larger`, which each of them has
- * (NULL: this one does not). Then *out is larger; else what tutti_comm_shrink makes, and larger stays the caller's. A
- * member that says nothing for patience_ns (not 0) is left out, as one whose host is silent is. Where some may live
- * that are left out, the majority alone goes on, and of two halves that of the lowest rank; TIMEOUT: this rank is not
- * of it, or was left out. */
-enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, uint64_t patience_ns,
-                                  struct tutti_comm **out);
+/* What the members of a view agree on: who is left, and whether all of them go on in a larger one. */
+struct tutti_next {
+    struct tutti_comm *larger; /* that this member has; NULL: it has none. Then *out is what tutti_comm_shrink makes */
+    uint64_t patience_ns;      /* who says nothing for so long is left out, as one whose host is silent is */
+    const bool *elders;        /* by slot: who was in the view before; NULL: all have come into this one */
+};
+/* Where some may live that are left out, the majority alone goes on, also of the elders, and of two halves that of the
+ * lowest rank. TIMEOUT: this rank is not of it, or was left out. A larger one that is not *out stays the caller's. */
+enum tutti_status tutti_comm_next(struct tutti_comm *comm, const struct tutti_next *next, struct tutti_comm **out);
 
 /* Makes a communicator, which is ready, one that survives; collective over its ranks. Gives that back (survive.c). */
 enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti_comm_config *given);

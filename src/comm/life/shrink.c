@@ -31,6 +31,7 @@ struct survivors {
     /* tutti_comm_next alone: who says nothing is taken out, too, and a majority must be left. */
     uint64_t patience_ns, late_ns; /* 0: there is no end of patience; when it is */
     uint64_t settled_ns;           /* the set is not new */
+    const bool *elders;            /* by slot; NULL: all are */
     uint32_t *accused, n_accused; /* slots that were taken out for their silence; all are told of them, one at a look */
     uint32_t n_looks;
     int32_t accuser; /* the rank that took this one out, -1 */
@@ -162,14 +163,16 @@ static void survivors_fini(struct survivors *survivors)
 }
 
 static enum tutti_status survivors_init(struct survivors *survivors, struct tutti_comm *comm, const int32_t *exclude,
-                                        size_t n_exclude, struct tutti_comm *larger, uint64_t patience_ns)
+                                        size_t n_exclude, const struct tutti_next *next)
 {
+    const uint64_t patience_ns = next->patience_ns;
     size_t n = (size_t)comm->size;
     const uint64_t attempt = atomic_fetch_add(&comm->n_shrinks, 1);
     uint64_t facts[] = {comm->id, comm->epoch, attempt};
     memset(survivors, 0, sizeof(*survivors));
     survivors->comm = comm;
-    survivors->larger = larger;
+    survivors->larger = next->larger;
+    survivors->elders = next->elders;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->patience_ns = patience_ns;
     survivors->late_ns = patience_ns ? tutti_deadline_ns(patience_ns) : TUTTI_NEVER;
@@ -186,7 +189,7 @@ static enum tutti_status survivors_init(struct survivors *survivors, struct tutt
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_shrink on rank %d: out of memory", (int)comm->rank);
     }
     for (size_t s = 0; s < n; s++) survivors->removed_at[s] = UINT32_MAX;
-    survivors->removed_at[n] = larger ? UINT32_MAX : 0;
+    survivors->removed_at[n] = next->larger ? UINT32_MAX : 0;
     for (size_t i = 0; i < n_exclude; i++) survivors->removed_at[exclude[i]] = 0;
     survivors->n_versions = 1;
     hash_version(survivors, 0);
@@ -261,22 +264,31 @@ static bool is_proved(const struct survivors *survivors, uint32_t slot)
            (!control->ops->proved || control->ops->proved(control, member));
 }
 
-/* Whether those who are left may go on; n_missing: members that may live. */
-static bool is_majority(const struct survivors *survivors, uint32_t *n_missing)
+/* Whether those who are left may go on, among all or the elders; n_missing: members that may live. */
+static bool is_majority_of(const struct survivors *survivors, const bool *elders, uint32_t *n_missing)
 {
     bool lowest = false, found = false;
     uint32_t n = 0;
     *n_missing = 0;
-    if (!survivors->patience_ns) return true;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {
         const bool here = survivors_has(survivors, current(survivors), s);
-        if (!here && is_proved(survivors, s)) continue;
+        if ((elders && !elders[s]) || (!here && is_proved(survivors, s))) continue;
         n += here;
         *n_missing += !here;
         if (!found) lowest = here;
         found = true;
     }
     return tutti_synchrony_may_go_on(n, *n_missing, lowest);
+}
+
+/* In a view of which it is not known that all have come into it, some may be in the one before: then the elders, who
+ * were in that, must be more, too. */
+static bool is_majority(const struct survivors *survivors, uint32_t *n_missing)
+{
+    *n_missing = 0;
+    if (!survivors->patience_ns) return true;
+    if (survivors->elders && !is_majority_of(survivors, survivors->elders, n_missing)) return false;
+    return is_majority_of(survivors, NULL, n_missing);
 }
 
 /* Whether any member, also one that died since, shows a decision. It is read after the look, so that no decision of a
@@ -503,12 +515,12 @@ static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_co
 }
 
 static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
-                                struct tutti_comm *larger, uint64_t patience_ns, struct tutti_comm **out)
+                                const struct tutti_next *next, struct tutti_comm **out)
 {
     struct survivors survivors;
-    struct tutti_comm *child = NULL;
+    struct tutti_comm *child = NULL, *larger = next->larger;
     uint32_t version = 0;
-    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, larger, patience_ns));
+    TUTTI_TRY(survivors_init(&survivors, comm, exclude, n_exclude, next));
     enum tutti_status status = survivors_agree(&survivors, &version);
     if (status >= 0) {
         enum tutti_status made = make(&survivors, version, &child);
@@ -531,19 +543,18 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
 }
 
 static enum tutti_status enter_and_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
-                                          struct tutti_comm *larger, uint64_t patience_ns, struct tutti_comm **out)
+                                          const struct tutti_next *next, struct tutti_comm **out)
 {
     TUTTI_TRY(tutti_comm_enter(comm, "comm_shrink"));
     enum tutti_status status = check_list(comm, exclude, n_exclude);
-    if (status >= 0) status = shrink(comm, exclude, n_exclude, larger, patience_ns, out);
+    if (status >= 0) status = shrink(comm, exclude, n_exclude, next, out);
     tutti_comm_leave(comm);
     return status;
 }
 
-enum tutti_status tutti_comm_next(struct tutti_comm *comm, struct tutti_comm *larger, uint64_t patience_ns,
-                                  struct tutti_comm **out)
+enum tutti_status tutti_comm_next(struct tutti_comm *comm, const struct tutti_next *next, struct tutti_comm **out)
 {
-    return enter_and_shrink(comm, NULL, 0, larger, patience_ns, out);
+    return enter_and_shrink(comm, NULL, 0, next, out);
 }
 
 enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
@@ -552,5 +563,6 @@ enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *excl
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
     TUTTI_TRY(tutti_call_alone("comm_shrink"));
     if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "comm_shrink"));
-    return enter_and_shrink(comm, exclude, n_exclude, NULL, 0, out);
+    const struct tutti_next plain = {.larger = NULL};
+    return enter_and_shrink(comm, exclude, n_exclude, &plain, out);
 }

@@ -246,14 +246,6 @@ static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tut
     return ended(s, status);
 }
 
-/* Whether a member that takes this newcomer is left: newcomers alone are no communicator. */
-static bool has_host(const struct tutti_survive *s)
-{
-    for (uint32_t i = 0; i < s->n; i++)
-        if (set_has(s->hosts, s->ranks[i])) return true;
-    return false;
-}
-
 /* Whether a member of the view before that is not of this one may live. */
 static bool has_missing(const struct tutti_comm *before, const struct tutti_comm *next)
 {
@@ -285,17 +277,21 @@ static void install(struct tutti_survive *s, struct tutti_comm *next)
     s->inner = next;
     pthread_mutex_unlock(&s->comm->lock);
     s->n = (uint32_t)next->size;
+    s->is_joint = false;
     next->create_timeout_ns = s->comm->create_timeout_ns;
     atomic_store(&next->timeout_ns, atomic_load(&s->comm->timeout_ns));
     if (before) tutti_comm_destroy(before);
 }
 
-void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set)
+void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set,
+                            const unsigned char *elders)
 {
     uint32_t n = 0;
     for (uint32_t rank = 0; rank < (uint32_t)s->comm->size; rank++)
         if (set_has(set, rank)) s->ranks[n++] = rank;
+    for (uint32_t i = 0; elders && i < n; i++) s->elders[i] = set_has(elders, s->ranks[i]);
     install(s, inner);
+    s->is_joint = elders != NULL;
 }
 
 void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next)
@@ -318,18 +314,14 @@ uint64_t tutti_survive_patience(const struct tutti_survive *s)
 static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
-    if (tutti_comm_next(s->inner, NULL, tutti_survive_patience(s), &next) < 0) return tutti_survive_stop(s);
+    const struct tutti_next how = {.patience_ns = tutti_survive_patience(s), .elders = s->is_joint ? s->elders : NULL};
+    if (tutti_comm_next(s->inner, &how, &next) < 0) return tutti_survive_stop(s);
     if (s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n) { /* all are there, and too slow */
         tutti_comm_destroy(next);
         tutti_fail_record(&s->loss);
         return tutti_survive_stop(s);
     }
     tutti_survive_follow(s, next);
-    if (s->hosts && !has_host(s)) {
-        tutti_fail(TUTTI_ERR_PEER_LEFT, "comm_create on rank %d: those who were to take it went on without it",
-                   (int)s->comm->rank);
-        return tutti_survive_stop(s);
-    }
     return tutti_synchrony_installed(&s->synchrony, s->synchrony.epoch + 1);
 }
 
@@ -343,6 +335,7 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
     }
     enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
+    if (status >= 0) s->is_joint = false; /* all are here */
     if (status < 0) s->loss = *tutti_last_error();
     if (status < 0 && !is_loss(status))
         next = tutti_survive_stop(s);
@@ -627,7 +620,7 @@ void tutti_survive_close(struct tutti_comm *comm)
         if (s->left[i]) tutti_family_drop(s->left[i]);
     tutti_held_close(s);
     tutti_door_close(&s->door);
-    tutti_free(s->hosts);
+    tutti_free(s->elders);
     tutti_free(s->sets);
     tutti_free(s->ranks);
     tutti_free(s->kept);
@@ -649,12 +642,13 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     s->set_bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
     s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_MOST;
     s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
+    s->elders = tutti_alloc_array(n, sizeof(*s->elders));
     s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
     s->set = tutti_alloc(s->set_bytes);
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
     tutti_call_surviving = survive_call;
     comm->survive = s;
-    if (!s->ranks || !s->kept || !s->set || !s->sets)
+    if (!s->ranks || !s->elders || !s->kept || !s->set || !s->sets)
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
     return tutti_door_init(&s->door, given);
 }
@@ -671,7 +665,7 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti
     }
     struct tutti_survive *s = comm->survive;
     memset(s->set, 0xff, s->set_bytes);
-    tutti_survive_set_view(s, view, s->set);
+    tutti_survive_set_view(s, view, s->set, NULL);
     tutti_survive_set_to_view(s, s->set);
     atomic_store(&comm->sequence, 0); /* the duplicate was none of the user's calls */
     return TUTTI_OK;

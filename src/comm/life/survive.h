@@ -54,11 +54,12 @@ struct tutti_survive {
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
     size_t saved_bytes;
-    unsigned char *sets;  /* those of the last N_KEPT calls */
-    uint64_t n_before;    /* calls before this rank came */
-    uint64_t n_over;      /* those that have ended; the lock's */
-    unsigned char *hosts; /* a newcomer's, until it is in: the members that take it; NULL: it is in */
-    struct kept end;      /* how the call at hand ends */
+    unsigned char *sets; /* those of the last N_KEPT calls */
+    uint64_t n_before;   /* calls before this rank came */
+    uint64_t n_over;     /* those that have ended; the lock's */
+    bool *elders;        /* by slot of the view: who was in the one before, */
+    bool is_joint;       /* while it is not known that all have come into this one */
+    struct kept end;     /* how the call at hand ends */
     bool has_ended;
     struct tutti_error error; /* then: why nothing goes on */
     struct tutti_error loss;  /* what the view ended by */
@@ -91,8 +92,9 @@ void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set
 
 /* Allocates what comm, a handle of its rank and size, needs to survive; there is no view yet. MEMORY. */
 enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_comm_config *given);
-/* The ranks of the view are those of the set. */
-void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set);
+/* The ranks of the view are those of the set; elders: a set of them (NULL: all). */
+void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set,
+                            const unsigned char *elders);
 /* The same for a child of the view. */
 void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next);
 /* Waits until no call is left, and keeps others out until finish. */

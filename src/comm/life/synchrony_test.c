@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The machine of views under a simulator of 2 to 64 members: collectives of a view end at random times, members die at
- * random moments (also while they agree, gather and hand on), and whoever waits for a dead one hears it at random.
- * Whatever happens, all who survive return the same result from every call, made of one set of contributors, and all
- * calls end. One seed in so many has a planted flaw, which the checks must find. */
+ * random moments (also while they agree, gather and hand on), and whoever waits for a dead one hears it at random. The
+ * network is cut in two, or a member is stopped, for a while or for good: nothing passes, and silence is taken for
+ * death, by the rule of the majority. Newcomers are taken in. Whatever happens, all who survive return the same result
+ * from every call, made of one set of contributors (so at most one side goes on), all calls end, and where nobody died
+ * one side goes on. Planted flaws must be found: no commit, no
+ * majority, and newcomers who count like elders. */
 #include "test.h"
 
 #include "comm/life/synchrony.h"
@@ -11,22 +14,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 64, CALLS = 24, STEPS_MOST = 200000 };
+enum { MOST = 64, CALLS = 24, STEPS_MOST = 400000, VIEWS_MOST = 160 };
 
-enum form { ALL_REDUCE, SMALL_BROADCAST, LARGE, LARGE_BROADCAST, N_FORMS };
+enum form { ALL_REDUCE, SMALL_BROADCAST, LARGE, LARGE_BROADCAST, ADMIT, N_FORMS };
 static bool keeps_of(enum form form)
 {
-    return form == ALL_REDUCE || form == SMALL_BROADCAST;
+    return form == ALL_REDUCE || form == SMALL_BROADCAST || form == ADMIT;
 }
 static bool syncs_of(enum form form)
 {
-    return form == ALL_REDUCE || form == LARGE;
+    return form == ALL_REDUCE || form == LARGE || form == ADMIT;
 }
 
 struct member {
     struct tutti_synchrony view;
     bool alive, left;    /* left: it returned from its last call, and went */
+    bool ended;          /* it heard that the others go on without it */
     bool inside, agreed; /* in the operation, in the agreement at hand */
+    bool admits;         /* there it would go on with newcomers */
+    uint64_t before;     /* calls before it came */
+    uint64_t joined;     /* the last view that all have come into, as it knows */
+    uint64_t silent;     /* whom it holds for dead, as all on its side do: that is final */
     enum tutti_synchrony_do doing;
     uint32_t number; /* operations of this view that it began */
     uint64_t output, returned[CALLS + 1], kept[CALLS + 2];
@@ -36,25 +44,29 @@ struct op {
     enum tutti_synchrony_do what;
     uint64_t call;
     uint32_t from;
-    uint64_t began, ended; /* members by bits */
-    uint64_t value;        /* a broadcast's, or what is handed on */
+    uint64_t began;       /* members by bits */
+    uint64_t heard[MOST]; /* of those, at each member */
+    uint64_t value;       /* a broadcast's, or what is handed on */
     struct tutti_synchrony_state states[MOST];
 };
 struct epoch {
-    uint64_t members;
+    uint64_t members, adopted; /* adopted: who is in it */
+    uint64_t before;           /* the epoch that it follows */
+    uint64_t elders;           /* who was in that, where newcomers are; else all */
     bool failed;
     uint32_t n_ops;
     struct op ops[160];
 };
 static struct world {
-    uint32_t n, n_epochs, n_calls;
+    uint32_t n, n_all, n_epochs, n_calls; /* n_all: with newcomers */
     uint64_t seed;
+    uint64_t cut, unproved; /* members that are cut off from the others; that died so that others can not know */
     enum form forms[CALLS + 1];
     uint32_t roots[CALLS + 1];
     struct member members[MOST];
-    struct epoch epochs[MOST + 2];
-    bool flawed; /* commits without a barrier */
+    enum flaw { NONE, NO_COMMIT, NO_MAJORITY, NO_ELDERS, N_FLAWS } flaw;
     const char *wrong;
+    struct epoch epochs[VIEWS_MOST]; /* last: large, and each is begun by epoch_begin */
 } w;
 
 static uint32_t rnd(uint32_t n)
@@ -75,9 +87,20 @@ static uint64_t result_of(uint64_t call, uint64_t contributors)
 static uint64_t alive_of(uint64_t members)
 {
     uint64_t alive = 0;
-    for (uint32_t m = 0; m < w.n; m++)
+    for (uint32_t m = 0; m < w.n_all; m++)
         if ((members & bit(m)) && w.members[m].alive) alive |= bit(m);
     return alive;
+}
+
+/* Members on i's side. */
+static uint64_t side_of(uint32_t i)
+{
+    return w.cut & bit(i) ? w.cut : ~w.cut;
+}
+
+static uint32_t count(uint64_t set)
+{
+    return (uint32_t)__builtin_popcountll(set);
 }
 
 static void wrong(const char *what)
@@ -90,7 +113,7 @@ static void wrong(const char *what)
 /* The m-th member of the view, as the machine counts them. */
 static uint32_t member_at(const struct epoch *epoch, uint32_t place)
 {
-    for (uint32_t m = 0; m < w.n; m++)
+    for (uint32_t m = 0; m < w.n_all; m++)
         if ((epoch->members & bit(m)) && place-- == 0) return m;
     return MOST;
 }
@@ -113,15 +136,18 @@ static void begin(uint32_t i)
     if (m->doing == TUTTI_SYNCHRONY_GATHER) op->states[i] = m->view.state;
     if (op->from == i) op->value = m->doing == TUTTI_SYNCHRONY_DATA ? result_of(call, bit(i)) : m->kept[call];
     op->began |= bit(i);
+    for (uint32_t k = 0; k < w.n_all; k++)
+        if (side_of(i) & bit(k)) op->heard[k] |= bit(i);
     m->inside = true;
 }
 
 /* Whether the operation can be done at this member: all that it needs of others has been sent. */
 static bool is_done(const struct epoch *epoch, const struct op *op, uint32_t i)
 {
-    if (op->from == MOST) return op->began == epoch->members;
+    const uint64_t heard = op->heard[i] | (op->began & side_of(i)); /* what a cut held up comes when it ends */
+    if (op->from == MOST) return heard == epoch->members;
     if (!(epoch->members & bit(op->from))) return true; /* the root is gone: it ends with that error at all */
-    return i == op->from || (op->began & bit(op->from));
+    return i == op->from || (heard & bit(op->from));
 }
 
 static void end(uint32_t i, const struct op *op)
@@ -133,9 +159,10 @@ static void end(uint32_t i, const struct op *op)
     m->inside = false;
     m->number++;
     if (m->doing == TUTTI_SYNCHRONY_GATHER) {
-        for (uint32_t k = 0; k < w.n; k++)
+        for (uint32_t k = 0; k < w.n_all; k++)
             if (epoch->members & bit(k)) states[n++] = op->states[k];
         m->doing = tutti_synchrony_gathered(&m->view, states, n);
+        m->joined = m->view.epoch;
         return;
     }
     if (m->doing == TUTTI_SYNCHRONY_HAND_ON && op->call > m->view.state.have) m->kept[op->call] = op->value;
@@ -146,9 +173,18 @@ static void end(uint32_t i, const struct op *op)
     m->doing = tutti_synchrony_ended(&m->view, false);
 }
 
+/* i's side hears nothing of the other. */
+static void hear_silence(uint32_t i)
+{
+    const uint64_t members = w.epochs[w.members[i].view.epoch].members, other = members & ~side_of(i);
+    for (uint32_t k = 0; k < w.n_all; k++)
+        if (side_of(i) & bit(k)) w.members[k].silent |= other;
+}
+
 static void lose(uint32_t i)
 {
     struct member *m = &w.members[i];
+    hear_silence(i);
     w.epochs[m->view.epoch].failed = true;
     m->inside = false;
     m->doing = m->doing == TUTTI_SYNCHRONY_GATHER ? tutti_synchrony_gathered(&m->view, NULL, 0)
@@ -157,23 +193,95 @@ static void lose(uint32_t i)
 
 /* ---- members ---- */
 
+static void cut_off(struct member *m)
+{
+    m->ended = true;
+    m->alive = false;
+}
+
+/* The next view of epoch e that somebody on i's side is in; NULL: none. */
+static struct epoch *decided(uint64_t e, uint32_t i)
+{
+    for (uint64_t next = e + 1; next <= w.n_epochs; next++)
+        if (w.epochs[next].before == e && (w.epochs[next].adopted & side_of(i))) return &w.epochs[next];
+    return NULL;
+}
+
+static void epoch_begin(struct epoch *epoch, uint64_t members, uint64_t before)
+{
+    epoch->members = members, epoch->before = before;
+    epoch->elders = members;
+    epoch->adopted = 0, epoch->failed = false, epoch->n_ops = 0;
+}
+
+static struct epoch *decide(uint64_t e, uint64_t members)
+{
+    struct epoch *next = &w.epochs[++w.n_epochs];
+    if (w.n_epochs + 1 == VIEWS_MOST) wrong("too many views");
+    epoch_begin(next, members, e);
+    return next;
+}
+
+/* With newcomers, if all members of the view hold the larger one. */
+static struct epoch *decide_admission(uint64_t e, uint64_t here)
+{
+    const uint64_t call = w.members[__builtin_ctzll(here)].view.called;
+    uint64_t guests = 0;
+    for (uint32_t k = w.n; k < w.n_all; k++)
+        if (!w.members[k].alive && !w.members[k].ended && !w.members[k].view.epoch && (side_of(k) & here))
+            guests |= bit(k);
+    struct epoch *next = decide(e, w.epochs[e].members | guests);
+    next->elders = w.epochs[e].members;
+    for (uint32_t k = w.n; k < w.n_all; k++) {
+        struct member *m = &w.members[k];
+        if (!(guests & bit(k))) continue;
+        m->alive = true;
+        m->before = call;
+        m->doing = tutti_synchrony_join(&m->view, call, (uint64_t)(next - w.epochs));
+        next->adopted |= bit(k);
+    }
+    return next;
+}
+
+static bool is_majority(uint64_t here, uint64_t missing)
+{
+    const uint64_t all = here | missing;
+    return tutti_synchrony_may_go_on(count(here), count(missing), (here & -all & all) != 0);
+}
+
 static void agree(uint32_t i)
 {
     struct member *m = &w.members[i];
-    const uint64_t epoch = m->view.epoch, alive = alive_of(w.epochs[epoch].members);
-    struct epoch *next = NULL;
+    if (w.cut) hear_silence(i);
+    const uint64_t e = m->view.epoch, members = w.epochs[e].members;
+    const uint64_t gone = members & ~alive_of(members) & ~w.unproved; /* known to have ended */
+    const uint64_t here = alive_of(members) & side_of(i) & ~m->silent, missing = members & ~here & ~gone;
+    const uint64_t elders = m->joined == e ? members : w.epochs[e].elders;
+    struct epoch *next = decided(e, i);
+    bool admits = here == members;
     m->agreed = true;
-    for (uint64_t e = epoch + 1; e <= w.n_epochs && !next; e++) /* decided, for those of this one */
-        if (w.epochs[e].members & bit(i)) next = &w.epochs[e];
-    if (!next) {
-        for (uint32_t k = 0; k < w.n; k++)
-            if ((alive & bit(k)) && (w.members[k].view.epoch != epoch || !w.members[k].agreed)) return;
-        next = &w.epochs[++w.n_epochs];
-        *next = (struct epoch){.members = alive};
+    if (next && !(next->members & bit(i))) {
+        cut_off(m);
+        return;
     }
+    if (!next) {
+        for (uint32_t k = 0; k < w.n_all; k++) {
+            if ((here & bit(k)) && (w.members[k].view.epoch != e || !w.members[k].agreed)) return;
+            admits = admits && (!(here & bit(k)) || w.members[k].admits);
+        }
+        if (w.flaw != NO_MAJORITY &&
+            !(is_majority(here, missing) && (w.flaw == NO_ELDERS || is_majority(here & elders, missing & elders)))) {
+            cut_off(m);
+            return;
+        }
+        next = admits ? decide_admission(e, here) : decide(e, here);
+    }
+    next->adopted |= bit(i);
     m->agreed = false;
     m->number = 0;
-    m->doing = tutti_synchrony_installed(&m->view, (uint64_t)(next - w.epochs));
+    const uint64_t epoch = (uint64_t)(next - w.epochs);
+    m->doing = m->admits ? tutti_synchrony_admitted(&m->view, epoch) : tutti_synchrony_installed(&m->view, epoch);
+    m->admits = false;
 }
 
 static void give_back(uint32_t i)
@@ -181,10 +289,19 @@ static void give_back(uint32_t i)
     struct member *m = &w.members[i];
     const uint64_t call = m->view.called;
     const uint64_t result = m->doing == TUTTI_SYNCHRONY_TAKE ? m->kept[call] : m->output;
-    if (m->returned[call]) wrong("a call returns twice");
-    m->returned[call] = result;
+    /* Where all members have what the lowest one saw, and none was lost: they go on with newcomers. */
+    if (w.forms[call] == ADMIT && !m->returned[call] && w.n_all > w.n && call > m->before &&
+        result == result_of(call, w.epochs[m->view.epoch].members)) {
+        m->returned[call] = result;
+        m->admits = true;
+        m->doing = TUTTI_SYNCHRONY_AGREE;
+        return;
+    }
+    if (w.forms[call] != ADMIT && m->returned[call]) wrong("a call returns twice");
+    if (call > m->before && !m->returned[call]) m->returned[call] = result;
     m->left = call == w.n_calls;
     m->alive = !m->left;
+    if (m->left && w.cut) w.unproved |= bit(i);
     if (m->left) return;
     m->doing = tutti_synchrony_call(&m->view, keeps_of(w.forms[call + 1]), syncs_of(w.forms[call + 1]));
 }
@@ -213,9 +330,9 @@ static void step(uint32_t i)
     default:
         break;
     }
-    const bool dead = alive_of(epoch->members) != epoch->members;
+    const bool dead = (alive_of(epoch->members) & side_of(i)) != epoch->members || decided(m->view.epoch, i);
     if (!m->inside) {
-        if (w.flawed && m->doing == TUTTI_SYNCHRONY_COMMIT)
+        if (w.flaw == NO_COMMIT && m->doing == TUTTI_SYNCHRONY_COMMIT)
             m->doing = tutti_synchrony_ended(&m->view, false);
         else if ((epoch->failed || dead) && rnd(4) == 0)
             lose(i);
@@ -242,27 +359,30 @@ static bool is_result(uint64_t call, uint64_t result)
     return false;
 }
 
-static void check(void)
+static void check(bool parted, bool died)
 {
     uint32_t n_left = 0;
-    for (uint32_t i = 0; i < w.n; i++) {
+    for (uint32_t i = 0; i < w.n_all; i++) {
         const struct member *m = &w.members[i];
         if (!m->left) continue;
         n_left++;
         for (uint32_t k = 0; k < i; k++)
-            if (w.members[k].left && memcmp(m->returned, w.members[k].returned, sizeof(m->returned)) != 0)
-                wrong("survivors returned different results");
-        for (uint64_t call = 1; call <= w.n_calls; call++)
+            for (uint64_t call = 1; w.members[k].left && call <= w.n_calls; call++)
+                if (call > m->before && call > w.members[k].before && m->returned[call] != w.members[k].returned[call])
+                    wrong("survivors returned different results");
+        for (uint64_t call = m->before + 1; call <= w.n_calls; call++)
             if (!is_result(call, m->returned[call])) wrong("a call did not end, or with what no view can make");
     }
-    if (n_left == 0) wrong("nobody is left");
+    if (n_left == 0 && (!parted || !died)) wrong("nobody is left");
 }
 
-static void world_open(uint64_t seed, uint32_t n, bool flawed)
+static void world_open(uint64_t seed, uint32_t n, enum flaw flaw)
 {
-    memset(&w, 0, sizeof(w));
-    w.seed = seed, w.n = n, w.n_epochs = 1, w.n_calls = CALLS, w.flawed = flawed;
-    w.epochs[1].members = n == MOST ? UINT64_MAX : bit(n) - 1;
+    memset(&w, 0, offsetof(struct world, epochs));
+    w.seed = seed, w.n = n, w.n_epochs = 1, w.n_calls = CALLS, w.flaw = flaw;
+    w.n_all = n + (n < MOST ? rnd(n / 2 + 2) : 0);
+    if (w.n_all > MOST) w.n_all = MOST;
+    epoch_begin(&w.epochs[1], n == MOST ? UINT64_MAX : bit(n) - 1, 0);
     for (uint32_t call = 1; call <= CALLS; call++) w.forms[call] = rnd(N_FORMS), w.roots[call] = rnd(n);
     w.forms[CALLS] = LARGE; /* a member that goes has committed */
     for (uint32_t i = 0; i < n; i++) {
@@ -273,25 +393,40 @@ static void world_open(uint64_t seed, uint32_t n, bool flawed)
     }
 }
 
-static const char *run(uint64_t seed, bool flawed)
+static void kill_one(uint32_t victim)
+{
+    if (w.cut) w.unproved |= bit(victim); /* the other side does not know */
+    w.members[victim].alive = false;
+}
+
+/* A cut, of a random half or of one member that is stopped; or its end. */
+static void cut_or_mend(void)
+{
+    w.cut = w.cut ? 0 : rnd(2) ? bit(rnd(w.n)) : (tutti_random64(&w.seed) & (bit(w.n - 1) * 2 - 1));
+}
+
+static const char *run(uint64_t seed, enum flaw flaw)
 {
     static const uint32_t sizes[] = {2, 3, 3, 4, 5, 8, 16, 64};
-    world_open(seed, sizes[seed % TUTTI_ARRAY_LEN(sizes)], flawed);
-    uint32_t deaths = rnd(w.n), rate = 20 + rnd(400) * (1 + w.n / 8), steps = 0;
+    world_open(seed, sizes[seed % TUTTI_ARRAY_LEN(sizes)], flaw);
+    const uint32_t n_deaths = rnd(3) ? rnd(w.n) : 0;
+    uint32_t deaths = n_deaths, rate = 20 + rnd(400) * (1 + w.n / 8), steps = 0, cuts = rnd(2) ? rnd(4) : 0;
+    const bool parted = cuts > 0;
     for (bool open = true; open && !w.wrong; steps++) {
-        const uint32_t i = rnd(w.n);
+        const uint32_t i = rnd(w.n_all);
         if (steps > STEPS_MOST) wrong("no progress");
         if (!is_over(&w.members[i])) step(i);
         if (deaths > 0 && rnd(rate) == 0) {
-            const uint32_t victim = rnd(w.n);
+            const uint32_t victim = rnd(w.n_all);
             deaths -= w.members[victim].alive;
-            w.members[victim].alive = false;
+            if (w.members[victim].alive) kill_one(victim);
         }
+        if (cuts > 0 && rnd(rate) == 0) cut_or_mend(), cuts--;
         open = false;
-        for (uint32_t k = 0; k < w.n; k++) open = open || !is_over(&w.members[k]);
+        for (uint32_t k = 0; k < w.n_all; k++) open = open || !is_over(&w.members[k]);
     }
-    check();
-    for (uint32_t i = 0; i < w.n; i++) tutti_synchrony_fini(&w.members[i].view);
+    check(parted, n_deaths > 0);
+    for (uint32_t i = 0; i < w.n_all; i++) tutti_synchrony_fini(&w.members[i].view);
     return w.wrong;
 }
 
@@ -301,17 +436,19 @@ static void test_seeds(void **state)
     const uint64_t n = more ? strtoull(more, NULL, 10) : 10000, first = test_seed();
     (void)state;
     for (uint64_t k = 0; k < n; k++) {
-        const char *wrong_with = run(first + k, false);
+        const char *wrong_with = run(first + k, NONE);
         if (wrong_with) fail_msg("seed %llu, %u members: %s", (unsigned long long)(first + k), w.n, wrong_with);
     }
 }
 
 static void test_flaw_is_found(void **state)
 {
-    uint32_t n_found = 0;
     (void)state;
-    for (uint64_t seed = 0; seed < 3000; seed++) n_found += run(seed, true) != NULL;
-    assert_true(n_found > 0);
+    for (enum flaw flaw = NO_COMMIT; flaw < N_FLAWS; flaw++) {
+        uint32_t n_found = 0;
+        for (uint64_t seed = 0; seed < 20000 && !n_found; seed++) n_found += run(seed, flaw) != NULL;
+        assert_true(n_found > 0);
+    }
 }
 
 int main(void)
