@@ -348,7 +348,8 @@ static void sort_out(struct tutti_ft_team *team, struct tutti_ft_step *out)
     out->step = newest;
 }
 
-/* By all members at once. A newcomer that does not find all of them there asks again: PENDING. */
+/* By all members at once. PENDING: it is of no use, or a newcomer does not find all of them there: this rank asks
+ * again. */
 static enum tutti_status take(struct tutti_ft_team *team, int64_t step, struct tutti_ft_step *out)
 {
     pthread_mutex_lock(&team->lock);
@@ -359,7 +360,7 @@ static enum tutti_status take(struct tutti_ft_team *team, int64_t step, struct t
     pthread_mutex_unlock(&team->lock);
     const uint32_t size = (uint32_t)tutti_comm_size(c->comm);
     enum tutti_status status = grow(team, size);
-    team->size = size;
+    if (status >= 0) team->size = size;
     if (status >= 0) status = tutti_all_gather(&step, team->words, 1, TUTTI_INT64, c->comm, NULL, NULL);
     if (status >= 0) status = note_alive(team);
     candidate_drop(before); /* nobody is in a call of it any more */
@@ -367,7 +368,7 @@ static enum tutti_status take(struct tutti_ft_team *team, int64_t step, struct t
     if (status >= 0 && is_newcomer && team->n_alive < size) status = TUTTI_PENDING;
     if (status != TUTTI_OK) {
         tutti_ft_team_leave(team);
-        return status;
+        return status == TUTTI_ERR_MEMORY ? status : TUTTI_PENDING;
     }
     out->taken = true;
     sort_out(team, out);
@@ -454,6 +455,8 @@ enum tutti_status tutti_ft_team_commit(struct tutti_ft_team *team, bool failed, 
     struct vote heard;
 
     if (!team || !commit) return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_team_commit: %s is NULL", team ? "commit" : "team");
+    if (!team->words)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "ft_team_commit: there is no step: ft_team_begin comes before it");
     const enum tutti_status status = vote(team, failed, false, &heard);
     if (status < 0 || heard.left) tutti_ft_team_leave(team);
     if (status < 0) return status;

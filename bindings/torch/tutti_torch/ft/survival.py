@@ -38,8 +38,8 @@ class Lost(RuntimeError):
     """The rest of this group is gone."""
 
 
-class SomebodyIsMissing(RuntimeError):
-    """Among those that a newcomer was to join."""
+class NotTaken(RuntimeError):
+    """The communicator that was to be taken is of no use: this rank asks again."""
 
 
 @dataclass
@@ -252,12 +252,14 @@ class Survival:
         self._pg.take(candidate.members)
         try:
             said = self._tell(candidate, step)
+            if before is None and len(said) < candidate.members.size:
+                raise NotTaken(f"{candidate.members.size - len(said)} groups died before this one joined them")
+        except RuntimeError as error:
+            self.leave()
+            raise NotTaken(str(error)) from error
         finally:  # nobody is in a call of the one before any more
             if before is not None:
                 before.members.leave()
-        if before is None and len(said) < candidate.members.size:
-            self.leave()
-            raise SomebodyIsMissing(f"{candidate.members.size - len(said)} groups died before this one joined them")
         self.alive = sorted(said)
         return Told(candidate.quorum_id, said)
 

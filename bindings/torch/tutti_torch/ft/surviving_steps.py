@@ -18,7 +18,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from .process_group import ProcessGroupTutti
-from .survival import EVERY, SomebodyIsMissing, Survival, Told
+from .survival import EVERY, NotTaken, Survival
 
 if TYPE_CHECKING:
     from .manager import Manager
@@ -66,13 +66,13 @@ class SurvivingSteps:
             self._ask_all()  # the last vote was many steps ago
         if survival.has_members and not survival.has_next:
             self._await_enough(timeout)
+        if survival.has_next:
+            self._try_to_take(allow_heal)
+        elif survival.has_members:
+            self._settle(behind=[])
         if not survival.has_members:
             self._broken = False
             return self._manager._executor.submit(self._enter, allow_heal, timeout)
-        if survival.has_next:
-            self._take(allow_heal)
-        else:
-            self._settle(behind=[])
         self._manager._recovery.give()
         done: Future = Future()
         done.set_result(None)
@@ -100,13 +100,16 @@ class SurvivingSteps:
     def _enter(self, allow_heal: bool, timeout: timedelta) -> None:
         """Joins the others. On the thread of quorums."""
         until = time.monotonic() + timeout.total_seconds()
-        while True:
+        while not self._survival.has_members:
             if not self._survival.wait_ready(until - time.monotonic()):
                 raise self._survival.no_quorum(timeout)
-            try:
-                return self._take(allow_heal)
-            except SomebodyIsMissing as missing:
-                self._manager._logger.info(f"asks again: {missing}")
+            self._try_to_take(allow_heal)
+
+    def _try_to_take(self, allow_heal: bool) -> None:
+        try:
+            self._take(allow_heal)
+        except NotTaken as why:
+            self._manager._logger.info(f"asks again: {why}")
 
     def _take(self, allow_heal: bool) -> None:
         manager, survival = self._manager, self._survival
@@ -191,7 +194,8 @@ class SurvivingSteps:
         behind = errored and manager._healing  # which is no matter of the others'
         vote = survival.vote(errored, leaves=self._broken or skipped or behind)
         n = len([rank for rank in self.giving if rank in vote.alive])
-        committed = not vote.error and not vote.left and n >= least
+        enough = len([rank for rank in vote.alive if rank not in self._behind]) >= least  # spares among them
+        committed = not vote.error and not vote.left and enough and n > 0
         if vote.left or (manager._healing and not self._catch_up()):
             survival.leave()
             self._usual = None
@@ -202,7 +206,7 @@ class SurvivingSteps:
             self._offered -= 1
             if not self._offered:
                 manager._checkpoint_transport.disallow_checkpoint()
-        return committed, n >= least
+        return committed, enough
 
     def _catch_up(self) -> bool:
         """The state has come, and is loaded; False: it can not come, and this rank leaves."""
