@@ -174,7 +174,7 @@ def table(rows: list[dict]) -> list[str]:
 
 
 def choices(rows: list[dict]) -> list[tuple[dict, dict]]:
-    """Of each cell the chosen method's row, and that of the best."""
+    """The rows of the chosen and of the best method, for each cell."""
     cells: dict[tuple, list[dict]] = {}
     for row in rows:
         cells.setdefault((row["where"], row["ranks"], row["op"], row["bytes"]), []).append(row)
