@@ -26,6 +26,7 @@ enum { GUESTS_MOST = 64, CARD_MOST = 64, COME_VERSION = 1, INVITATION_MOST = 1 <
 #define LOOK_EVERY_NS (10 * TUTTI_NS_PER_MS) /* calls that come sooner see what the last one saw */
 #define DEAF_NS (5 * TUTTI_NS_PER_S)         /* a store that failed is left alone */
 #define MEET_NS (10 * TUTTI_NS_PER_S)        /* for members and newcomers, who are all there, to meet */
+#define WORD_EVERY_NS (20 * TUTTI_NS_PER_MS) /* between looks whether a meeting is called off */
 #define NAP_NS (100 * UINT64_C(1000))
 
 /* A newcomer that waits. */
@@ -43,6 +44,7 @@ struct come {
     int32_t rank, size;
     uint32_t n; /* in the view */
     uint64_t epoch, called;
+    int64_t ticket, number; /* the newcomer's, and of this message */
 };
 
 /* ---- the store ---- */
@@ -284,6 +286,15 @@ static struct tutti_comm *meet(struct tutti_survive *s, const unsigned char *set
     return NULL;
 }
 
+/* To those who wait to meet in vain. */
+static void call_off(struct tutti_survive *s, const struct guests *guests)
+{
+    int64_t number;
+    if (s->ranks[0] != (uint32_t)s->comm->rank) return;
+    if (door_open(&s->door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S)) != TUTTI_OK) return;
+    for (uint64_t i = 0; i < guests->n; i++) (void)send_to(&s->door, (int64_t)guests->tickets[i], "-", 1, &number);
+}
+
 static void invite(struct tutti_survive *s, const struct guests *guests, const unsigned char *set)
 {
     unsigned char text[INVITATION_MOST];
@@ -316,6 +327,7 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
         /* One whose members are not those who drew this conclusion was handed on: a member was lost meanwhile. */
         if (memcmp(sets, s->set, s->set_bytes) != 0) {
             tutti_free(sets);
+            call_off(s, guests);
             return TUTTI_OK;
         }
         for (uint64_t i = 0; i < guests->n; i++) set_add(set, (uint32_t)guests->ranks[i]);
@@ -337,6 +349,7 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
     }
     tutti_free(sets);
     if (larger) tutti_comm_destroy(larger);
+    if (!*came && what != TUTTI_SYNCHRONY_END) call_off(s, guests);
     return tutti_survive_drive(s, NULL, what);
 }
 
@@ -447,6 +460,35 @@ static enum tutti_status come_in(struct tutti_comm *comm, const struct come *com
     return TUTTI_OK;
 }
 
+/* The members say by another message that they go on without it. */
+static enum tutti_status meet_members(struct tutti_context *context, const struct tutti_door *door,
+                                      struct tutti_comm_config *config, const struct come *come,
+                                      struct tutti_comm **out)
+{
+    struct tutti_comm *view = NULL;
+    enum tutti_status status;
+    config->nonblocking = true;
+    TUTTI_TRY(tutti_comm_create(context, config, &view));
+    uint64_t look_ns = tutti_deadline_ns(WORD_EVERY_NS);
+    while ((status = tutti_comm_state(view, NULL)) == TUTTI_PENDING) {
+        char word;
+        size_t bytes = 0;
+        if (tutti_now_ns() >= look_ns) {
+            look_ns = tutti_deadline_ns(WORD_EVERY_NS);
+            if (door_get(door, "to", come->ticket, come->number + 1, &word, 1, &bytes, tutti_now_ns()) >= 0)
+                tutti_comm_abort(view, "the members go on without it");
+        }
+        tutti_sleep_ns(NAP_NS);
+    }
+    if (status >= 0) {
+        *out = view;
+        return TUTTI_OK;
+    }
+    struct tutti_error why = *tutti_last_error();
+    tutti_comm_destroy(view);
+    return tutti_fail_record(&why);
+}
+
 static enum tutti_status enter(struct tutti_context *context, const struct tutti_comm_config *given,
                                const struct tutti_door *door, const struct come *come, const unsigned char *set,
                                struct tutti_comm **out)
@@ -459,7 +501,7 @@ static enum tutti_status enter(struct tutti_context *context, const struct tutti
     next_config(door, name, &config);
     config.n_ranks = (int32_t)set_count(set, (uint32_t)come->size, (uint32_t)come->rank, &place);
     config.rank = (int32_t)place;
-    TUTTI_TRY(tutti_comm_create(context, &config, &view));
+    TUTTI_TRY(meet_members(context, door, &config, come, &view));
     tutti_log_set_rank(come->rank); /* not its place in the view */
     enum tutti_status status = handle_make(view, come->rank, come->size, &comm);
     if (status < 0) {
@@ -523,6 +565,7 @@ static enum tutti_status wait_in_line(struct tutti_context *context, const struc
         if (given->n_ranks >= 0 && given->n_ranks != come.size)
             return tutti_fail(TUTTI_ERR_CONFIG, "comm_create: n_ranks is %d, but the communicator to join has %d",
                               (int)given->n_ranks, (int)come.size);
+        come.ticket = ticket, come.number = number;
         const enum tutti_status status = enter(context, given, door, &come, text + sizeof(come), out);
         return status < 0 && may_try_again(status) ? TUTTI_AGAIN : status;
     }

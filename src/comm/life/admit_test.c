@@ -118,9 +118,9 @@ static void replaced(struct rank *rank)
 /* Whoever waits when the others have done ends by force. */
 static void *leaver(void *arg)
 {
-    const struct rank *rank = arg;
+    const _Atomic uint32_t *in = arg; /* the rank may be over by then */
     while (!board->is_over) tutti_sleep_ns(TUTTI_NS_PER_MS);
-    if (board->n_in[rank->index] == 0) kill(getpid(), SIGKILL);
+    if (*in == 0) kill(getpid(), SIGKILL);
     return NULL;
 }
 
@@ -136,7 +136,7 @@ static void random_moments(struct rank *rank)
     if (dies_ns) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
     if (rank->index >= SIZE) {
         tutti_sleep_ns(tutti_random64(&seed) % (50 * TUTTI_NS_PER_MS));
-        RANK_CHECK(rank, pthread_create(&other, NULL, leaver, rank) == 0);
+        RANK_CHECK(rank, pthread_create(&other, NULL, leaver, &board->n_in[rank->index]) == 0);
     }
     if (rank->index >= SIZE) RANK_CHECK_OK(rank, make(rank, true, -1, &comm));
     board->n_in[rank->index]++;

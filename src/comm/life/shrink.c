@@ -11,6 +11,7 @@
 #define NAP_FIRST_NS (50 * UINT64_C(1000))
 #define NAP_LONGEST_NS (2 * TUTTI_NS_PER_MS)
 #define LOOK_EVERY_NS (50 * TUTTI_NS_PER_MS) /* between looks at who lives */
+#define STOPPED_NS (200 * TUTTI_NS_PER_MS)   /* behind a deadline, for a process that is stopped */
 #define SETTLE_NS (2 * TUTTI_NS_PER_S)       /* until who left its communicator is known to have ended */
 
 /* ---- the agreement, through boards that stay readable after their writers died. Agreement on the survivors of a
@@ -29,9 +30,9 @@ struct survivors {
     uint32_t *removed_at; /* slot -> first version without it, UINT32_MAX: still in */
     uint64_t *hashes;     /* each version's */
     /* tutti_comm_next alone: who says nothing is taken out, too, and a majority must be left. */
-    uint64_t patience_ns, late_ns; /* 0: there is no end of patience; when it is */
-    uint64_t settled_ns;           /* the set is not new */
-    const bool *elders;            /* by slot; NULL: all are */
+    uint64_t patience_ns, late_ns;   /* 0: there is no end of patience; when it is */
+    uint64_t stopped_ns, settled_ns; /* who is stopped then is late, too; the set is not new */
+    const bool *elders;              /* by slot; NULL: all are */
     uint32_t *accused, n_accused; /* slots that were taken out for their silence; all are told of them, one at a look */
     uint32_t n_looks;
     int32_t accuser; /* the rank that took this one out, -1 */
@@ -176,6 +177,7 @@ static enum tutti_status survivors_init(struct survivors *survivors, struct tutt
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->patience_ns = patience_ns;
     survivors->late_ns = patience_ns ? tutti_deadline_ns(patience_ns) : TUTTI_NEVER;
+    survivors->stopped_ns = next->is_late ? tutti_deadline_ns(STOPPED_NS) : survivors->late_ns;
     survivors->deadline_ns = tutti_deadline_ns(comm->create_timeout_ns + 2 * patience_ns);
     survivors->settled_ns = tutti_deadline_ns(SETTLE_NS);
     survivors->accuser = -1;
@@ -219,12 +221,23 @@ static bool is_accused(const struct survivors *survivors, uint32_t slot)
     return false;
 }
 
+/* Its process is stopped, as the kernel says. */
+static bool is_stopped(const struct survivors *survivors, uint32_t slot)
+{
+    struct tutti_board board;
+    struct tutti_control *control = control_of(survivors);
+    return control->ops->peek(control, survivors->comm->members[slot], TUTTI_BOARD_NTH, &board) == TUTTI_OK &&
+           (board.process == 'T' || board.process == 't');
+}
+
 /* What slot s proposes: whom it took out for their silence, and whether it goes on in the larger one. */
 static void hear(struct survivors *survivors, uint32_t s)
 {
     struct tutti_board board;
     const bool there = peek(survivors, s, &board) == TUTTI_OK;
-    if (!there && tutti_now_ns() >= survivors->late_ns) accuse(survivors, s);
+    const uint64_t now = tutti_now_ns();
+    if (!there && (now >= survivors->late_ns || (now >= survivors->stopped_ns && is_stopped(survivors, s))))
+        accuse(survivors, s);
     if (!there) return;
     if (board.message_peer == survivors->comm->rank) survivors->accuser = (int32_t)s;
     if (board.message_peer >= 0 && board.message_peer != survivors->comm->rank)

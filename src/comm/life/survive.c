@@ -314,7 +314,9 @@ uint64_t tutti_survive_patience(const struct tutti_survive *s)
 static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
-    const struct tutti_next how = {.patience_ns = tutti_survive_patience(s), .elders = s->is_joint ? s->elders : NULL};
+    const struct tutti_next how = {.patience_ns = tutti_survive_patience(s),
+                                   .is_late = s->loss.status == TUTTI_ERR_TIMEOUT,
+                                   .elders = s->is_joint ? s->elders : NULL};
     if (tutti_comm_next(s->inner, &how, &next) < 0) return tutti_survive_stop(s);
     if (s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n) { /* all are there, and too slow */
         tutti_comm_destroy(next);

@@ -274,6 +274,7 @@ static void agree(uint32_t i)
             cut_off(m);
             return;
         }
+        if ((here & -here) != bit(i)) return; /* the lowest decides */
         next = admits ? decide_admission(e, here) : decide(e, here);
     }
     next->adopted |= bit(i);
