@@ -4,6 +4,7 @@
 #include "engine/work.h"
 
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *number, bool helper)
@@ -14,7 +15,7 @@ enum tutti_status tutti_work_submit(struct tutti_work *work, _Atomic uint64_t *n
 
     work->home = work->team;
     if (helper) TUTTI_TRY(tutti_helper_start(owner));
-    if (helper) atomic_store_explicit(&owner->helper.caller, (int32_t)gettid(), memory_order_relaxed);
+    if (helper) atomic_store_explicit(&owner->helper.caller, (int32_t)syscall(SYS_gettid), memory_order_relaxed);
     work->deadline_ns = work->start_ns + timeout < timeout ? TUTTI_NEVER : work->start_ns + timeout;
     atomic_fetch_add(&work->refs, 1);
     atomic_fetch_add(&owner->n_inflight, 1);

@@ -5,17 +5,31 @@
 
 #include "load/load.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
+
+/* Every other descriptor that is open here; one that another thread opens meanwhile is closed on exec, as all of this
+ * library are. (addclosefrom_np is of glibc 2.34.) */
+static void rest_close(posix_spawn_file_actions_t *actions)
+{
+    DIR *open_here = opendir("/proc/self/fd");
+    for (struct dirent *entry; open_here && (entry = readdir(open_here));) {
+        const int descriptor = atoi(entry->d_name);
+        if (descriptor > STDERR_FILENO) posix_spawn_file_actions_addclose(actions, descriptor);
+    }
+    if (open_here) closedir(open_here);
+}
 
 static int start(const char *const *words, int output, pid_t *pid)
 {
@@ -35,7 +49,7 @@ static int start(const char *const *words, int output, pid_t *pid)
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    rest_close(&actions);
     const int error = posix_spawnp(pid, words[0], &actions, &attributes, (char *const *)(uintptr_t)words, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks for tests: processes, or threads of this one, each with its communicator. What one raises is told with its rank,
-and a rank that does not end is ended, by its process id."""
+"""Ranks for tests: processes, or threads of this one, each with its communicator. What one raises is told with its
+rank, and a rank that does not end is ended, by its process id."""
 
 import os
 import signal

@@ -6,7 +6,8 @@ import struct
 from functools import lru_cache, reduce
 from math import copysign
 
-INTEGERS = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q"}
+INTEGERS = {"int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
+            "uint64": "Q"}
 FLOATS = {"float16": "e", "float32": "f", "float64": "d"}
 COMPLEX = {"complex64": "f", "complex128": "d"}
 # Bits of the exponent, of the mantissa, and the exponent's bias.

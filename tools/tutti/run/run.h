@@ -65,6 +65,8 @@ void run_say_host(const char *host); /* from now on with the host's name */
 
 /* Forks the supervisor and waits for it; returns the exit status. */
 int run_guard(struct run_options *options);
+/* "KILL"; NULL: it has none. */
+const char *run_signal_name(int number);
 /* Starts the ranks and stays until the last descendant is gone. alive_fd: end of file when the guard is dead; stdin_fd:
  * for rank 0. Returns the exit status. */
 int run_supervise(const struct run_options *options, int alive_fd, int stdin_fd);

@@ -117,11 +117,23 @@ static int guard_wait(struct guard *guard)
     return status;
 }
 
+const char *run_signal_name(int number)
+{
+    /* As glibc's sigabbrev_np, which is from 2.32 on. */
+    static const char *const names[] = {
+        [SIGHUP] = "HUP",   [SIGINT] = "INT",   [SIGQUIT] = "QUIT",     [SIGILL] = "ILL",   [SIGTRAP] = "TRAP",
+        [SIGABRT] = "ABRT", [SIGBUS] = "BUS",   [SIGFPE] = "FPE",       [SIGKILL] = "KILL", [SIGUSR1] = "USR1",
+        [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2", [SIGPIPE] = "PIPE",     [SIGALRM] = "ALRM", [SIGTERM] = "TERM",
+        [SIGXCPU] = "XCPU", [SIGXFSZ] = "XFSZ", [SIGVTALRM] = "VTALRM", [SIGPROF] = "PROF", [SIGSYS] = "SYS",
+        [SIGIO] = "POLL",   [SIGPWR] = "PWR",   [SIGSTKFLT] = "STKFLT"};
+    return number >= 0 && (size_t)number < TUTTI_ARRAY_LEN(names) ? names[number] : NULL;
+}
+
 static int exit_status(int status)
 {
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     run_say("its supervisor was killed by signal %d (SIG%s); ended all ranks", WTERMSIG(status),
-            sigabbrev_np(WTERMSIG(status)));
+            run_signal_name(WTERMSIG(status)));
     return RUN_EXIT_SIGNAL + WTERMSIG(status);
 }
 

@@ -50,7 +50,7 @@ static void failure_say(const struct supervisor *s, uint32_t rank, pid_t pid)
     const char *host = run_host_of(&s->options->hosts, rank), *on = host ? " on " : "";
     const char *then = s->n_live == 0 ? "" : s->options->keep_going ? "; the others go on" : "; ending the others";
     if (WIFSIGNALED(status)) {
-        const char *name = sigabbrev_np(WTERMSIG(status));
+        const char *name = run_signal_name(WTERMSIG(status));
         run_say("rank %u (pid %d%s%s) was killed by signal %d (%s%s%s)%s", rank, (int)pid, on, host ? host : "",
                 WTERMSIG(status), name ? "SIG" : "real-time", name ? name : "",
                 WCOREDUMP(status) ? ", core dumped" : "", then);
