@@ -9,21 +9,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <tutti/tutti.h>
 #include <unistd.h>
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
-
-static void nap_ms(long ms)
-{
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
 
 static void facts(struct rank *rank)
 {
@@ -59,7 +46,7 @@ static void pending(struct rank *rank)
     config.n_ranks = rank->n;
     config.name = rank->name;
     config.nonblocking = true;
-    if (rank->index == 0) nap_ms(100);
+    if (rank->index == 0) tutti_sleep_ns(100 * TUTTI_NS_PER_MS);
     RANK_CHECK_OK(rank, tutti_comm_create(rank->context, &config, &rank->comm));
     RANK_CHECK(rank, tutti_comm_rank(rank->comm) == rank->index && tutti_comm_size(rank->comm) == rank->n);
     if (rank->index) {
@@ -68,7 +55,7 @@ static void pending(struct rank *rank)
         RANK_CHECK(rank, tutti_comm_id(rank->comm) == 0);
     }
     enum tutti_status state;
-    while ((state = tutti_comm_state(rank->comm, NULL)) == TUTTI_PENDING) nap_ms(1);
+    while ((state = tutti_comm_state(rank->comm, NULL)) == TUTTI_PENDING) tutti_sleep_ns(1 * TUTTI_NS_PER_MS);
     RANK_CHECK_OK(rank, state);
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
 }
@@ -90,14 +77,14 @@ static void lonely(struct rank *rank)
     config.n_ranks = 2;
     config.name = rank->name;
     config.nonblocking = true;
-    uint64_t start = now_ns();
+    uint64_t start = tutti_now_ns();
     RANK_CHECK_OK(rank, tutti_comm_create(rank->context, &config, &rank->comm));
-    nap_ms(20);
+    tutti_sleep_ns(20 * TUTTI_NS_PER_MS);
     RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_comm_state(rank->comm, NULL));
     tutti_comm_abort(rank->comm, "tired of waiting");
     enum tutti_status state;
     struct tutti_error error;
-    while ((state = tutti_comm_state(rank->comm, &error)) == TUTTI_PENDING) nap_ms(1);
+    while ((state = tutti_comm_state(rank->comm, &error)) == TUTTI_PENDING) tutti_sleep_ns(1 * TUTTI_NS_PER_MS);
     RANK_CHECK(rank, state == TUTTI_ERR_ABORTED && strstr(error.text, "tired of waiting"));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "tired", tutti_barrier(rank->comm, NULL, NULL));
     tutti_comm_destroy(rank->comm);
@@ -107,7 +94,7 @@ static void lonely(struct rank *rank)
     config.nonblocking = false;
     config.timeout_ns = 50 * 1000000;
     RANK_CHECK_ERROR(rank, TUTTI_ERR_TIMEOUT, "1", tutti_comm_create(rank->context, &config, &rank->comm));
-    RANK_CHECK(rank, now_ns() - start < UINT64_C(10000000000));
+    RANK_CHECK(rank, tutti_now_ns() - start < UINT64_C(10000000000));
 }
 
 static void creation_ended(void **state)
@@ -126,7 +113,7 @@ struct abort_at {
 static void *abort_later(void *arg)
 {
     const struct abort_at *at = arg;
-    nap_ms(at->ms);
+    tutti_sleep_ns((uint64_t)at->ms * TUTTI_NS_PER_MS);
     tutti_comm_abort(at->comm, "the user said stop");
     return NULL;
 }
@@ -137,16 +124,17 @@ static void aborted(struct rank *rank)
     struct abort_at at = {rank->comm, 50};
     pthread_t thread;
     int32_t last = rank->n - 1;
-    uint64_t start = now_ns();
+    uint64_t start = tutti_now_ns();
     if (rank->index == 0) pthread_create(&thread, NULL, abort_later, &at);
     if (rank->index != last)
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "the user said stop", tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == last) {
-        for (int i = 0; i < 20000 && tutti_comm_state(rank->comm, NULL) == TUTTI_OK; i++) nap_ms(1);
+        for (int i = 0; i < 20000 && tutti_comm_state(rank->comm, NULL) == TUTTI_OK; i++)
+            tutti_sleep_ns(1 * TUTTI_NS_PER_MS);
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "the user said stop", tutti_barrier(rank->comm, NULL, NULL));
     }
     if (rank->index == 0) pthread_join(thread, NULL);
-    RANK_CHECK(rank, now_ns() - start < UINT64_C(15000000000));
+    RANK_CHECK(rank, tutti_now_ns() - start < UINT64_C(15000000000));
     struct tutti_comm *again = NULL;
     RANK_CHECK_OK(rank, tutti_comm_shrink(rank->comm, NULL, 0, &again));
     RANK_CHECK(rank, tutti_comm_size(again) == rank->n);
@@ -177,13 +165,13 @@ static void flushed(struct rank *rank)
 {
     struct tutti_comm *lonely = NULL;
     struct tutti_work *work = NULL;
-    uint64_t start = now_ns();
+    uint64_t start = tutti_now_ns();
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &lonely));
     RANK_CHECK_OK(rank, tutti_comm_flush(lonely, 0));
     if (rank->index == 0) {
         RANK_CHECK_OK(rank, tutti_barrier(lonely, NULL, &work));
         RANK_CHECK_STATUS(rank, TUTTI_PENDING, tutti_comm_flush(lonely, UINT64_C(30000000)));
-        RANK_CHECK(rank, now_ns() - start >= UINT64_C(30000000));
+        RANK_CHECK(rank, tutti_now_ns() - start >= UINT64_C(30000000));
         tutti_comm_abort(lonely, "nobody comes");
         RANK_CHECK_OK(rank, tutti_comm_flush(lonely, 0));
         RANK_CHECK(rank, tutti_work_test(work) == TUTTI_ERR_ABORTED);
@@ -191,7 +179,7 @@ static void flushed(struct rank *rank)
     }
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* a rank that leaves before that ends the call, too */
     tutti_comm_destroy(lonely);
-    RANK_CHECK(rank, now_ns() - start < UINT64_C(15000000000));
+    RANK_CHECK(rank, tutti_now_ns() - start < UINT64_C(15000000000));
     int64_t in = rank->index, out = -1;
     RANK_CHECK_OK(rank, tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, NULL, &work));
     RANK_CHECK_OK(rank, tutti_comm_flush(rank->comm, 0));
@@ -222,7 +210,7 @@ static void unfinished(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_dup(rank->comm, &left));
     int64_t in = rank->index, out = -1;
     struct tutti_work *work = NULL;
-    if (rank->index == 0) nap_ms(50);
+    if (rank->index == 0) tutti_sleep_ns(50 * TUTTI_NS_PER_MS);
     RANK_CHECK_OK(rank, tutti_all_reduce(&in, &out, 1, TUTTI_INT64, TUTTI_SUM, dup, NULL, &work));
     tutti_comm_destroy(dup);
     RANK_CHECK_OK(rank, tutti_work_test(work));

@@ -5,6 +5,7 @@
 
 #include "test.h"
 
+#include "base/base.h"
 #include "ranks.h"
 
 #include <pthread.h>
@@ -34,18 +35,11 @@ struct plan {
     struct record *record;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void *die(void *arg)
 {
     const struct plan *plan = arg;
     nanosleep(&(struct timespec){.tv_nsec = (long)plan->delay_ns}, NULL);
-    atomic_store(&plan->record->death_ns, now_ns());
+    atomic_store(&plan->record->death_ns, tutti_now_ns());
     kill(getpid(), SIGKILL);
     return NULL;
 }
@@ -53,7 +47,7 @@ static void *die(void *arg)
 /* For how long the caller, a survivor, was not told. */
 static uint64_t told_after_ns(struct record *record)
 {
-    uint64_t ns = now_ns() - atomic_load(&record->death_ns);
+    uint64_t ns = tutti_now_ns() - atomic_load(&record->death_ns);
     atomic_fetch_add(&record->n_told, 1);
     if (ns > LATE_NS) atomic_fetch_add(&record->n_late, 1);
     return ns;

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "backend/library/oneccl_device.h"
+#include "base/base.h"
 #include "comm/call/device.h"
 #include "comm/comm.h"
 #include "contract/contract.h"
@@ -14,7 +15,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND UINT64_C(1000000000)
@@ -256,13 +256,6 @@ static const struct wrong wrongs[] = {
     {"TUTTI_STANDIN_ONECCL_FAILS", "1:2", TUTTI_ERR_SYSTEM, "result 11: the stand-in refuses call 2", 0, NULL},
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
 /* The rest of the ranks goes on by a communicator of its own, which has the device, too; on another queue, since what
  * waits within oneCCL keeps the one that it is on. */
 static void go_on(struct rank *rank, struct there *there)
@@ -299,7 +292,7 @@ static void goes_wrong(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_device_xpu.alloc(there.device, WORDS * sizeof(uint64_t), &memory));
     if (w->variable) setenv(w->variable, w->value, 1);
     if (!w->variable) status = sum_of(rank, &there, memory, WORDS, TUTTI_SUM);
-    const uint64_t begin = now_ns();
+    const uint64_t begin = tutti_now_ns();
     for (int i = 0; i < 3 && status == TUTTI_OK; i++)
         status = w->odd == 1 + (uint32_t)rank->index ? w->does(rank, &there, memory)
                                                      : sum_of(rank, &there, memory, WORDS, TUTTI_SUM);
@@ -309,7 +302,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND);                          /* long before the default deadline */
+    RANK_CHECK(rank, tutti_now_ns() - begin < 60 * SECOND);                    /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank, &there);
 }

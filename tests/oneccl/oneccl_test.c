@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "backend/library/oneccl.h"
+#include "base/base.h"
 #include "comm/comm.h"
 #include "contract/contract.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SECOND UINT64_C(1000000000)
@@ -202,13 +202,6 @@ static const struct wrong wrongs_of_standin[] = {
     {"TUTTI_STANDIN_ONECCL_DIES", "1:0", TUTTI_ERR_PEER_DEAD, "rank 1", 0, NULL},
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
-
 /* The rest of the ranks goes on by a communicator of its own; by oneCCL again, if no call was left behind. */
 static void go_on(struct rank *rank)
 {
@@ -258,7 +251,7 @@ static void goes_wrong(struct rank *rank)
     enum tutti_status status = TUTTI_OK;
     if (w->variable) setenv(w->variable, w->value, 1);
     if (!w->variable) status = sum_by(rank, NULL, 0, words);
-    const uint64_t begin = now_ns();
+    const uint64_t begin = tutti_now_ns();
     for (int i = 0; i < 3 && status == TUTTI_OK; i++)
         status = w->odd == 1 + (uint32_t)rank->index ? w->does(rank, words) : sum_by(rank, NULL, SECOND / 2, words);
     const char *text = tutti_last_error()->text;
@@ -267,7 +260,7 @@ static void goes_wrong(struct rank *rank)
                   tutti_status_name(status), text);
         return;
     }
-    RANK_CHECK(rank, now_ns() - begin < 60 * SECOND);                          /* long before the default deadline */
+    RANK_CHECK(rank, tutti_now_ns() - begin < 60 * SECOND);                    /* long before the default deadline */
     RANK_CHECK_STATUS(rank, w->status, tutti_barrier(rank->comm, NULL, NULL)); /* the communicator is lost */
     go_on(rank);
 }
@@ -308,8 +301,8 @@ static void killed_at_work(struct rank *rank)
     snprintf(said, sizeof said, "rank %d", (int)victim);
     if (rank->index == victim) RANK_CHECK(rank, pthread_create(&killer, NULL, kill_soon, &wait_us) == 0);
     enum tutti_status status = TUTTI_OK;
-    const uint64_t begin = now_ns();
-    while (status == TUTTI_OK && now_ns() - begin < 20 * SECOND) status = sum_by(rank, NULL, 0, words);
+    const uint64_t begin = tutti_now_ns();
+    while (status == TUTTI_OK && tutti_now_ns() - begin < 20 * SECOND) status = sum_by(rank, NULL, 0, words);
     if (rank->index == victim) return;
     RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, said));
     go_on(rank);

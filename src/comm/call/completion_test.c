@@ -4,24 +4,19 @@
 #include "ranks.h"
 #include "test.h"
 
+#include "base/base.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <tutti/tutti.h>
 
 #define MS INT64_C(1000000)
 
-static void nap(int64_t ns)
-{
-    nanosleep(&(struct timespec){.tv_sec = ns / (1000 * MS), .tv_nsec = ns % (1000 * MS)}, NULL);
-}
-
 /* True once *n is at least `least`; 20 s. */
 static bool reaches(_Atomic uint32_t *n, uint32_t least)
 {
-    for (int i = 0; i < 200000 && atomic_load(n) < least; i++) nap(MS / 10);
+    for (int i = 0; i < 200000 && atomic_load(n) < least; i++) tutti_sleep_ns(MS / 10);
     return atomic_load(n) >= least;
 }
 
@@ -32,7 +27,7 @@ static void count(void *arg)
 
 static void count_slowly(void *arg)
 {
-    nap(3 * MS);
+    tutti_sleep_ns(3 * MS);
     count(arg);
 }
 
@@ -149,7 +144,7 @@ struct ending {
 static void end_it(void *arg)
 {
     struct ending *ending = arg;
-    nap(2 * MS); /* so that more is queued */
+    tutti_sleep_ns(2 * MS); /* so that more is queued */
     if (ending->comm_too) tutti_comm_destroy(ending->comm);
     tutti_context_destroy(ending->context);
     if (!ending->comm_too) tutti_comm_destroy(ending->comm);
@@ -341,7 +336,7 @@ static void group_turn(struct rank *rank, struct tutti_comm *comms[2], int first
         int32_t mine = rank->index;
         RANK_CHECK_OK(rank, tutti_send(&mine, 1, TUTTI_INT32, next, 0, comms[(first + k) % 2], NULL, NULL));
         if (k == 1) break;
-        nap(MS / 10);
+        tutti_sleep_ns(MS / 10);
         RANK_CHECK(rank, atomic_load(&whole.calls) == 0);
         RANK_CHECK_OK(rank, tutti_barrier(comms[first], NULL, NULL)); /* nobody sends the second part before that */
     }

@@ -6,6 +6,7 @@
 #include "ranks.h"
 #include "test.h"
 
+#include "base/base.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,18 +17,6 @@
 #include <unistd.h>
 
 #define MS UINT64_C(1000000)
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 * MS + (uint64_t)now.tv_nsec;
-}
-
-static void nap(uint64_t ns)
-{
-    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
-}
 
 static const struct tutti_signal_info one_more = {0, TUTTI_SIGNAL_ADD, 1};
 
@@ -99,7 +88,7 @@ static void late_calls(struct rank *rank)
         if (!memory) RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &memory));
         RANK_CHECK_OK(rank, tutti_window_create(comm, memory, 4096, NULL, &window));
         if (rank->index == 0) {
-            nap(rank_random(rank) % (2 * MS));
+            tutti_sleep_ns(rank_random(rank) % (2 * MS));
             if (keeps)
                 tutti_window_destroy(window);
             else
@@ -191,7 +180,7 @@ static void aborts(struct rank *rank)
     struct tutti_window *window = NULL;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, NULL, 0, NULL, &window));
     if (rank->index == 1) {
-        nap(20 * MS);
+        tutti_sleep_ns(20 * MS);
         tutti_comm_abort(rank->comm, "enough");
     } else {
         RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough",
@@ -227,7 +216,7 @@ static void many_waits(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     struct timespec used[2];
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used[0]);
-    nap(200 * MS);
+    tutti_sleep_ns(200 * MS);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used[1]);
     const long ns = (used[1].tv_sec - used[0].tv_sec) * 1000000000 + used[1].tv_nsec - used[0].tv_nsec;
     RANK_CHECK(rank, ns < (long)(60 * MS) * rank->n); /* threads share that clock */
@@ -235,7 +224,7 @@ static void many_waits(struct rank *rank)
         const struct tutti_signal_info set = {i, TUTTI_SIGNAL_SET, i + 1};
         RANK_CHECK(rank, tutti_work_test(works[i]) == TUTTI_PENDING || rank->n > 1);
         RANK_CHECK_OK(rank, tutti_signal(&set, next, windows[i % 2], NULL, NULL));
-        if (i % 50 == 0) nap(MS);
+        if (i % 50 == 0) tutti_sleep_ns(MS);
     }
     for (uint32_t i = 0; i < N; i++) {
         RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
@@ -297,8 +286,8 @@ static void killed(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, memory, 1 << 20, NULL, &window));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == 1) {
-        nap(30 * MS);
-        atomic_store(&death->died_ns, now_ns());
+        tutti_sleep_ns(30 * MS);
+        atomic_store(&death->died_ns, tutti_now_ns());
         kill(getpid(), SIGKILL);
     }
     if (rank->index == 0) status = tutti_wait_signal(3, TUTTI_COMPARE_GE, 7, 1, window, NULL, NULL);
@@ -309,7 +298,7 @@ static void killed(struct rank *rank)
     }
     while (rank->index == 3 && status == TUTTI_OK)
         status = tutti_put(memory, rank_random(rank) % (1 << 16), 1, 0, window, NULL, NULL);
-    atomic_store(&death->told_ns[rank->index], now_ns());
+    atomic_store(&death->told_ns[rank->index], tutti_now_ns());
     RANK_CHECK_STATUS(rank, TUTTI_ERR_PEER_DEAD, status);
     RANK_CHECK(rank, strstr(tutti_last_error()->text, "connection closed by peer: rank 1"));
     RANK_CHECK(rank, strstr(tutti_last_error()->text, "wait_signal (signal 3 >= 7 from ") ||

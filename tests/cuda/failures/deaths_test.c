@@ -50,7 +50,7 @@ static void check_death(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     struct rank *rank = g->rank;
     struct tutti_error error = {0};
     enum tutti_status status = outcome(g, rank->comm, &error);
-    uint64_t late_ns = now_ns() - atomic_load(plan->death_ns);
+    uint64_t late_ns = tutti_now_ns() - atomic_load(plan->death_ns);
     if (status != TUTTI_ERR_PEER_DEAD || !strstr(error.text, "rank 1") || !strstr(error.text, plan->says) ||
         late_ns > LIMIT_NS) {
         rank_fail(rank, __FILE__, __LINE__, "%s after %llu ms: \"%s\"", tutti_status_name(status),
@@ -126,10 +126,10 @@ static void wait_for_the_dead(struct rank *rank)
     if (plan->method) open_window(&g, plan, words, &window);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
-    nap_ns(50000000); /* all ranks know by then that it is over */
+    tutti_sleep_ns(50000000); /* all ranks know by then that it is over */
     if (rank->index == VICTIM) {
-        nap_ns(plan->delay_ns);
-        atomic_store(plan->death_ns, now_ns());
+        tutti_sleep_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, tutti_now_ns());
         kill(getpid(), SIGKILL);
     }
     if (plan->gives_back)
@@ -151,8 +151,8 @@ static void replay_for_the_dead(struct rank *rank)
     RANK_CHECK_OK(rank, call(&g, rank->comm, words, WORDS)); /* nccl captures no first one */
     RANK_CHECK_OK(rank, replay(&g, words, rank->index != VICTIM));
     if (rank->index == VICTIM) {
-        nap_ns(plan->delay_ns);
-        atomic_store(plan->death_ns, now_ns());
+        tutti_sleep_ns(plan->delay_ns);
+        atomic_store(plan->death_ns, tutti_now_ns());
         kill(getpid(), SIGKILL);
     }
     check_death(&g, plan, words);
@@ -161,8 +161,8 @@ static void replay_for_the_dead(struct rank *rank)
 static void *die(void *arg)
 {
     const struct plan *plan = arg;
-    nap_ns(plan->delay_ns);
-    atomic_store(plan->death_ns, now_ns());
+    tutti_sleep_ns(plan->delay_ns);
+    atomic_store(plan->death_ns, tutti_now_ns());
     kill(getpid(), SIGKILL);
     return NULL;
 }
@@ -294,16 +294,16 @@ static void outlive(struct rank *rank)
         tutti_comm_destroy(comm);
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     } else {
-        nap_ns(300000000);
+        tutti_sleep_ns(300000000);
         RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
         RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g.gpu, g.stream));
         RANK_CHECK_OK(rank, tutti_cuda_copy_now(g.gpu, &word, words, 4));
         RANK_CHECK(rank, word == 42);
         RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
-        uint64_t start = now_ns();
+        uint64_t start = tutti_now_ns();
         RANK_CHECK_OK(rank, receive(&g, comm, words, UINT64_C(20000000000)));
         enum tutti_status status = outcome(&g, comm, &error);
-        const uint64_t late_ns = now_ns() - start;
+        const uint64_t late_ns = tutti_now_ns() - start;
         for (size_t i = 0; i < sizeof said / sizeof *said; i++)
             if (status != TUTTI_ERR_PEER_LEFT || late_ns > LIMIT_NS || !strstr(error.text, said[i]))
                 rank_fail(rank, __FILE__, __LINE__, "%s \"%s\"", tutti_status_name(status), error.text);

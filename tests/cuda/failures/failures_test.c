@@ -102,7 +102,7 @@ static enum tutti_status replay_without(struct gpu_rank *g, uint32_t *words)
 static enum tutti_status abort_soon(struct gpu_rank *g, uint32_t *words)
 {
     if (g->rank->index == VICTIM) {
-        nap_ns(50000000);
+        tutti_sleep_ns(50000000);
         tutti_comm_abort(g->rank->comm, "enough of it");
         return TUTTI_OK;
     }
@@ -112,7 +112,7 @@ static enum tutti_status abort_a_replay(struct gpu_rank *g, uint32_t *words)
 {
     enum tutti_status status = replay(g, words, g->rank->index != VICTIM);
     if (status < 0 || g->rank->index != VICTIM) return status;
-    nap_ns(50000000);
+    tutti_sleep_ns(50000000);
     tutti_comm_abort(g->rank->comm, "enough of it");
     return TUTTI_OK;
 }

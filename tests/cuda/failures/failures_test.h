@@ -7,25 +7,11 @@
 
 #include "test.h"
 
+#include "base/base.h"
 #include "cuda/support/gpu_ranks.h"
-
-#include <time.h>
 
 enum { WORDS = 40000, VICTIM = 1 };
 #define LIMIT_NS (UINT64_C(2000000000) * (gpu_ranks_stand_in() ? 10 : 1))
-
-static inline uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static inline void nap_ns(uint64_t ns)
-{
-    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    nanosleep(&t, NULL);
-}
 
 static inline enum tutti_status call(struct gpu_rank *g, struct tutti_comm *comm, uint32_t *words, size_t n)
 {
@@ -61,9 +47,9 @@ static inline enum tutti_status replay(struct gpu_rank *g, uint32_t *words, bool
 /* The stream has come to its end; then what the communicator says of it. */
 static inline enum tutti_status outcome(struct gpu_rank *g, struct tutti_comm *comm, struct tutti_error *error)
 {
-    uint64_t start = now_ns();
+    uint64_t start = tutti_now_ns();
     if (tutti_cuda_stream_sync(g->gpu, g->stream) < 0) return tutti_last_error()->status;
-    while (tutti_comm_state(comm, error) == TUTTI_OK && now_ns() - start < 10 * LIMIT_NS) nap_ns(1000000);
+    while (tutti_comm_state(comm, error) == TUTTI_OK && tutti_now_ns() - start < 10 * LIMIT_NS) tutti_sleep_ns(1000000);
     return tutti_comm_state(comm, error);
 }
 

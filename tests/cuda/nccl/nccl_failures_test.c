@@ -4,6 +4,7 @@
 
 #include "test.h"
 
+#include "base/base.h"
 #include "cuda/support/gpu_ranks.h"
 #include "fake_nccl.h"
 
@@ -12,23 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WORDS 4096
 #define SECOND UINT64_C(1000000000)
-
-static void nap(uint64_t ns)
-{
-    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / SECOND), .tv_nsec = (long)(ns % SECOND)}, NULL);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 /* An act of rank 0, while rank 1 calls nothing; and how that has to end. */
 struct stuck {
@@ -88,9 +76,9 @@ static void check_end(struct rank *rank, const struct stuck *stuck, struct gpu_r
                       uint32_t *words)
 {
     struct tutti_error error = {0};
-    const uint64_t until = now_ns() + 10 * SECOND;
+    const uint64_t until = tutti_now_ns() + 10 * SECOND;
     if (stuck->act(g, comm, words) < 0) error = *tutti_last_error();
-    while (tutti_comm_state(comm, &error) == TUTTI_OK && now_ns() < until) nap(SECOND / 1000);
+    while (tutti_comm_state(comm, &error) == TUTTI_OK && tutti_now_ns() < until) tutti_sleep_ns(SECOND / 1000);
     if (error.status != stuck->status || !strstr(error.text, stuck->call) || !strstr(error.text, stuck->how))
         rank_fail(rank, __FILE__, __LINE__, "%s \"%s\" instead of %s \"...%s...%s...\"",
                   tutti_status_name(error.status), error.text, tutti_status_name(stuck->status), stuck->call,
