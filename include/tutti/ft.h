@@ -248,7 +248,7 @@ struct tutti_ft_team_config {
     uint32_t min_replicas; /* a step counts when so many groups are in it */
     const char *secret;    /* the job's; NULL: as the manager's */
     uint64_t timeout_ns;   /* for each call of the communicator, and until a quorum is there */
-    uint64_t every_ns;     /* between questions for a quorum: so soon newcomers are heard of */
+    uint64_t every_ns;     /* between questions for a quorum, and 1 ms for each group: so soon newcomers are heard of */
 };
 #define TUTTI_FT_TEAM_CONFIG_INIT                                                                                      \
     {                                                                                                                  \

@@ -16,6 +16,7 @@ import time
 import unittest
 from datetime import timedelta
 from typing import Any, Callable, Dict, List
+from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -24,6 +25,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
 import programs
+import ranks
 
 try:
     import tutti_torch.ft.coordination  # noqa: F401
@@ -32,8 +34,10 @@ except ImportError:
 
 from tutti_torch.ft import DistributedDataParallel, GlobalBatch, Manager, Optimizer, ProcessGroupTutti
 from tutti_torch.ft import PureDistributedDataParallel, hsdp
+from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.coordination import LighthouseServer
 from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
+from tutti_torch.ft.surviving_steps import SurvivingSteps
 
 GROUPS = 3
 RATE = 0.05
@@ -408,9 +412,9 @@ class Survive(unittest.TestCase):
         job = self.job(shards, 2)
         for rank in range(2):
             os.mkdir(os.path.join(job.folder, str(rank)))
-        ranks = [job.start(number, rank) for number in range(2) for rank in range(2)]
+        started = [job.start(number, rank) for number in range(2) for rank in range(2)]
         for number, code in ((0, 0), (1, 0), (2, 1), (3, KILLED)):
-            self.assertEqual(ranks[number].status(120), code, job.said())
+            self.assertEqual(started[number].status(120), code, job.said())
         for rank in range(2):
             notes = job.notes(0, str(rank))
             self.assertTrue(all(note["counts"] for note in notes), job.said())
@@ -432,6 +436,21 @@ class Survive(unittest.TestCase):
             if note["counts"]:
                 same = next(other for other in notes[0] if other["counts"] and other["step"] == note["step"])
                 self.assertEqual(note["weights"], same["weights"])
+
+
+    def test_what_is_refused(self) -> None:
+        manager = mock.Mock(_pg=mock.Mock(), _surviving=None)
+        with ranks.raises(ValueError, "survive=True", "ProcessGroupTutti has calls that survive"):
+            SurvivingSteps(manager)
+        manager._pg = ProcessGroupTutti()
+        manager._checkpoint_transport = PGTransport(manager._pg, TIMEOUT, "cpu")
+        with ranks.raises(ValueError, "states do not travel over the process group", "HTTPTransport"):
+            SurvivingSteps(manager)
+        with ranks.raises(ValueError, "the manager is one with survive=True"):
+            GlobalBatch(manager, model_of(), 8)
+        manager._surviving = mock.Mock()
+        with ranks.raises(ValueError, "size is 0"):
+            GlobalBatch(manager, model_of(), 0)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include <tutti/coll.h>
 
 #define MEET_NS (10 * TUTTI_NS_PER_S) /* all hear of a quorum at one time */
+#define MORE_NS TUTTI_NS_PER_MS       /* a pause between questions is so much longer for each member */
 enum { N_TOLD = 4, MEETINGS = 8 /* at a time */ };
 
 /* A communicator that can be taken. */
@@ -37,6 +38,7 @@ struct tutti_ft_team {
     bool stops;
     int64_t step, failures, heard; /* failures in a row; the last quorum for which a communicator is made */
     uint32_t n_meetings;           /* under way */
+    uint32_t n_members;            /* of the last one taken, the dead included */
     struct candidate *ready, *voted, *next, *taken; /* voted: a vote says that it is ready; next: all have */
     struct tutti_error why;                         /* there is no quorum */
     /* The training thread's: */
@@ -207,7 +209,7 @@ static enum tutti_status ask(struct tutti_ft_team *team, uint64_t *every_ns)
     pthread_mutex_lock(&team->lock);
     request.step = team->step;
     request.commit_failures = team->failures;
-    *every_ns = team->config.every_ns;
+    *every_ns = team->config.every_ns + team->n_members * MORE_NS;
     pthread_mutex_unlock(&team->lock);
     TUTTI_TRY(tutti_ft_client_quorum(team->client, &request, team->config.timeout_ns, &place));
     return hear(team, place);
@@ -357,6 +359,7 @@ static enum tutti_status take(struct tutti_ft_team *team, int64_t step, struct t
     if (c == team->ready) team->ready = NULL;
     team->next = NULL;
     team->taken = c;
+    team->n_members = c->n;
     pthread_mutex_unlock(&team->lock);
     const uint32_t size = (uint32_t)tutti_comm_size(c->comm);
     enum tutti_status status = grow(team, size);

@@ -30,7 +30,8 @@ def shares(rows: torch.Tensor, ranks: List[int]) -> Dict[int, torch.Tensor]:
 
 class GlobalBatch:
     """`model`: whose parameters have the gradients. A group that does not contribute to a step (it gets its state) has
-    some samples, too, whose gradients are not used; a part may be empty where there are fewer samples than groups."""
+    some samples, too, whose gradients are not used; a part may be empty where there are fewer samples than groups. The
+    ranks of a group get the same rows, to be shared by them."""
 
     def __init__(self, manager: "Manager", model: nn.Module, size: int) -> None:
         if manager._surviving is None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .process_group import Members
 
 EVERY = timedelta(milliseconds=250)  # between questions for a quorum: so soon newcomers are heard of
+MORE = timedelta(milliseconds=1)  # a pause between questions is so much longer for each group
 MEET = timedelta(seconds=10)  # all hear of a quorum at one time
 MEETINGS = 8  # at a time
 TOLD = 512  # bytes that each member says of itself when all take a communicator
@@ -139,7 +140,8 @@ class Survival:
             except Exception as error:
                 self._complain(str(error))
             with self._changed:
-                self._changed.wait_for(lambda: self._stops, EVERY.total_seconds())
+                pause = EVERY.total_seconds() + self._size * MORE.total_seconds()
+                self._changed.wait_for(lambda: self._stops, pause)
 
     def _complain(self, why: str) -> None:
         if why != self._why and not self._stops:
