@@ -154,28 +154,11 @@ static enum tutti_status start_recv(const struct nccl_call *c, const struct tutt
 
 enum { SINGLE_MOST = 16 };
 
-/* A factor on the device is read when the stream has come here, by the host. */
-static enum tutti_status factor_fetch(const struct nccl_call *c, unsigned char *out)
-{
-    struct tutti_accelerator *accelerator = c->comm->family->accelerator;
-    const enum tutti_status status =
-        tutti_accelerator_copy(accelerator, out, c->factor.at, tutti_dtype_bytes(c->type), c->stream);
-    return status < 0 ? status : tutti_accelerator_stream_sync(accelerator, c->stream);
-}
-
 static enum tutti_status start(const struct nccl_call *c)
 {
-    unsigned char factor[8];
     struct tutti_call_options options = {
         .size = sizeof options, .premul_value = 1, .stream = c->stream, .ordered = c->comm->family->accelerator};
-    if (c->op == TUTTI_PREMUL_SUM) {
-        options.premul = c->factor.value;
-        if (c->factor.at) {
-            const enum tutti_status status = factor_fetch(c, factor);
-            if (status < 0) return status;
-            options.premul = factor;
-        }
-    }
+    if (c->op == TUTTI_PREMUL_SUM) options.premul = c->factor.at ? c->factor.at : c->factor.value;
     return c->start(c, &options);
 }
 

@@ -46,7 +46,8 @@ struct tutti_call_options {
     const char *algorithm; /* NULL: chosen; else a name of `tutti sched list`, with optional radix "tree:4", or the path
                               of a file, "./mine.c" (tutti_algorithm_load); borrowed */
     const char *label;     /* for traces and error texts; borrowed until completion */
-    const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call) ... */
+    const void *premul;    /* TUTTI_PREMUL_SUM: pointer to one factor of the call's dtype (read at the call; with
+                              `ordered` one in memory that the device reaches is read in the stream's order) ... */
     double premul_value;   /* ... or, when premul is NULL, the factor by value, converted as C does (integers: to 0) */
     bool attended;         /* the caller waits for the work at once: no thread is woken to bring the call on before
                               tutti_work_wait, _test, _notify or _free is called */

@@ -101,6 +101,22 @@ static void test_reductions(void **state)
     assert_int_equal(ranks_run(RANKS, true, reductions, NULL), 0);
 }
 
+/* Each replay reads the factor anew. */
+static void factor_in_graph(struct rank *rank, struct buffers *b, int type, int op, void *at)
+{
+    unsigned char factor[8] = {0};
+    void *graph = NULL, *ready = NULL;
+    CHECK(rank, put_numbers(rank, b, type, N) && driver.capture_begin(rank->stream, 1) == 0);
+    CHECK_OK(rank, nccl.AllReduce(b->in, b->out, N, type, op, rank->comm, rank->stream));
+    CHECK(rank, driver.capture_end(rank->stream, &graph) == 0 && driver.instantiate(&ready, graph, 0) == 0);
+    for (int value = 4; value >= 2; value -= 2) {
+        number_put(type, factor, 0, value);
+        CHECK(rank, device_write(rank, at, factor, type_bytes(type)) && driver.launch(ready, rank->stream) == 0);
+        CHECK(rank, wrong(rank, b, type, SUM, value, 0, N) == N);
+    }
+    CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
+}
+
 /* The factor on the host is read at once; the device's when the call runs. */
 static void factors(struct rank *rank)
 {
@@ -120,6 +136,7 @@ static void factors(struct rank *rank)
         number_put(type, factor, 0, 3);
         reduce_all(rank, b, type, host, 2);
         reduce_all(rank, b, type, device, 2);
+        if (type == INT32 || type == BFLOAT16) factor_in_graph(rank, b, type, device, at);
         CHECK_OK(rank, nccl.RedOpDestroy(host, rank->comm));
         CHECK_OK(rank, nccl.RedOpDestroy(device, rank->comm));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Argument checks of every call, driven by the table of kinds. Nothing is started before all of them pass; each
  * sentence names the argument, the rank and the collective. */
-#include "comm/call/call.h"
+#include "comm/call/device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -267,6 +267,13 @@ static enum tutti_status check_op(struct tutti_call *call)
     const char *refusal = tutti_reduce_refusal(call->job.info.dtype, (enum tutti_op)op);
     if (refusal) return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "%s", refusal);
     if (op != TUTTI_PREMUL_SUM) return TUTTI_OK;
+    const struct tutti_comm_device *device = call->comm->device;
+    if (call->options.premul && call->options.ordered && device && device->device &&
+        (tutti_device_of(call->options.premul) >= 0 || tutti_device_pins(call->options.premul))) {
+        if (bind->v) return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "a factor on the device serves no v form");
+        tutti_factor_encode(call->job.info.dtype, 1, call->job.factor); /* what is given is multiplied before */
+        return TUTTI_OK;
+    }
     if (call->options.premul)
         memcpy(call->job.factor, call->options.premul, tutti_dtype_bytes(call->job.info.dtype));
     else

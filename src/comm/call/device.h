@@ -115,6 +115,12 @@ enum tutti_status tutti_device_space_end(struct tutti_comm *comm, void *stream);
 /* The event behind the last of them; NULL: there was none. */
 void *tutti_device_space_event(const struct tutti_comm_device *device);
 void tutti_device_space_free(struct tutti_comm_device *device);
+/* Calls of premul_sum with a factor on the device, of both routes. */
+static inline bool tutti_call_is_scaled(const struct tutti_call *call)
+{
+    return call->type == TUTTI_CALL_COLLECTIVE && call->job.info.op == (int)TUTTI_PREMUL_SUM && call->options.premul;
+}
+enum tutti_status tutti_scaled_enqueue(struct tutti_call *call);
 /* Quantised calls, of routes DEVICE and STAGING (device_steps.c). UNSUPPORTED: the device has no kernels for them. */
 enum tutti_status tutti_packed_refusal(const struct tutti_call *call);
 enum tutti_status tutti_packed_enqueue(struct tutti_call *call);

@@ -185,6 +185,7 @@ void tutti_device_order(struct tutti_call *calls, size_t n)
 static bool is_together(const struct tutti_call *a, const struct tutti_call *b)
 {
     if (a->comm != b->comm || a->via != b->via || a->options.wire || b->options.wire) return false;
+    if (tutti_call_is_scaled(a) || tutti_call_is_scaled(b)) return false;
     if (a->algorithm || b->algorithm) return false;
     if (a->via == TUTTI_VIA_STAGING) return true;
     return a->backend == b->backend && is_message(a) == is_message(b) &&
@@ -241,8 +242,9 @@ static enum tutti_status part_enqueue(struct tutti_call *calls, size_t n)
 {
     struct tutti_comm *comm = calls->comm;
     tutti_comm_turn_take(comm);
-    enum tutti_status status = calls->options.wire ? tutti_packed_enqueue(calls)
-                               : calls->algorithm  ? tutti_scheduled_enqueue(calls)
+    enum tutti_status status = tutti_call_is_scaled(calls) ? tutti_scaled_enqueue(calls)
+                               : calls->options.wire       ? tutti_packed_enqueue(calls)
+                               : calls->algorithm          ? tutti_scheduled_enqueue(calls)
                                : calls->via == TUTTI_VIA_STAGING
                                    ? tutti_staging_enqueue(comm->device->staging, calls, n)
                                : is_message(calls) ? enqueue_messages(calls, n)

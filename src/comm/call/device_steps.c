@@ -256,3 +256,45 @@ enum tutti_status tutti_packed_enqueue(struct tutti_call *call)
     tutti_free(tables);
     return status;
 }
+
+/* A factor on the device: what this rank gives is multiplied by a run of it, in memory of the communicator, before the
+ * call, whose own factor is 1. The run is made by copies, each of twice as much. */
+
+#define RUN_MOST ((size_t)16 << 20)
+
+static enum tutti_status multiply(const struct tutti_call *call, char *region, size_t run, size_t bytes)
+{
+    struct tutti_device *dev = call->comm->device->device;
+    void *stream = call->options.stream;
+    const size_t element = tutti_dtype_bytes(call->job.info.dtype);
+    TUTTI_TRY(dev->ops->copy(dev, region, call->options.premul, element, stream));
+    for (size_t done = element; done < run; done *= 2)
+        TUTTI_TRY(dev->ops->copy(dev, region + done, region, done < run - done ? done : run - done, stream));
+    for (size_t at = 0; at < bytes; at += run) {
+        const struct tutti_fold fold = {.dtype = call->job.info.dtype,
+                                        .op = TUTTI_PROD,
+                                        .dst = region + run + at,
+                                        .left = (const char *)call->job.bind.input + at,
+                                        .right = region,
+                                        .n = (bytes - at < run ? bytes - at : run) / element};
+        TUTTI_TRY(dev->ops->fold(dev, &fold, stream));
+    }
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_scaled_enqueue(struct tutti_call *call)
+{
+    const struct tutti_call_side side = tutti_call_side(call, true);
+    const size_t bytes = side.n_blocks * side.block_bytes, whole = (bytes + 255) & ~(size_t)255;
+    const size_t run = whole < RUN_MOST ? whole : RUN_MOST;
+    struct tutti_call step = *call;
+    char *region;
+    TUTTI_TRY(tutti_device_space_begin(call->comm, call->options.stream, run + bytes, &region));
+    enum tutti_status status = multiply(call, region, run, bytes);
+    step.options.premul = NULL;
+    step.job.bind.input = region + run;
+    if (status >= 0) status = tutti_device_step(&step);
+    if (status >= 0) status = tutti_device_space_end(call->comm, call->options.stream);
+    if (status < 0) tutti_call_give_up(call, NULL, 0);
+    return status;
+}
