@@ -208,7 +208,8 @@ def make_torch(folder: Path) -> Path:
     own = re.compile(rf"^(tutti\.py|{backend.NAME}/lib/libtutti\.so\..*|{re.escape(backend.SCRIPTS)}/.*)$")
     files = {name: content for name, content in files.items() if not own.match(name)}
     metadata = next(name for name in files if name.endswith("/METADATA"))
-    files[metadata] = files[metadata].replace(b"\n\n", f"\nRequires-Dist: tutti (=={backend.version()})\n\n".encode(), 1)
+    requires = f"\nRequires-Dist: tutti (=={backend.version()})\n\n"
+    files[metadata] = files[metadata].replace(b"\n\n", requires.encode(), 1)
     path = folder / f"{backend.NAME}-{backend.version()}-{facts.python_tag}.whl"
     write(path, files)
     return path

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""k-means with NumPy on several processes: each rank has its points, and the centres are made of the sums of all. Run by
-tutti run -n 4 -- python3 kmeans.py, or mpirun -n 4 python3 kmeans.py."""
+"""k-means with NumPy on several processes: each rank has its points, and the centres are made of the sums of all.
+tutti run -n 4 -- python3 kmeans.py, or mpirun -n 4 python3 kmeans.py"""
 
 import numpy
 
@@ -32,7 +32,7 @@ def main(world):
     world.broadcast(centres)
     for _ in range(ROUNDS):
         label = nearest(points, centres)
-        sums = numpy.zeros((CLUSTERS, 3))  # of x and y, and how many
+        sums = numpy.zeros((CLUSTERS, 3))  # sums of x and of y, and how many
         for cluster in range(CLUSTERS):
             mine = points[label == cluster]
             sums[cluster] = [*mine.sum(0), len(mine)]

@@ -37,7 +37,7 @@ class Examples(unittest.TestCase):
         self.run_example(self.by_tutti(4), "hello.py", 4, r"rank \d of 4: the sum is 10")
 
     def test_pi(self):
-        self.run_example(self.by_tutti(4), "pi.py", 4, r"pi is 3\.14159265, (\d) came from \1, squares \[0, 1, 4, 9\], 2")
+        self.run_example(self.by_tutti(4), "pi.py", 4, r"pi is 3\.14159265, (\d) came from \1, .* 9\], 2 ranks like me")
 
     def test_the_page_has_the_example(self):
         page = (ROOT / "docs" / "python.md").read_text()

@@ -153,6 +153,12 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(tutti.UnsupportedError, "int32 can not be quantised"):
                 comm.all_reduce(x, wire="int8", persistent=True)
             comm.barrier()
+            twin = comm.dup()
+            call = twin.broadcast(x, persistent=True)
+            call.start(async_op=True)  # forgotten, and over before its communicator is closed
+            twin.close()
+            with self.assertRaisesRegex(tutti.ArgumentError, "closed"):
+                call.start()
 
         ranks.processes(2, run)
 

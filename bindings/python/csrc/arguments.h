@@ -18,8 +18,9 @@
     X(buffer)                                                                                                          \
     X(values)                                                                                                          \
     X(indices)                                                                                                         \
-    X(op) X(root) X(counts) X(displs) X(send_counts) X(recv_counts) X(send_displs) X(recv_displs) X(status) X(block)   \
-        X(dest) X(source) X(tag) X(send_tag) X(recv_tag) X(peer) X(offset) X(index) X(value) X(signal_op) X(compare)   \
+    X(op)                                                                                                              \
+    X(root) X(counts) X(displs) X(send_counts) X(recv_counts) X(send_displs) X(recv_displs) X(status) X(block) X(dest) \
+        X(source) X(tag) X(send_tag) X(recv_tag) X(peer) X(offset) X(index) X(value) X(signal_op) X(compare)           \
             X(expected) X(desired) X(async_op) X(persistent) X(timeout) X(algorithm) X(label) X(stream) X(dtype)       \
                 X(premul) X(wire) X(wire_block) X(wire_seed) X(wire_seeds) X(rank) X(size) X(store) X(name) X(secret)  \
                     X(device) X(survive) X(nonblocking) X(context) X(options) X(colour) X(key) X(exclude) X(reason)    \

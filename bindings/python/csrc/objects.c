@@ -165,7 +165,6 @@ struct memory_object {
     void *data;
     size_t bytes;
     struct comm_object *comm;
-    int32_t n_shown; /* buffers of it that are out */
 };
 
 PyObject *memory_wrap(struct comm_object *comm, size_t bytes)
@@ -183,7 +182,6 @@ PyObject *memory_wrap(struct comm_object *comm, size_t bytes)
     self->data = data;
     self->bytes = bytes;
     self->comm = comm;
-    self->n_shown = 0;
     Py_IncRef((PyObject *)comm);
     comm->n_children++;
     return (PyObject *)self;

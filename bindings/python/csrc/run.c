@@ -105,6 +105,10 @@ static PyObject *run_collected(struct call *call)
 
 static PyObject *start(struct call *call)
 {
+    if (call->is_persistent && call->window) {
+        borrow_give(call->borrow);
+        return error_argument(call->object, call->row->signature.name, "only collectives are recorded");
+    }
     if (!group_is_open())
         return call->is_persistent ? run_recorded(call) : call->is_async ? run_async(call) : run_blocking(call);
     if (!call->is_async && !call->is_persistent && call->row->result == RESULT_NONE) return run_collected(call);

@@ -215,15 +215,27 @@ struct tutti_work *work_of(PyObject *object)
     return NULL;
 }
 
+/* On the completion thread: a run of a Persistent is over. */
+static void let_go(void *persistent)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    Py_DecRef(persistent);
+    PyGILState_Release(state);
+}
+
 /* A call that is not over goes on, and keeps its buffers until then. */
 static void work_dealloc(PyObject *object)
 {
     SELF;
     PyTypeObject *type = Py_TYPE(object);
     struct tutti_error error;
-    if (self->borrow && test(self, &error) != TUTTI_PENDING) over(self);
+    if ((self->borrow || self->of) && test(self, &error) != TUTTI_PENDING) over(self);
+    if (self->of) {
+        LOCK_GIVE();
+        (void)tutti_work_notify(self->work, let_go, self->of);
+        LOCK_TAKE();
+    }
     borrow_leave(self->borrow, self->work);
-    Py_DecRef(self->of);
     PyObject_Free(object);
     Py_DecRef((PyObject *)type);
 }
@@ -246,6 +258,12 @@ PyObject *persistent_wrap(struct tutti_persistent *persistent, struct borrow *bo
     return (PyObject *)self;
 }
 
+/* Only collectives are recorded. */
+static const struct comm_object *owner_of(const struct borrow *borrow)
+{
+    return (struct comm_object *)borrow->owner;
+}
+
 static PyObject *persistent_start(METHOD_ARGS)
 {
     PyObject *values[N_PARAMETERS];
@@ -254,7 +272,7 @@ static PyObject *persistent_start(METHOD_ARGS)
     struct tutti_error error;
     bool is_async;
     if (!arguments_parse(&signatures[START], args, n, kwnames, values) ||
-        !argument_flag(values[P_async_op], false, &is_async))
+        !argument_flag(values[P_async_op], false, &is_async) || !comm_is_open(owner_of(self->borrow), "start"))
         return NULL;
     const bool waits = !is_async && is_main_thread();
     LOCK_GIVE();

@@ -99,6 +99,15 @@ static bool has_cmocka(void)
 #endif
 }
 
+static bool has_python(void)
+{
+#ifdef TUTTI_HAVE_PYTHON
+    return true;
+#else
+    return false;
+#endif
+}
+
 void info_probes_gather(struct info *info)
 {
     static const struct {
@@ -120,6 +129,8 @@ void info_probes_gather(struct info *info)
          "apt-get install libfabric-dev, then build again"},
         {has_libfabric, "libfabric", "transport ofi (InfiniBand, EFA, Slingshot, ...) does not work",
          "apt-get install libfabric1, or the cluster's own"},
+        {has_python, "python3-dev", "the Python module (import tutti) is not in this build",
+         "apt-get install python3-dev, then build again"},
         {has_cmocka, "cmocka", "the tests run on a small stand-in", "apt-get install libcmocka-dev, then build again"},
         {has_clang, "clang", "./dev check can not build with clang and can not fuzz", "apt-get install clang"},
         {has_qemu, "aarch64", "./dev check can not try the NEON kernels",
