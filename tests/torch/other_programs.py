@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""usage: other_programs.py lightning|trainer|deepspeed [BACKEND [ZERO_STAGE]]
-Small programs of Lightning, transformers' Trainer and DeepSpeed on CPUs, as their users write them: none knows of
-tutti. Each says what its parameters came to; other_programs_test.py compares that between backends."""
+"""usage: other_programs.py lightning|trainer|generate|deepspeed [BACKEND [ZERO_STAGE]]
+Small programs of Lightning, transformers (Trainer, tensor-parallel generate) and DeepSpeed on CPUs, as their users
+write them: none knows of tutti. Each says what came of it; other_programs_test.py compares that between backends."""
 
 import sys
 import tempfile
@@ -52,6 +52,29 @@ def trainer(_: Optional[str]) -> None:
     say(list(model.parameters()))
 
 
+def generate(_: Optional[str]) -> None:
+    """The tokens of one process, by the plan that transformers has for the model."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, set_seed
+
+    set_seed(1)
+    config = LlamaConfig(vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2, initializer_range=0.1, bos_token_id=None,
+                         eos_token_id=None, pad_token_id=0)  # fmt: skip
+    prompt = torch.randint(1, 128, (1, 8))
+
+    def tokens_of(model) -> torch.Tensor:
+        model.generation_config.eos_token_id = None
+        return model.generate(prompt, max_new_tokens=12, do_sample=False)
+
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaForCausalLM(config).save_pretrained(folder)
+        want = tokens_of(AutoModelForCausalLM.from_pretrained(folder))
+        got = tokens_of(AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto"))
+    assert torch.equal(got, want), (got, want)
+    say([got])
+    dist.destroy_process_group()
+
+
 def deepspeed(backend: Optional[str], stage: str = "2") -> None:
     import deepspeed as ds
 
@@ -77,5 +100,5 @@ def deepspeed(backend: Optional[str], stage: str = "2") -> None:
 
 
 if __name__ == "__main__":
-    program = {"lightning": lightning, "trainer": trainer, "deepspeed": deepspeed}[sys.argv[1]]
+    program = {"lightning": lightning, "trainer": trainer, "generate": generate, "deepspeed": deepspeed}[sys.argv[1]]
     program(sys.argv[2] if len(sys.argv) > 2 else None, *sys.argv[3:])

@@ -2,8 +2,8 @@
 # label: long
 # timeout: 1800
 """Programs of others, unchanged, with TUTTI_TORCH_REPLACE as the only difference: accelerate's own test scripts, small
-programs of Lightning, transformers' Trainer and DeepSpeed (other_programs.py). What they learn on two ranks is what
-they learn with gloo, bit for bit, for two values have but one sum. What is not installed is skipped."""
+programs of Lightning, transformers and DeepSpeed (other_programs.py). What they learn on two ranks is what they learn
+with gloo, bit for bit, for two values have but one sum. What is not installed is skipped."""
 
 from __future__ import annotations
 
@@ -63,6 +63,11 @@ class Unchanged(unittest.TestCase):
     @needs("accelerate")
     def test_trainer(self) -> None:
         self.compare("trainer")
+
+    @needs("transformers")
+    @needs("accelerate")
+    def test_generate(self) -> None:
+        self.compare("generate")
 
     @needs("deepspeed")
     def test_deepspeed(self) -> None:
