@@ -33,7 +33,7 @@ except ImportError:
     sys.exit(77)  # a build without it
 
 from tutti_torch.ft import DistributedDataParallel, GlobalBatch, Manager, Optimizer, ProcessGroupTutti
-from tutti_torch.ft import PureDistributedDataParallel, hsdp
+from tutti_torch.ft import PureDistributedDataParallel, WorldSizeMode, hsdp
 from tutti_torch.ft.checkpointing.pg_transport import PGTransport
 from tutti_torch.ft.coordination import LighthouseServer
 from tutti_torch.ft.local_sgd import DiLoCo, LocalSGD
@@ -131,6 +131,23 @@ def trains(number: int, address: str, folder: str, dies: bool, n_last: int, leas
         n_steps += was_missing and counts and n == n_last
         group.note(step, weights=values_of(model.parameters()), calls=group.contributors())
         time.sleep(0.02)
+    manager.shutdown()
+
+
+def has_spares(number: int, address: str, folder: str) -> None:
+    """Two groups contribute, one is ready to take a place. The first one dies in the sixth step."""
+    group = Group(number, address, folder, min_replica_size=2, world_size_mode=WorldSizeMode.FIXED_WITH_SPARES)
+    manager, model = group.manager, group.model
+    optimizer, parallel = Optimizer(manager, group.plain), PureDistributedDataParallel(manager, model)
+    while manager.current_step() < 9:
+        step = manager.current_step()
+        optimizer.zero_grad()
+        loss = loss_of(parallel, samples(step, 8, number))
+        if number == 0 and step == 5:
+            list(model.parameters())[1].register_hook(die)
+        loss.backward()
+        optimizer.step()
+        group.note(step, weights=values_of(model.parameters()), gives=manager.is_participating())
     manager.shutdown()
 
 
@@ -362,6 +379,16 @@ class Survive(unittest.TestCase):
             self.assertIn("groups left: 2, of at least 3; no step counts until others have come",
                           groups[number].output())
         self.assertEqual(job.notes(1), job.notes(2))
+
+    def test_a_spare_takes_the_place(self) -> None:
+        job = self.job(has_spares)
+        groups = [job.start(number) for number in range(GROUPS)]
+        self.finish(job, groups[0])
+        one, spare = job.notes(1)[1:], job.notes(2)[1:]  # in the first step all get the state of one
+        self.assertTrue(all(note["counts"] for note in one + spare), job.said())
+        self.assertEqual([note["n"] for note in one], [2, 2, 2, 2, 2, 1, 2, 2, 2])
+        self.assertEqual([note["gives"] for note in spare], [False] * 6 + [True] * 3)
+        self.assertEqual([note["weights"] for note in one], [note["weights"] for note in spare])
 
     def test_a_batch_stays_whole(self) -> None:
         """The step with the loss, and those after it, to the bit as with two groups that took all from the start."""
