@@ -273,8 +273,9 @@ static bool is_proved(const struct survivors *survivors, uint32_t slot)
 {
     struct tutti_control *control = control_of(survivors);
     const uint32_t member = survivors->comm->members[slot];
-    return tutti_life_gone(control->ops->life(control, member)) &&
-           (!control->ops->proved || control->ops->proved(control, member));
+    const enum tutti_life life = control->ops->life(control, member);
+    if (life == TUTTI_LIFE_LEFT && survivors->elders) return false; /* it may have gone on in the view before */
+    return tutti_life_gone(life) && (!control->ops->proved || control->ops->proved(control, member));
 }
 
 /* Whether those who are left may go on, among all or the elders; n_missing: members that may live. */

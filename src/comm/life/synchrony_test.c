@@ -53,6 +53,7 @@ struct epoch {
     uint64_t members, adopted; /* adopted: who is in it */
     uint64_t before;           /* the epoch that it follows */
     uint64_t elders;           /* who was in that, where newcomers are; else all */
+    uint64_t world;            /* a larger view has a world of its own, in which nobody is told dead yet */
     bool failed;
     uint32_t n_ops;
     struct op ops[160];
@@ -60,6 +61,7 @@ struct epoch {
 static struct world {
     uint32_t n, n_all, n_epochs, n_calls; /* n_all: with newcomers */
     uint64_t seed;
+    uint32_t cuts, n_cuts;  /* that are to come, and ends of them; that came */
     uint64_t cut, unproved; /* members that are cut off from the others; that died so that others can not know */
     enum form forms[CALLS + 1];
     uint32_t roots[CALLS + 1];
@@ -173,12 +175,17 @@ static void end(uint32_t i, const struct op *op)
     m->doing = tutti_synchrony_ended(&m->view, false);
 }
 
+static bool share_world(uint32_t i, uint32_t k)
+{
+    return w.epochs[w.members[i].view.epoch].world == w.epochs[w.members[k].view.epoch].world;
+}
+
 /* i's side hears nothing of the other. */
 static void hear_silence(uint32_t i)
 {
     const uint64_t members = w.epochs[w.members[i].view.epoch].members, other = members & ~side_of(i);
     for (uint32_t k = 0; k < w.n_all; k++)
-        if (side_of(i) & bit(k)) w.members[k].silent |= other;
+        if ((side_of(i) & bit(k)) && share_world(i, k)) w.members[k].silent |= other;
 }
 
 static void lose(uint32_t i)
@@ -199,11 +206,12 @@ static void cut_off(struct member *m)
     m->alive = false;
 }
 
-/* The next view of epoch e that somebody on i's side is in; NULL: none. */
+/* The next view of epoch e that a member of e is in whom i hears; NULL: none. */
 static struct epoch *decided(uint64_t e, uint32_t i)
 {
+    const uint64_t heard = w.epochs[e].members & side_of(i) & ~w.members[i].silent;
     for (uint64_t next = e + 1; next <= w.n_epochs; next++)
-        if (w.epochs[next].before == e && (w.epochs[next].adopted & side_of(i))) return &w.epochs[next];
+        if (w.epochs[next].before == e && (w.epochs[next].adopted & heard)) return &w.epochs[next];
     return NULL;
 }
 
@@ -211,6 +219,7 @@ static void epoch_begin(struct epoch *epoch, uint64_t members, uint64_t before)
 {
     epoch->members = members, epoch->before = before;
     epoch->elders = members;
+    epoch->world = before ? w.epochs[before].world : 1;
     epoch->adopted = 0, epoch->failed = false, epoch->n_ops = 0;
 }
 
@@ -231,7 +240,9 @@ static struct epoch *decide_admission(uint64_t e, uint64_t here)
         if (!w.members[k].alive && !w.members[k].ended && !w.members[k].view.epoch && (side_of(k) & here))
             guests |= bit(k);
     struct epoch *next = decide(e, w.epochs[e].members | guests);
+    if (!guests) return next;
     next->elders = w.epochs[e].members;
+    next->world = (uint64_t)(next - w.epochs);
     for (uint32_t k = w.n; k < w.n_all; k++) {
         struct member *m = &w.members[k];
         if (!(guests & bit(k))) continue;
@@ -240,7 +251,18 @@ static struct epoch *decide_admission(uint64_t e, uint64_t here)
         m->doing = tutti_synchrony_join(&m->view, call, (uint64_t)(next - w.epochs));
         next->adopted |= bit(k);
     }
+    if (w.cuts > 0 && !w.cut && rnd(3) == 0)
+        w.cut = guests | (here & -here), w.cuts--, w.n_cuts++; /* before the others know */
     return next;
+}
+
+/* Who went on in another view than e, after the same one, left this one in order: that is no end. */
+static uint64_t elsewhere(uint64_t e)
+{
+    uint64_t others = 0;
+    for (uint64_t k = 1; k <= w.n_epochs; k++)
+        if (k != e && w.epochs[k].before == w.epochs[e].before) others |= w.epochs[k].adopted;
+    return others & ~w.epochs[e].adopted;
 }
 
 static bool is_majority(uint64_t here, uint64_t missing)
@@ -254,7 +276,7 @@ static void agree(uint32_t i)
     struct member *m = &w.members[i];
     if (w.cut) hear_silence(i);
     const uint64_t e = m->view.epoch, members = w.epochs[e].members;
-    const uint64_t gone = members & ~alive_of(members) & ~w.unproved; /* known to have ended */
+    const uint64_t gone = members & ~alive_of(members) & ~w.unproved & ~m->silent & ~elsewhere(e); /* known to be */
     const uint64_t here = alive_of(members) & side_of(i) & ~m->silent, missing = members & ~here & ~gone;
     const uint64_t elders = m->joined == e ? members : w.epochs[e].elders;
     struct epoch *next = decided(e, i);
@@ -278,6 +300,7 @@ static void agree(uint32_t i)
         next = admits ? decide_admission(e, here) : decide(e, here);
     }
     next->adopted |= bit(i);
+    if (next->world != w.epochs[e].world) m->silent = 0;
     m->agreed = false;
     m->number = 0;
     const uint64_t epoch = (uint64_t)(next - w.epochs);
@@ -331,7 +354,8 @@ static void step(uint32_t i)
     default:
         break;
     }
-    const bool dead = (alive_of(epoch->members) & side_of(i)) != epoch->members || decided(m->view.epoch, i);
+    const bool dead =
+        (alive_of(epoch->members) & side_of(i) & ~m->silent) != epoch->members || decided(m->view.epoch, i);
     if (!m->inside) {
         if (w.flaw == NO_COMMIT && m->doing == TUTTI_SYNCHRONY_COMMIT)
             m->doing = tutti_synchrony_ended(&m->view, false);
@@ -360,7 +384,7 @@ static bool is_result(uint64_t call, uint64_t result)
     return false;
 }
 
-static void check(bool parted, bool died)
+static void check(bool died)
 {
     uint32_t n_left = 0;
     for (uint32_t i = 0; i < w.n_all; i++) {
@@ -374,7 +398,8 @@ static void check(bool parted, bool died)
         for (uint64_t call = m->before + 1; call <= w.n_calls; call++)
             if (!is_result(call, m->returned[call])) wrong("a call did not end, or with what no view can make");
     }
-    if (n_left == 0 && (!parted || !died)) wrong("nobody is left");
+    /* With several cuts, or a cut and a death or a newcomer, there may be no majority any more. */
+    if (n_left == 0 && (w.n_cuts == 0 || (w.n_cuts == 1 && !died && w.n_all == w.n))) wrong("nobody is left");
 }
 
 static void world_open(uint64_t seed, uint32_t n, enum flaw flaw)
@@ -400,10 +425,15 @@ static void kill_one(uint32_t victim)
     w.members[victim].alive = false;
 }
 
-/* A cut, of a random half or of one member that is stopped; or its end. */
+/* A cut, of a random half or of one member that is stopped; or its end: then whoever was taken for dead hears so. */
 static void cut_or_mend(void)
 {
-    w.cut = w.cut ? 0 : rnd(2) ? bit(rnd(w.n)) : (tutti_random64(&w.seed) & (bit(w.n - 1) * 2 - 1));
+    const bool mends = w.cut != 0;
+    w.n_cuts += !mends;
+    w.cut = mends ? 0 : rnd(2) ? bit(rnd(w.n)) : (tutti_random64(&w.seed) & (bit(w.n - 1) * 2 - 1));
+    for (uint32_t i = 0; mends && i < w.n_all; i++)
+        for (uint32_t k = 0; k < w.n_all; k++)
+            if ((w.members[i].silent & bit(k)) && share_world(i, k)) w.members[k].silent |= bit(i);
 }
 
 static const char *run(uint64_t seed, enum flaw flaw)
@@ -411,8 +441,8 @@ static const char *run(uint64_t seed, enum flaw flaw)
     static const uint32_t sizes[] = {2, 3, 3, 4, 5, 8, 16, 64};
     world_open(seed, sizes[seed % TUTTI_ARRAY_LEN(sizes)], flaw);
     const uint32_t n_deaths = rnd(3) ? rnd(w.n) : 0;
-    uint32_t deaths = n_deaths, rate = 20 + rnd(400) * (1 + w.n / 8), steps = 0, cuts = rnd(2) ? rnd(4) : 0;
-    const bool parted = cuts > 0;
+    uint32_t deaths = n_deaths, rate = 20 + rnd(400) * (1 + w.n / 8), steps = 0;
+    w.cuts = rnd(2) ? rnd(4) : 0;
     for (bool open = true; open && !w.wrong; steps++) {
         const uint32_t i = rnd(w.n_all);
         if (steps > STEPS_MOST) wrong("no progress");
@@ -422,11 +452,11 @@ static const char *run(uint64_t seed, enum flaw flaw)
             deaths -= w.members[victim].alive;
             if (w.members[victim].alive) kill_one(victim);
         }
-        if (cuts > 0 && rnd(rate) == 0) cut_or_mend(), cuts--;
+        if (w.cuts > 0 && rnd(rate) == 0) cut_or_mend(), w.cuts--;
         open = false;
         for (uint32_t k = 0; k < w.n_all; k++) open = open || !is_over(&w.members[k]);
     }
-    check(parted, n_deaths > 0);
+    check(n_deaths > 0);
     for (uint32_t i = 0; i < w.n_all; i++) tutti_synchrony_fini(&w.members[i].view);
     return w.wrong;
 }
