@@ -106,6 +106,19 @@ def made_by_class(world) -> None:
     made.shutdown()
 
 
+def made_by_dist2() -> None:
+    try:
+        from torch.distributed import _dist2
+    except ImportError:
+        return
+    store = dist.PrefixStore("by dist2", c10d._get_default_store())
+    group = _dist2._BACKENDS["nccl"](store, dist.get_rank(), dist.get_world_size(), timedelta(seconds=20), device(),
+                                     is_high_priority_stream=True)  # fmt: skip
+    backend = group._get_backend(device())
+    assert isinstance(backend, ProcessGroupNCCL) and backend.options.is_high_priority_stream
+    group.shutdown()
+
+
 def main() -> None:
     asked = sys.argv[1] if len(sys.argv) > 1 else None
     if KIND == "cuda":
@@ -123,6 +136,7 @@ def main() -> None:
         calls_of_nccl_alone(world)
     groups(world, options)
     made_by_class(world)
+    made_by_dist2()
     if os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0" and os.environ.get("FAILS") == str(dist.get_rank()):
         os._exit(3)  # the agent starts all ranks again
     dist.barrier()

@@ -2,6 +2,8 @@
 """tutti in torch.distributed._dist2, PyTorch's experimental API of groups that no global state knows; versions that
 have it keep a table of factories of their own."""
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -20,9 +22,9 @@ def group_of(backend: _C.Backend, store, kinds: set) -> dist.ProcessGroup:
     return group
 
 
-def create(store, rank, world_size, timeout, device, **options) -> dist.ProcessGroup:
-    """What _dist2.new_group calls: a group that tutti serves on the device and on the CPU."""
-    own = _C.Backend.Options(timeout)
+def create(called, store, rank, world_size, timeout, device, **options) -> dist.ProcessGroup:
+    """What _dist2.new_group calls: a group that tutti serves on the device and on the CPU, called by this name."""
+    own = _C.Backend.Options(timeout, called)
     for name, value in options.items():
         if name not in OPTIONS:
             raise KeyError(f"tutti has no option {name}")
@@ -38,4 +40,4 @@ def register(names: list) -> None:
     except ImportError:
         return
     for name in names:
-        _dist2._BACKENDS[name] = create
+        _dist2._BACKENDS[name] = functools.partial(create, name)
