@@ -101,20 +101,65 @@ static enum tutti_status start_reduce(const struct nccl_call *c, const struct tu
     return tutti_reduce(c->send, c->recv, c->count, c->type, c->op, c->peer, nccl_tutti(c->comm), options, NULL);
 }
 
-/* tutti's has one buffer: the root's is copied to where the others have theirs. */
+/* ---- tutti's broadcast has one buffer: a root with two copies from one to the other, beside the call if that takes
+ * long, since both only read what is sent. In windows the call has to be where the others have theirs ---- */
+
+#define BESIDE_BYTES ((size_t)8 << 20)
+
+static bool has_window(const struct nccl_call *c)
+{
+    bool found = false;
+    pthread_mutex_lock(&c->comm->lock);
+    for (const struct ncclWindow *w = c->comm->windows; w && !found; w = w->next)
+        found =
+            (uintptr_t)c->recv - (uintptr_t)w->base < w->bytes || (uintptr_t)c->send - (uintptr_t)w->base < w->bytes;
+    pthread_mutex_unlock(&c->comm->lock);
+    return found;
+}
+
+/* The stream of a communicator beside the caller's, and what ties the two. */
+static enum tutti_status beside_open(struct ncclComm *comm)
+{
+    struct tutti_accelerator *accelerator = comm->family->accelerator;
+    struct nccl_beside *beside = &comm->beside;
+    enum tutti_status status = TUTTI_OK;
+    pthread_mutex_lock(&comm->lock);
+    if (!beside->begin) status = tutti_accelerator_event_create(accelerator, &beside->begin);
+    if (status >= 0 && !beside->end) status = tutti_accelerator_event_create(accelerator, &beside->end);
+    if (status >= 0 && !beside->stream) status = tutti_accelerator_stream_create(accelerator, &beside->stream);
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+static enum tutti_status copy_beside(const struct nccl_call *c, size_t bytes)
+{
+    struct tutti_accelerator *accelerator = c->comm->family->accelerator;
+    enum tutti_status status = beside_open(c->comm);
+    const struct nccl_beside *beside = &c->comm->beside;
+    if (status >= 0) status = tutti_accelerator_event_record(accelerator, beside->begin, c->stream);
+    if (status >= 0) status = tutti_accelerator_stream_wait(accelerator, beside->stream, beside->begin);
+    if (status >= 0) status = tutti_accelerator_copy(accelerator, c->recv, c->send, bytes, beside->stream);
+    return status < 0 ? status : tutti_accelerator_event_record(accelerator, beside->end, beside->stream);
+}
+
 static enum tutti_status start_broadcast(const struct nccl_call *c, const struct tutti_call_options *options)
 {
     struct tutti_accelerator *accelerator = c->comm->family->accelerator;
     const size_t bytes = c->count * tutti_dtype_bytes(c->type);
-    if (c->peer == c->comm->rank && c->send != c->recv) {
-        if (!accelerator)
-            memmove(c->recv, c->send, bytes);
-        else {
-            const enum tutti_status status = tutti_accelerator_copy(accelerator, c->recv, c->send, bytes, c->stream);
-            if (status < 0) return status;
-        }
-    }
-    return tutti_broadcast(c->recv, c->count, c->type, c->peer, nccl_tutti(c->comm), options, NULL);
+    const bool copies = c->peer == c->comm->rank && c->send != c->recv, beside = copies && bytes >= BESIDE_BYTES;
+    const bool here = !copies || has_window(c);
+    enum tutti_status status = TUTTI_OK;
+    if (copies && !accelerator)
+        memmove(c->recv, c->send, bytes);
+    else if (copies && !here && beside)
+        status = copy_beside(c, bytes);
+    else if (copies)
+        status = tutti_accelerator_copy(accelerator, c->recv, c->send, bytes, c->stream);
+    if (status < 0) return status;
+    void *buffer = here ? c->recv : (void *)(uintptr_t)c->send;
+    status = tutti_broadcast(buffer, c->count, c->type, c->peer, nccl_tutti(c->comm), options, NULL);
+    if (status < 0 || !accelerator || here || !beside) return status;
+    return tutti_accelerator_stream_wait(accelerator, c->stream, c->comm->beside.end);
 }
 
 static enum tutti_status start_all_gather(const struct nccl_call *c, const struct tutti_call_options *options)

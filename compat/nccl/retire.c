@@ -22,8 +22,12 @@ void nccl_comm_enlist(struct ncclComm *comm)
 static void *end(void *arg)
 {
     struct ncclComm *comm = arg;
+    struct tutti_accelerator *accelerator = comm->family->accelerator;
     tutti_comm_destroy(comm->apart);
     tutti_comm_destroy(nccl_tutti(comm));
+    tutti_accelerator_stream_destroy(accelerator, comm->beside.stream);
+    tutti_accelerator_event_destroy(accelerator, comm->beside.begin);
+    tutti_accelerator_event_destroy(accelerator, comm->beside.end);
     nccl_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);
     free(comm->factors);

@@ -71,6 +71,9 @@ struct nccl_factor {
     const void *at; /* device memory; NULL: value */
     unsigned char value[8];
 };
+struct nccl_beside { /* calls.c; NULL: not needed yet */
+    void *stream, *begin, *end;
+};
 struct ncclComm {
     uint64_t magic;
     _Atomic uint32_t refs; /* the handle's, and each job's */
@@ -83,6 +86,7 @@ struct ncclComm {
     int rank, n_ranks;
     bool finalized, revoked, suspended;
     pthread_mutex_t lock; /* for what follows */
+    struct nccl_beside beside;
     struct nccl_factor *factors;
     int n_factors;
     struct ncclWindow *windows;

@@ -207,6 +207,43 @@ static void moves(struct rank *rank)
     buffers_close(b);
 }
 
+/* Large enough that the root copies beside the call; eager, captured, and with the next call on what it wrote. */
+static void large_broadcast(struct rank *rank)
+{
+    enum { LARGE = 9 << 20, CHECKED = 4096 };
+    unsigned char host[CHECKED];
+    void *in = device_alloc(LARGE), *out = device_alloc(LARGE), *graph = NULL, *ready = NULL;
+    unsigned char *fill = malloc(LARGE);
+    CHECK(rank, in && out && fill);
+    memset(fill, rank->index == 1 ? 0x5a : 0, LARGE);
+    CHECK(rank, device_write(rank, in, fill, LARGE));
+    for (int captured = 0; captured < 2; captured++) {
+        CHECK(rank, device_write(rank, out, fill + (rank->index == 1), 1));
+        CHECK(rank, !captured || driver.capture_begin(rank->stream, 1) == 0);
+        CHECK_OK(rank, nccl.Broadcast(in, out, LARGE, UINT8, 1, rank->comm, rank->stream));
+        CHECK_OK(rank, nccl.AllReduce((char *)out + LARGE - CHECKED, (char *)out + LARGE - CHECKED, CHECKED, UINT8, MAX,
+                                      rank->comm, rank->stream));
+        if (captured) {
+            CHECK(rank, driver.capture_end(rank->stream, &graph) == 0 && driver.instantiate(&ready, graph, 0) == 0);
+            CHECK(rank, driver.launch(ready, rank->stream) == 0);
+        }
+        CHECK(rank, device_read(rank, host, (char *)out + LARGE - CHECKED, CHECKED));
+        for (size_t i = 0; i < CHECKED; i++) CHECK(rank, host[i] == 0x5a);
+        memset(host, 0, CHECKED);
+        CHECK(rank, device_write(rank, (char *)out + LARGE - CHECKED, host, CHECKED));
+    }
+    CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
+    driver.free((uint64_t)(uintptr_t)in);
+    driver.free((uint64_t)(uintptr_t)out);
+    free(fill);
+}
+
+static void test_large_broadcast(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, true, large_broadcast, NULL), 0);
+}
+
 static void test_moves(void **state)
 {
     (void)state;
@@ -473,10 +510,10 @@ int main(void)
     }
     driver_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_factors), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_one_thread), cmocka_unit_test(test_pinned),  cmocka_unit_test(test_default_stream),
-        cmocka_unit_test(test_graphs),     cmocka_unit_test(test_windows), cmocka_unit_test(test_registered),
-        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_reductions),      cmocka_unit_test(test_factors), cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_one_thread),      cmocka_unit_test(test_pinned),  cmocka_unit_test(test_default_stream),
+        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_windows), cmocka_unit_test(test_registered),
+        cmocka_unit_test(test_large_broadcast), cmocka_unit_test(test_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
