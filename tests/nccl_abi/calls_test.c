@@ -403,6 +403,8 @@ static void windows(struct rank *rank)
     CHECK(rank, peer == (char *)memory + 8);
     CHECK_OK(rank, nccl.AllGather(b->in, memory, N, UINT8, rank->comm, rank->stream)); /* within the window */
     for (int r = 0; r < rank->n; r++) CHECK(rank, is_marked(rank, b, memory, r, mark(r, 0)));
+    CHECK_OK(rank, nccl.Broadcast(memory, b->out, N, UINT8, ROOT, rank->comm, rank->stream)); /* out of it */
+    CHECK(rank, is_marked(rank, b, b->out, 0, mark(0, 0)));
     ranks_meet(rank);
     CHECK_OK(rank, nccl.CommWindowDeregister(rank->comm, in));
     CHECK_OK(rank, nccl.CommWindowDeregister(rank->comm, NULL));
