@@ -249,6 +249,7 @@ static void survivors_wait(void **state)
 /* ---- groups of two ranks ---- */
 struct pair {
     char manager[300], inside[64];
+    uint32_t is_there;
 };
 static struct pair *pairs;
 
@@ -280,9 +281,9 @@ static void train_pair(int32_t number, uint32_t rank)
         open_manager(&g, number, 2);
         snprintf(pair->inside, sizeof pair->inside, "tcp://127.0.0.1:%u", tutti_store_server_port(g.store));
         snprintf(pair->manager, sizeof pair->manager, "%s", tutti_ft_manager_address(g.manager));
-        __atomic_thread_fence(__ATOMIC_RELEASE);
+        __atomic_store_n(&pair->is_there, 1, __ATOMIC_RELEASE);
     }
-    while (!((volatile struct pair *)pair)->manager[0]) nap(1);
+    while (!__atomic_load_n(&pair->is_there, __ATOMIC_ACQUIRE)) nap(1);
     OK(tutti_store_open(pair->inside, NULL, UINT64_MAX, &store));
     config.rank = (int32_t)rank, config.n_ranks = 2, config.store = &store, config.name = "inside";
     OK(tutti_comm_create(NULL, &config, &inside));
