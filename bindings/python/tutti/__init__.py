@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collective communications for Python: the library tutti, over anything that shows its memory.
+"""Collective communications for Python: the library tutti, over anything that shows its memory::
 
     import array, tutti
 

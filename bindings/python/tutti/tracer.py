@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives in Python: a pure function that emits the steps of one rank.
+"""Collectives in Python: a pure function that emits the steps of one rank::
 
     import tutti
 
@@ -154,12 +154,12 @@ def algorithm(kind, needs="", radix=0, chunks=None, scratch=0, source=""):  # py
     """Makes a function an algorithm of a kind ("all_reduce"). A file has one algorithm, which may offer several kinds:
     its name is that of the first function, its help that function's docstring.
 
-    needs    words of NEEDS, with spaces between them: "commutative power_of_two"
-    radix    what a radix of 0 means; 0: it has none
-    chunks   into how many chunks the data is cut: a number, or a function of the world (size, root, radix, levels);
-             a multiple of the number of blocks, which is what it is if this is left out
-    scratch  number of chunks of SCRATCH: the same
-    source   paper or specification"""
+    needs: words of NEEDS, with spaces between them: "commutative power_of_two".
+    radix: what a radix of 0 means; 0: it has none.
+    chunks: into how many chunks the data is cut: a number, or a function of the world (size, root, radix, levels); a
+    multiple of the number of blocks, which is what it is if this is left out.
+    scratch: number of chunks of SCRATCH, the same.
+    source: paper or specification."""
     if kind not in KINDS:
         raise ValueError(f"there is no kind {kind!r}: one of {', '.join(KINDS)}")
     words = needs.split() if isinstance(needs, str) else list(needs)
