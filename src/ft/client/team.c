@@ -38,7 +38,7 @@ struct tutti_ft_team {
     bool stops;
     int64_t step, failures, heard; /* failures in a row; the last quorum for which a communicator is made */
     uint32_t n_meetings;           /* under way */
-    uint32_t n_members;            /* of the last one taken, the dead included */
+    uint32_t n_members;            /* the last one taken has so many, the dead included */
     struct candidate *ready, *voted, *next, *taken; /* voted: a vote says that it is ready; next: all have */
     struct tutti_error why;                         /* there is no quorum */
     /* The training thread's: */
