@@ -54,7 +54,8 @@ def plot(results: "dict[str, dict]", chosen: argparse.Namespace) -> str:
            "font-size='12'>", "<rect width='100%' height='100%' fill='white'/>",
            f"<text x='{LEFT}' y='20' font-size='15'>{chosen.way}, {chosen.groups} groups: samples in seconds of "
            f"undisturbed work; {chosen.kinds} every {chosen.every:g} s (seed {chosen.seed})</text>",
-           f"<text x='{LEFT}' y='38' fill='#555'>dashed: what the groups that live would do undisturbed; red: blows</text>"]
+           f"<text x='{LEFT}' y='38' fill='#555'>dashed: what the groups that live would do undisturbed; red: blows"
+           "</text>"]
     tick = 10 if end <= 100 else 30
     for second in range(0, int(end) + 1, tick):
         out.append(f"<line x1='{LEFT}' y1='{y(second):.1f}' x2='{right}' y2='{y(second):.1f}' stroke='#eee'/>")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
-measured; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says that time goes. Nothing here says how fast anything is.
-Ends with 77 where nothing could be tried."""
+measured; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says that time goes.
+Nothing here says how fast anything is. Ends with 77 where nothing could be tried."""
 
 from __future__ import annotations
 
