@@ -52,7 +52,7 @@ static enum tutti_status host_open(struct bench_run *run)
     run->n_sides = run->settings->peer || run->settings->survive ? 2 : 1;
     run->sides[0].comm = run->sides[1].comm = run->comm;
     TUTTI_TRY(tutti_device_cpu.open(0, &run->device));
-    if (run->settings->survive) TUTTI_TRY(side_open(run, &run->sides[0], NULL));
+    for (uint32_t i = 0; run->settings->survive && i < 2; i++) TUTTI_TRY(side_open(run, &run->sides[i], NULL));
     if (tutti_comm_size(run->comm) == 1) return TUTTI_OK;
     TUTTI_TRY(tutti_mem_alloc(run->comm, PAGE, &run->line));
     enum tutti_status status = tutti_window_create(run->comm, run->line, PAGE, NULL, &run->window);
