@@ -86,9 +86,14 @@ TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti
  * lose the call that they are in: it is done again without the dead, unless some have returned from it with their
  * contribution; then all get that result. Input is intact, or restored, until a call ends; the blocks of lost ranks in
  * the results of all_gather and gather are zero; avg divides by the contributors. all_reduce, reduce, reduce_scatter,
- * all_gather, gather, broadcast and barrier of equal blocks in host memory are carried out, one after another (others:
- * UNSUPPORTED). Not with nonblocking. Ranks keep their numbers. A rank that ends its part without a barrier may have a
- * result that the others, where one of them dies at that moment, make without it. */
+ * all_gather, gather, broadcast and barrier, all_gather_v and reduce_scatter_v are carried out, one after another
+ * (others, groups, and what makes something from the communicator: UNSUPPORTED). On device memory they go through the
+ * host, and hold their stream until they are decided; not in graphs. Not with nonblocking. Ranks keep their numbers.
+ *
+ * A rank that misses a call's deadline, or that a cut network parts from the majority of those that may live (of two
+ * halves: from the lowest), ends with TIMEOUT: the others go on without it, and it may come anew (tutti_comm_admit). A
+ * rank that ends its part without a barrier may have a result that the others, where one of them dies at that moment,
+ * make without it. */
 TUTTI_API enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm,
                                                     int32_t *ranks, size_t capacity, size_t *n) TUTTI_MUST_USE;
 
