@@ -23,15 +23,19 @@ if(NOT TUTTI_SANITIZE AND NOT TUTTI_FUZZ) # clang leaves the sanitizers' run tim
   target_link_options(tutti PRIVATE -Wl,-z,defs)
 endif()
 
-install(TARGETS tutti EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.1 ${PROJECT_SOURCE_DIR}/man/tutti-sched.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
-install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7)
+# Components: what runs, what programs are built with, and the command (cmake/TuttiPackage.cmake).
+install(TARGETS tutti EXPORT tuttiTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
+  NAMELINK_COMPONENT development)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.1 ${PROJECT_SOURCE_DIR}/man/tutti-sched.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+  COMPONENT tools)
+install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT development)
+install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT runtime)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/tutti.bash RENAME tutti
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${PROJECT_SOURCE_DIR}/completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
+install(FILES ${PROJECT_SOURCE_DIR}/completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+  COMPONENT tools)
 
 # pkg-config and CMake: how far up the prefix is depends on where libdir is.
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
@@ -43,7 +47,7 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in $
   INSTALL_DESTINATION ${config_dir})
 # Before 1.0 a minor version may break: 0.1 does not stand in for 0.2.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
-  DESTINATION ${config_dir})
-install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${config_dir})
+  DESTINATION ${config_dir} COMPONENT development)
+install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${config_dir} COMPONENT development)
