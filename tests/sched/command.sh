@@ -36,7 +36,7 @@ expect 2 "did you mean 'tutti sched check'" "$tutti" sched chek
 # ---- startup: 40 hosts of 3 ranks are a tree of three levels; the store hears 6 operations of a host's first rank, 5 of
 # the leader, and 2 of the others, and a rank says hello, proof and acknowledgement ----
 expect 0 '^120 ranks on 40 hosts: every rank can send after 0\.' "$tutti" sched startup --world 3x40
-expect 0 '^6 ranks on 1 hosts' "$tutti" sched startup --world 6
+expect 0 '^6 ranks on 1 host:' "$tutti" sched startup --world 6
 expect 0 "\"store\":\{\"messages\":$((2 * (39 * 6 + 5 + 80 * 2)))," "$tutti" sched startup --world 3x40 --json
 expect 0 '"leader":\{"messages":[0-9]+,"bytes":[0-9]+,"busy_s":[0-9.]+,"connections":35\}' \
     "$tutti" sched startup --world 3x40 --json
