@@ -47,92 +47,7 @@ struct come {
     int64_t ticket, number; /* the newcomer's, and of this message */
 };
 
-/* ---- the store ---- */
-
-enum tutti_status tutti_door_init(struct tutti_door *door, const struct tutti_comm_config *given)
-{
-    const char *name = given->name ? given->name : "world";
-    if (!name[0] || strlen(name) > TUTTI_STORE_KEY_MAX / 2)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: name has %zu characters, not 1 to %d", strlen(name),
-                          TUTTI_STORE_KEY_MAX / 2);
-    if (given->store && !given->store->ops)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: store has no table of functions");
-    snprintf(door->name, sizeof(door->name), "%s", name);
-    if (given->store) door->store = *given->store;
-    if (!given->secret) return TUTTI_OK;
-    const size_t bytes = strlen(given->secret) + 1;
-    if (bytes > TUTTI_SECRET_MAX)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the secret is longer than %d bytes", TUTTI_SECRET_MAX);
-    door->secret = tutti_alloc(bytes);
-    if (!door->secret) return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: out of memory");
-    memcpy(door->secret, given->secret, bytes);
-    return TUTTI_OK;
-}
-
-void tutti_door_close(struct tutti_door *door)
-{
-    if (door->is_own) tutti_store_close(&door->store);
-    if (door->secret) explicit_bzero(door->secret, strlen(door->secret));
-    tutti_free(door->secret);
-    tutti_free(door->waiting);
-    *door = (struct tutti_door){.name = ""};
-}
-
-/* AGAIN: nothing names a store. */
-static enum tutti_status door_open(struct tutti_door *door, const struct tutti_config *config, uint64_t deadline_ns)
-{
-    const char *address = config->text[TUTTI_OPT_store], *secret = config->text[TUTTI_OPT_secret];
-    if (door->store.ops) return TUTTI_OK;
-    if (!address || !address[0]) return TUTTI_AGAIN;
-    if (door->secret) secret = door->secret;
-    TUTTI_TRY(tutti_store_open(address, secret && secret[0] ? secret : NULL, deadline_ns, &door->store));
-    door->is_own = true;
-    return TUTTI_OK;
-}
-
-/* ticket 0, number 0: not in the key. */
-static void key_make(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
-                     char out[TUTTI_STORE_KEY_MAX + 1])
-{
-    const size_t room = TUTTI_STORE_KEY_MAX + 1;
-    size_t n = (size_t)snprintf(out, room, "tutti/%.128s/door/%s", door->name, what);
-    if (ticket) n += (size_t)snprintf(out + n, room - n, "/%" PRId64, ticket);
-    if (number) snprintf(out + n, room - n, "/%" PRId64, number);
-}
-
-static enum tutti_status door_set(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
-                                  const void *value, size_t bytes)
-{
-    char key[TUTTI_STORE_KEY_MAX + 1];
-    key_make(door, what, ticket, number, key);
-    return door->store.ops->set(door->store.self, key, value, bytes);
-}
-
-static enum tutti_status door_get(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
-                                  void *value, size_t capacity, size_t *bytes, uint64_t deadline_ns)
-{
-    char key[TUTTI_STORE_KEY_MAX + 1];
-    key_make(door, what, ticket, number, key);
-    const enum tutti_status status = door->store.ops->get(door->store.self, key, value, capacity, bytes, deadline_ns);
-    if (status >= 0 && *bytes > capacity) return TUTTI_ERR_TRUNCATED;
-    return status;
-}
-
-static enum tutti_status door_add(const struct tutti_door *door, const char *what, int64_t ticket, int64_t delta,
-                                  int64_t *value)
-{
-    char key[TUTTI_STORE_KEY_MAX + 1];
-    key_make(door, what, ticket, 0, key);
-    return door->store.ops->add(door->store.self, key, delta, value);
-}
-
-/* The next message to a newcomer. */
-static enum tutti_status send_to(const struct tutti_door *door, int64_t ticket, const void *value, size_t bytes,
-                                 int64_t *number)
-{
-    TUTTI_TRY(door_add(door, "to", ticket, 1, number));
-    return door_set(door, "to", ticket, *number, value, bytes);
-}
+/* ---- what both sides know ---- */
 
 /* Where members and newcomers meet: no other attempt has the name. */
 static void meeting_name(const struct tutti_door *door, uint64_t called, char out[64])
@@ -172,7 +87,7 @@ static void note(struct tutti_door *door, int64_t ticket)
     int wanted = -1, end = 0;
     size_t bytes = 0;
     const uint64_t deadline_ns = tutti_deadline_ns(ANSWER_NS);
-    if (door_get(door, "knock", ticket, 0, card, sizeof(card) - 1, &bytes, deadline_ns) < 0) return;
+    if (tutti_door_get(door, "knock", ticket, 0, card, sizeof(card) - 1, &bytes, deadline_ns) < 0) return;
     if (sscanf(card, "%c %d%n", &state, &wanted, &end) != 2 || state != 'w' || wanted < -1 || card[end]) return;
     if (door->n_waiting == door->capacity) {
         const size_t more = door->capacity ? 2 * door->capacity : 16;
@@ -191,8 +106,8 @@ static bool is_there(const struct tutti_door *door, int64_t ticket)
     char word[CARD_MOST];
     size_t bytes = 0;
     int64_t number = 0;
-    return send_to(door, ticket, "?", 1, &number) >= 0 &&
-           door_get(door, "from", ticket, number, word, sizeof(word), &bytes, tutti_deadline_ns(ANSWER_NS)) >= 0;
+    return tutti_door_send(door, ticket, "?", 1, &number) >= 0 &&
+           tutti_door_get(door, "from", ticket, number, word, sizeof(word), &bytes, tutti_deadline_ns(ANSWER_NS)) >= 0;
 }
 
 /* A rank that nobody has, and no guest yet; the wanted one, or the lowest. -1: none. */
@@ -239,8 +154,8 @@ static void look(struct tutti_survive *s, unsigned char *taken, struct guests *g
     *guests = (struct guests){.n = 0};
     if (s->ranks[0] != (uint32_t)s->comm->rank || s->n == (uint32_t)s->comm->size) return;
     if (now - door->looked_ns < (door->is_deaf ? DEAF_NS : LOOK_EVERY_NS)) return;
-    enum tutti_status status = door_open(door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S));
-    if (status >= 0 && status != TUTTI_AGAIN) status = door_add(door, "knock", 0, 0, &n);
+    enum tutti_status status = tutti_door_open(door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S));
+    if (status >= 0 && status != TUTTI_AGAIN) status = tutti_door_add(door, "knock", 0, 0, &n);
     door->is_deaf = status < 0;
     door->looked_ns = tutti_now_ns();
     if (status < 0) tutti_log(TUTTI_LOG_WARN, "nobody can join: %s", tutti_last_error()->text);
@@ -272,7 +187,7 @@ static struct tutti_comm *meet(struct tutti_survive *s, const unsigned char *set
     config.rank = (int32_t)place;
     config.nonblocking = true;
     enum tutti_status status =
-        door_open(&s->door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S)) == TUTTI_OK
+        tutti_door_open(&s->door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S)) == TUTTI_OK
             ? tutti_comm_create(s->comm->context, &config, &next)
             : TUTTI_ERR_SYSTEM;
     bool disturbed = false;
@@ -291,8 +206,9 @@ static void call_off(struct tutti_survive *s, const struct guests *guests)
 {
     int64_t number;
     if (s->ranks[0] != (uint32_t)s->comm->rank) return;
-    if (door_open(&s->door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S)) != TUTTI_OK) return;
-    for (uint64_t i = 0; i < guests->n; i++) (void)send_to(&s->door, (int64_t)guests->tickets[i], "-", 1, &number);
+    if (tutti_door_open(&s->door, &s->comm->context->config, tutti_deadline_ns(TUTTI_NS_PER_S)) != TUTTI_OK) return;
+    for (uint64_t i = 0; i < guests->n; i++)
+        (void)tutti_door_send(&s->door, (int64_t)guests->tickets[i], "-", 1, &number);
 }
 
 static void invite(struct tutti_survive *s, const struct guests *guests, const unsigned char *set)
@@ -311,7 +227,7 @@ static void invite(struct tutti_survive *s, const struct guests *guests, const u
         int64_t number;
         come.rank = (int32_t)guests->ranks[i];
         memcpy(text, &come, sizeof(come));
-        if (send_to(&s->door, (int64_t)guests->tickets[i], text, bytes, &number) < 0)
+        if (tutti_door_send(&s->door, (int64_t)guests->tickets[i], text, bytes, &number) < 0)
             tutti_log(TUTTI_LOG_WARN, "a newcomer can not be told: %s", tutti_last_error()->text);
     }
 }
@@ -475,7 +391,7 @@ static enum tutti_status meet_members(struct tutti_context *context, const struc
         size_t bytes = 0;
         if (tutti_now_ns() >= look_ns) {
             look_ns = tutti_deadline_ns(WORD_EVERY_NS);
-            if (door_get(door, "to", come->ticket, come->number + 1, &word, 1, &bytes, tutti_now_ns()) >= 0)
+            if (tutti_door_get(door, "to", come->ticket, come->number + 1, &word, 1, &bytes, tutti_now_ns()) >= 0)
                 tutti_comm_abort(view, "the members go on without it");
         }
         tutti_sleep_ns(NAP_NS);
@@ -555,9 +471,9 @@ static enum tutti_status wait_in_line(struct tutti_context *context, const struc
     for (int64_t number = 1;; number++) {
         size_t bytes = 0;
         struct come come;
-        TUTTI_TRY(door_get(door, "to", ticket, number, text, sizeof(text), &bytes, deadline_ns));
+        TUTTI_TRY(tutti_door_get(door, "to", ticket, number, text, sizeof(text), &bytes, deadline_ns));
         if (bytes == 1) {
-            TUTTI_TRY(door_set(door, "from", ticket, number, "!", 1));
+            TUTTI_TRY(tutti_door_set(door, "from", ticket, number, "!", 1));
             continue;
         }
         if (!is_invitation(text, bytes, &come))
@@ -580,11 +496,11 @@ static enum tutti_status knock(struct tutti_context *context, const struct tutti
     snprintf(card, sizeof(card), "w %d", given->rank < 0 ? -1 : (int)given->rank);
     do {
         int64_t ticket = 0;
-        TUTTI_TRY(door_add(door, "knock", 0, 1, &ticket));
-        status = door_set(door, "knock", ticket, 0, card, strlen(card));
+        TUTTI_TRY(tutti_door_add(door, "knock", 0, 1, &ticket));
+        status = tutti_door_set(door, "knock", ticket, 0, card, strlen(card));
         if (status >= 0) status = wait_in_line(context, given, door, ticket, deadline_ns, out);
         struct tutti_error why = *tutti_last_error();
-        (void)door_set(door, "knock", ticket, 0, "-", 1); /* nobody waits there any more */
+        (void)tutti_door_set(door, "knock", ticket, 0, "-", 1); /* nobody waits there any more */
         if (status < 0) tutti_fail_record(&why);
         if (status == TUTTI_AGAIN) tutti_log(TUTTI_LOG_INFO, "a newcomer waits on: %s", why.text);
     } while (status == TUTTI_AGAIN && tutti_now_ns() < deadline_ns);
@@ -601,7 +517,7 @@ enum tutti_status tutti_survive_join(struct tutti_context *context, const struct
     enum tutti_status status = tutti_door_init(&door, given);
     context->config.number[TUTTI_OPT_survives] = 1; /* no rank writes to a peer's buffer */
     tutti_engine_set_attentive(context->engine);
-    if (status >= 0) status = door_open(&door, &context->config, deadline_ns);
+    if (status >= 0) status = tutti_door_open(&door, &context->config, deadline_ns);
     if (status == TUTTI_AGAIN)
         status = tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: who joins needs a store: give config.store, or set "
                                                 "TUTTI_STORE to that of the others");

@@ -115,7 +115,7 @@ static void replaced(struct rank *rank)
     work(rank, comm, true, 2);
 }
 
-/* Whoever waits when the others have done ends by force. */
+/* A newcomer that waits when the others have done ends by force. */
 static void *leaver(void *arg)
 {
     const _Atomic uint32_t *in = arg; /* the rank may be over by then */

@@ -18,7 +18,7 @@ void tutti_comm_discard(struct tutti_comm *comm);
 /* What the members of a view agree on: who is left, and whether all of them go on in a larger one. */
 struct tutti_next {
     struct tutti_comm *larger; /* that this member has; NULL: it has none. Then *out is what tutti_comm_shrink makes */
-    uint64_t patience_ns;      /* who says nothing for so long is left out, as one whose host is silent is */
+    uint64_t patience_ns;      /* a member that says nothing for so long is left out, as one of a silent host is */
     bool is_late;              /* a deadline has passed: who is stopped is waited for no longer */
     const bool *elders;        /* by slot: who was in the view before; NULL: all have come into this one */
 };

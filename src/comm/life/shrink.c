@@ -31,7 +31,7 @@ struct survivors {
     uint64_t *hashes;     /* each version's */
     /* tutti_comm_next alone: who says nothing is taken out, too, and a majority must be left. */
     uint64_t patience_ns, late_ns;   /* 0: there is no end of patience; when it is */
-    uint64_t stopped_ns, settled_ns; /* who is stopped then is late, too; the set is not new */
+    uint64_t stopped_ns, settled_ns; /* a stopped process is late then, too; the set is not new */
     const bool *elders;              /* by slot; NULL: all are */
     uint32_t *accused, n_accused; /* slots that were taken out for their silence; all are told of them, one at a look */
     uint32_t n_looks;

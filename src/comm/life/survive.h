@@ -108,6 +108,9 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
 /* Why nothing goes on, from the thread's record. */
 enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s);
 
+/* A call with nobody else in one; a checked call of the handle (turns.c). */
+enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_call *call);
+enum tutti_status tutti_survive_call(struct tutti_call *call);
 /* What the call overwrites of its own input: bytes of its output. */
 size_t tutti_survive_overwritten(const struct tutti_call *call);
 
@@ -122,5 +125,17 @@ void tutti_held_close(struct tutti_survive *s);
 
 enum tutti_status tutti_door_init(struct tutti_door *door, const struct tutti_comm_config *given);
 void tutti_door_close(struct tutti_door *door);
+/* AGAIN: nothing names a store. */
+enum tutti_status tutti_door_open(struct tutti_door *door, const struct tutti_config *config, uint64_t deadline_ns);
+/* The key is what/ticket/number; 0: not in it. Errors as the store's. */
+enum tutti_status tutti_door_set(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
+                                 const void *value, size_t bytes);
+enum tutti_status tutti_door_get(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
+                                 void *value, size_t capacity, size_t *bytes, uint64_t deadline_ns);
+enum tutti_status tutti_door_add(const struct tutti_door *door, const char *what, int64_t ticket, int64_t delta,
+                                 int64_t *value);
+/* The next message to a newcomer, and its number. */
+enum tutti_status tutti_door_send(const struct tutti_door *door, int64_t ticket, const void *value, size_t bytes,
+                                  int64_t *number);
 
 #endif

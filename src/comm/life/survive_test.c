@@ -53,7 +53,7 @@ struct call {
     uint64_t number;
     size_t count;
     int32_t root;
-    size_t counts[MOST], begins[MOST]; /* of unequal blocks */
+    size_t counts[MOST], begins[MOST]; /* unequal blocks */
     uint64_t *in, *out;
     int32_t set[MOST];
     size_t n_set;

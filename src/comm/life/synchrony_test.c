@@ -34,7 +34,7 @@ struct member {
     bool admits;         /* there it would go on with newcomers */
     uint64_t before;     /* calls before it came */
     uint64_t joined;     /* the last view that all have come into, as it knows */
-    uint64_t silent;     /* whom it holds for dead, as all on its side do: that is final */
+    uint64_t silent;     /* those it holds for dead, as all on its side do: that is final */
     enum tutti_synchrony_do doing;
     uint32_t number; /* operations of this view that it began */
     uint64_t output, returned[CALLS + 1], kept[CALLS + 2];
@@ -45,14 +45,14 @@ struct op {
     uint64_t call;
     uint32_t from;
     uint64_t began;       /* members by bits */
-    uint64_t heard[MOST]; /* of those, at each member */
+    uint64_t heard[MOST]; /* those that are known at each member */
     uint64_t value;       /* a broadcast's, or what is handed on */
     struct tutti_synchrony_state states[MOST];
 };
 struct epoch {
     uint64_t members, adopted; /* adopted: who is in it */
     uint64_t before;           /* the epoch that it follows */
-    uint64_t elders;           /* who was in that, where newcomers are; else all */
+    uint64_t elders;           /* those that were in it, where newcomers are; else all */
     uint64_t world;            /* a larger view has a world of its own, in which nobody is told dead yet */
     bool failed;
     uint32_t n_ops;
@@ -256,7 +256,7 @@ static struct epoch *decide_admission(uint64_t e, uint64_t here)
     return next;
 }
 
-/* Who went on in another view than e, after the same one, left this one in order: that is no end. */
+/* A member that went on in another view than e, after the same one, left this one in order: that is no end. */
 static uint64_t elsewhere(uint64_t e)
 {
     uint64_t others = 0;
