@@ -27,6 +27,7 @@ PACKAGE = ROOT / "bindings" / "python" / "tutti"
 TREE = ROOT / "build-wheel"
 GLIBC = (2, 28)
 MACHINE = platform.machine()
+LIBRARIES = Path(f"/usr/lib/{MACHINE}-linux-gnu")
 # Libraries that manylinux has everywhere, or that are of the wheel.
 EVERYWHERE = re.compile(r"^(lib(c|m|dl|rt|pthread)\.so\.\d|ld-linux.*|libtutti\.so\.\d+)$")
 DEBIAN = {"libnghttp2": "libnghttp2-14", "libprotobuf-c": "libprotobuf-c1", "libssl": "libssl3"}
@@ -52,28 +53,38 @@ def header_folder(folder: Path) -> Path:
     return folder
 
 
+def packages(tools: Path, flags: str, by_file: bool) -> dict:
+    """The variable with which pkg-config finds two libraries and no other: these need nothing but the C library, so that
+    they can be packed as they are. hwloc and libmicrohttpd bring whole chains, and tutti does without them."""
+    tools.mkdir(parents=True, exist_ok=True)
+    for name in ("libnghttp2", "libprotobuf-c"):
+        file = LIBRARIES / f"{name}.so"
+        if file.exists():
+            (tools / f"{name}.pc").write_text(f"Name: {name}\nDescription: {name}\nVersion: 1\n"
+                                              f"Cflags: {flags}\nLibs: {file if by_file else '-l' + name[3:]}\n")
+    return {"PKG_CONFIG_LIBDIR": str(tools)}
+
+
 def with_zig(tools: Path) -> tuple:
     """Settings of CMake and variables for zig's compiler and old glibc; libraries are named by their files."""
     zig = Path(importlib.util.find_spec("ziglang").submodule_search_locations[0]) / "zig"
-    tools.mkdir(parents=True, exist_ok=True)
-    libraries, headers = Path(f"/usr/lib/{MACHINE}-linux-gnu"), header_folder(tools / "include")
-    for name, file in (("libnghttp2", "libnghttp2.so"), ("libprotobuf-c", "libprotobuf-c.so")):
-        if (libraries / file).exists():
-            (tools / f"{name}.pc").write_text(f"Name: {name}\nDescription: {name}\nVersion: 1\n"
-                                              f"Cflags: -I{headers}\nLibs: {libraries / file}\n")
+    headers = header_folder(tools / "include")
     target = f"{MACHINE}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     settings = {
         "CMAKE_C_COMPILER": script(tools / "cc", str(zig), "cc", "-target", target),
         "CMAKE_AR": script(tools / "ar", str(zig), "ar"),
         "CMAKE_RANLIB": script(tools / "ranlib", str(zig), "ranlib"),
-        "OPENSSL_INCLUDE_DIR": headers,
-        "OPENSSL_CRYPTO_LIBRARY": libraries / "libcrypto.a",
-        "OPENSSL_SSL_LIBRARY": libraries / "libssl.a",
         "TUTTI_FABRIC_INCLUDE": headers if any((headers / "rdma").iterdir()) else "",
     }
-    if not (libraries / "libcrypto.a").exists():
-        settings = {name: value for name, value in settings.items() if not name.startswith("OPENSSL")}
-    return settings, {"PKG_CONFIG_LIBDIR": str(tools)}
+    if (LIBRARIES / "libcrypto.a").exists():
+        settings.update({"OPENSSL_INCLUDE_DIR": headers, "OPENSSL_CRYPTO_LIBRARY": LIBRARIES / "libcrypto.a",
+                         "OPENSSL_SSL_LIBRARY": LIBRARIES / "libssl.a"})
+    return settings, packages(tools, f"-I{headers}", True)
+
+
+def with_system(tools: Path) -> tuple:
+    """The same for the compiler that is here."""
+    return {"OPENSSL_USE_STATIC_LIBS": "ON"}, packages(tools, "", False)
 
 
 def compile_tree() -> Path:
@@ -82,7 +93,7 @@ def compile_tree() -> Path:
     ninja = find_ninja(environment)
     has_zig = importlib.util.find_spec("ziglang") is not None
     tree = TREE / ("zig" if has_zig else "cc")
-    settings, variables = with_zig(TREE / "tools") if has_zig else ({"OPENSSL_USE_STATIC_LIBS": "ON"}, {})
+    settings, variables = (with_zig if has_zig else with_system)(tree / "tools")
     settings.update({
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
@@ -120,9 +131,9 @@ def glibc_of(file: Path) -> tuple:
 
 
 def found_library(name: str) -> Path:
-    for folder in (f"/usr/lib/{MACHINE}-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64"):
-        if (Path(folder) / name).exists():
-            return (Path(folder) / name).resolve()
+    for folder in (LIBRARIES, Path("/usr/lib64"), Path("/usr/lib")):
+        if (folder / name).exists():
+            return (folder / name).resolve()
     raise BuildError(f"{name} is needed, and is in none of the system's folders")
 
 
