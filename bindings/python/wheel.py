@@ -54,8 +54,8 @@ def header_folder(folder: Path) -> Path:
 
 
 def packages(tools: Path, flags: str, by_file: bool) -> dict:
-    """The variable with which pkg-config finds two libraries and no other: these need nothing but the C library, so that
-    they can be packed as they are. hwloc and libmicrohttpd bring whole chains, and tutti does without them."""
+    """The variable with which pkg-config finds two libraries and no other: these need nothing but the C library, and
+    can be packed as they are. hwloc and libmicrohttpd bring whole chains, and tutti does without them."""
     tools.mkdir(parents=True, exist_ok=True)
     for name in ("libnghttp2", "libprotobuf-c"):
         file = LIBRARIES / f"{name}.so"

@@ -10,17 +10,26 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 REBUILD = "build it for this environment with `pip install .` in the clone of tutti"
 
 
+def library() -> str:
+    """libtutti: this package's own, else that of the wheel tutti, which is beside it; "" where there is none."""
+    for folder in (os.path.join(FOLDER, "lib"), os.path.join(os.path.dirname(FOLDER), "tutti", "lib")):
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        for name in names:
+            if name.startswith("libtutti.so."):
+                return os.path.join(folder, name)
+    return ""
+
+
 def build_info() -> dict:
     """What this package was built from and for: version, torch, python, library."""
     from . import _build
 
-    libraries = [name for name in sorted(os.listdir(os.path.join(FOLDER, "lib"))) if name.startswith("libtutti.so.")]
     return {
         "version": _build.VERSION,
         "torch": _build.TORCH,
         "python": _build.PYTHON,
         "cxx11_abi": _build.CXX11_ABI,
-        "library": os.path.join(FOLDER, "lib", libraries[0]) if libraries else "",
+        "library": library(),
     }
 
 
