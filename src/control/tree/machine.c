@@ -425,7 +425,9 @@ void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const ui
 void tutti_tree_broken(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
 {
     t->now = now;
-    if (t->links[member].open) one_gone(t, member, TUTTI_LIFE_DEAD);
+    /* A member that was stopped for long may have been taken for dead, and its links were closed for that. */
+    const bool away = now < t->away_until_ns || (t->ticked_ns && now - t->ticked_ns > t->silence_ns / 2);
+    if (t->links[member].open) one_gone(t, member, away ? TUTTI_LIFE_SILENT : TUTTI_LIFE_DEAD);
 }
 
 void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
@@ -501,6 +503,8 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
     const struct tutti_tree_message ping = {.type = TUTTI_TREE_PING};
     const uint64_t before = t->now;
     t->now = now;
+    if (t->ticked_ns && now - t->ticked_ns > t->silence_ns / 2) t->away_until_ns = now + t->silence_ns;
+    t->ticked_ns = now;
     /* A member that was stopped itself has heard nobody: the others get their time again. */
     if (now - before > t->silence_ns / 2) {
         t->parent_by_ns += now - before;

@@ -48,8 +48,9 @@ struct tutti_tree_machine {
     bool dialing, lost; /* lost: this member was told dead */
     bool whole;         /* all links that this member should have were open at once */
     uint64_t begun_ns;
-    uint64_t parent_by_ns; /* its host is told dead when there is no link to it by then */
-    uint64_t settled_ns;   /* a new root decides nothing before */
+    uint64_t parent_by_ns;             /* its host is told dead when there is no link to it by then */
+    uint64_t ticked_ns, away_until_ns; /* the last tick; after this member was stopped, it knows no deaths by then */
+    uint64_t settled_ns;               /* a new root decides nothing before */
     struct tutti_failure told[TUTTI_TREE_TOLD], raised[TUTTI_TREE_RAISED]; /* told: a ring */
     uint32_t n_told, n_raised;
 };
