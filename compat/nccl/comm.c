@@ -10,7 +10,7 @@
 
 /* ---- families ---- */
 
-/* The device of the calling thread, else the first one, as in CUDA where nothing was said yet; -1: there is none. */
+/* The device of the calling thread; 0 where none was chosen yet, as in CUDA, or where there is none. */
 static int device_current(void)
 {
     const int32_t current = tutti_accelerator_current();

@@ -59,7 +59,7 @@ static void broadcast_round(const struct tutti_shape *shape, uint32_t round, str
     if (tutti_ahead(shape, 1) != shape->root) tutti_emit_send(emit, tutti_ahead(shape, 1), TUTTI_DATA, 0, 1);
 }
 
-/* dst = in op dst puts what comes from the left to the left. */
+/* TUTTI_LEFT: what comes from the rank before is the left operand, so operands stay in rank order. */
 static void scan_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     (void)round;

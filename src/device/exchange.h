@@ -253,8 +253,8 @@ GPU_BOTH static inline uint32_t gpu_phase_bytes(const struct gpu_layout *layout)
     return layout->sentinel_bytes / 2;
 }
 
-/* In tiles of how many bytes a part travels, and by how many blocks; pure, so equal on both ends. A part has four tiles
- * a block or more, so that its first ones arrive while the last ones leave, or else the smallest tiles there are. */
+/* How a part is cut: the bytes of a tile, and how many blocks move them. Pure, so both ends get the same. At least four
+ * tiles a block, so that the first arrive while the last leave; where that can not be, the smallest tiles. */
 struct gpu_tiling {
     uint32_t tile_bytes, blocks;
     uint64_t tiles;

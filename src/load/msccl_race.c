@@ -203,7 +203,8 @@ static enum tutti_status step_through(struct race *race, const struct tutti_mscc
 
 /* ---- the whole ---- */
 
-/* Out of place a chunk of the result that is never written would be found, in place, as the input that it is. */
+/* The checker takes a chunk of the result that an out-of-place plan never writes for the input, as if in place, and
+ * finds nothing wrong: so it is looked for here. */
 static enum tutti_status check_written(const struct race *race, uint32_t gpu)
 {
     const struct tutti_msccl *plan = race->plan;

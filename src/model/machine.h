@@ -89,7 +89,8 @@ enum tutti_status tutti_machine_load(const struct tutti_config *config, struct t
 bool tutti_machine_has_file(void); /* this host's */
 /* The path of that file; false: there is none to read. */
 bool tutti_machine_file(const struct tutti_config *config, char *out, size_t capacity);
-/* Where option tuning is "auto" and there is no file: what a process can measure of copies in some 0.4 ms (probe.c). */
+/* Measures copies for some 0.4 ms (probe.c) and puts what it found into *machine; only where the option tuning is
+ * "auto" and this host has no file. */
 void tutti_machine_probe(const struct tutti_config *config, struct tutti_machine *machine);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stages of a world's steps, for who carries out a rank's steps one after another, as a stream of a device does. A
- * stage begins with messages, which are under way together, and goes on with what each rank does by itself. Both ends
- * of a message have it in one stage, and every rank goes through the stages in their order, so nobody waits for ever.
+/* Cuts the steps of a world into stages, for a device's stream or whatever else carries out a rank's steps one after
+ * another. A stage begins with messages, which are under way together, and goes on with what each rank does by itself.
+ * Both ends of a message have it in one stage, and every rank goes through the stages in their order, so nobody waits
+ * for ever.
  *
  * A send is as early as its own hazards allow; what it brings may come before the receiver has a place for it, and then
  * lies aside until it has. So a message waits for nothing at its receiver, as if channels had credits without end, and
- * a schedule that ends with one credit ends here.
+ * a schedule that ends with one credit also comes to its end here.
  *
  * Steps get their stages in waves over all ranks: a step has one when all have theirs that it waits for. */
 #include "sched/sched.h"

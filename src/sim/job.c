@@ -231,7 +231,8 @@ static double hsdp_seconds(const struct step *step, double stretch)
 
 /* ---- pipeline: stages of layers, microbatches through them; replicas of a stage reduce their gradients ---- */
 
-/* Tensors [0, out[0]) are stage 0's, and so on: each has its share of the computing, as near as tensors allow. */
+/* ends[s]: the tensor behind the last one of stage s. Each stage gets its share of the computing, as near as whole
+ * tensors allow. */
 static void stages_cut(const struct tutti_job *job, uint32_t *ends)
 {
     double all = 0, sum = 0;

@@ -3,8 +3,8 @@
 #define TUTTI_VERIFY_EXECUTOR_H
 
 /* A plain engine on integers, for those who test the checker: it shares no code with it. Sealed schedules of all slots
- * are run step by step in an order by chance, as far as masks, window and channels leave one; messages are short or
- * long by chance, buffers in place or not, chunks of different sizes. */
+ * are run step by step, in a random order among those that hazard masks, window and channels allow; by chance, too,
+ * messages are short or long, buffers are in place or not, and chunks differ in size. */
 
 #include "sched/sched.h"
 

@@ -12,9 +12,9 @@
 #define MOST_BLOCKS 64   /* for moves: more store hardly faster, and take SMs from others, */
 #define CHAIN_BLOCKS 128 /* but where all go to one rank */
 #define LEAST_PIECE 512  /* that a warp moves: a unit for each thread */
-/* Warps share what links carry: a piece has come when the pieces of all other warps have, and a rank that waits for it
- * is as far behind. So no more than this goes at once of data that others wait for, if pieces can be so small; with
- * less, the links would wait for fences. */
+/* The bytes of a chain that all warps have under way together. Links serve all warps alike: the first piece has come
+ * only when all have, and the next rank begins so much later. More would make that delay longer; with less, the links
+ * would wait for the fence behind each piece. Pieces of LEAST_PIECE may be more. */
 #define MOST_AT_ONCE (4 << 20)
 
 /* ---- moves ---- */

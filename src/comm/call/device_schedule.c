@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls on device memory by schedules, those of users' files among them: on the caller's stream, stage by stage
- * (sched/stages.c), messages by a back end of the device, then copies and folds. They begin with a meeting of all
- * ranks, which has the call's number and says when ranks called different things. Nothing waits on the host, so they
- * can be captured.
+/* Schedules, those of users' files too, carried out on device memory. They are enqueued on the caller's stream, stage
+ * by stage (sched/stages.c): the stage's messages, by a back end of the device, then its copies and folds. They begin
+ * with a meeting of all ranks, which has the call's number and says when ranks called different things. Nothing waits
+ * on the host, so they can be captured.
  *
  * A message travels as one for each chunk, since chunks that are one run of memory here may be several at the peer;
  * what is empty does not travel. */

@@ -116,7 +116,7 @@ enum tutti_status tutti_leader_init(struct tutti_meeting_leader *leader, const s
 void tutti_leader_fini(struct tutti_meeting_leader *leader);
 /* A peer came on a free link; pid: its process as the edge knows it. */
 void tutti_leader_opened(struct tutti_meeting_leader *leader, uint32_t link, int32_t pid, uint64_t now);
-/* ... from another host; its address, for the log and for sentences. */
+/* Called after tutti_leader_opened for a peer of another host: its address, for the log and for sentences. */
 void tutti_leader_from(struct tutti_meeting_leader *leader, uint32_t link, const char *address);
 void tutti_leader_received(struct tutti_meeting_leader *leader, uint32_t link, const uint8_t *bytes, size_t n,
                            uint64_t now);

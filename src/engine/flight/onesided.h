@@ -26,8 +26,8 @@
 
 #define TUTTI_ONE_OPEN 64
 
-/* A move of bytes between a part and memory of the host, or a change of a word of the part, which somebody else carries
- * out, and returns by tutti_move_over. */
+/* An access to a part of a window that the engine can not make itself: bytes moved between the part and memory of the
+ * host, or a word of the part changed. The owner of the memory carries it out and calls tutti_move_over. */
 enum tutti_move_kind { TUTTI_MOVE_WRITE, TUTTI_MOVE_READ, TUTTI_MOVE_ADD, TUTTI_MOVE_SWAP };
 struct tutti_move {
     struct tutti_move *next; /* for whoever has it */

@@ -32,7 +32,7 @@ static uint8_t way_is_in(const struct bench_cell *cell, const char *name)
     return 0;
 }
 
-/* Ranks see their own buffers alone: what counts are the root's ways, those that all ranks have. */
+/* The ways that all ranks have, in the root's order: a rank knows only its own buffers, so its list may differ. */
 static enum tutti_status ways_find(struct bench_run *run, const struct bench_case *c, const struct bench_buffers *b,
                                    struct bench_cell *cell)
 {

@@ -162,7 +162,7 @@ static double samples_in(const struct chaos_record *r, uint64_t from_ns, uint64_
     return samples;
 }
 
-/* Seconds that the groups lived under blows, added: a group does not from a blow until it takes part again. */
+/* Seconds that groups lived, summed over all groups. From a blow until it takes part again a group does not live. */
 static double living_s(const struct chaos_record *r)
 {
     double sum = r->n_groups * seconds(r->end_ns - r->begin_ns);

@@ -67,8 +67,7 @@ static void backends_gather(struct info *info)
     info_text(info, features, "back_ends", "option backends", "%s", text);
 }
 
-/* The constants that predict what is fastest: a file's, or those built in. */
-/* Those of the option algorithms; one that can not be loaded is told. */
+/* The algorithms that the option algorithms names; where one can not be loaded, the error's sentence. */
 static void algorithms_gather(struct info *info)
 {
     const struct tutti_algorithm *only[TUTTI_N_KINDS];
@@ -85,6 +84,7 @@ static void algorithms_gather(struct info *info)
     info_text(info, features, "algorithms", "option algorithms", "%s", status < 0 ? tutti_last_error()->text : list);
 }
 
+/* The constants that predict what is fastest: a file's, or those built in. */
 static void tuning_gather(struct info *info)
 {
     struct tutti_machine machine;

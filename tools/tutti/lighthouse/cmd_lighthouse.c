@@ -81,7 +81,7 @@ static bool lighthouse_words_read(struct lighthouse_words *words, const char *pa
         line[strcspn(line, "#")] = '\0';
         char *value = strchr(line, '=');
         if (!*trim(line)) continue;
-        if (!value || words->n == LIGHTHOUSE_WORDS - 8) { /* the rest is for options of the command line */
+        if (!value || words->n == LIGHTHOUSE_WORDS - N_OPTIONS) { /* the rest is for options of the command line */
             fprintf(stderr, "tutti lighthouse: --config: %s:%u: %s\n", path, number,
                     value ? "these are too many lines" : "this is no \"name = value\"");
             return false;

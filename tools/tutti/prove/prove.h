@@ -47,7 +47,7 @@ bool prove_sycl_load(void); /* before there is a device, which lives in SYCL's c
 struct prove_queue {
     void *room[8]; /* a sycl::queue, whose address is a stream */
 };
-/* In order, on the device, in SYCL's default context. */
+/* Opens an in-order queue on the device, in SYCL's default context. */
 enum tutti_status prove_queue_open(const struct tutti_device *device, struct prove_queue *out);
 void prove_queue_copy(struct prove_queue *queue, void *dst, const void *src, size_t bytes); /* SYCL's own */
 void prove_queue_wait(struct prove_queue *queue);
