@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups of a thread, and jobs: what waits for other ranks while a communicator is made, derived or ended. The jobs of
- * a group run at the same time, each on a thread, since one thread may have several ranks; then its calls start, as one
- * group of tutti's. */
+/* Groups of a thread, and jobs: what waits for other ranks while a communicator is made, derived or ended, or a window
+ * registered. The jobs of a group run at the same time, those of each communicator on a thread, since one thread may
+ * have several ranks; a communicator's own run in the order of their calls, which all ranks agree in. Then the calls of
+ * the group start, as one group of tutti's. */
 #include "shim.h"
 
 #include <errno.h>
@@ -9,11 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct chain { /* the jobs of a communicator, of which it has a reference */
+    struct ncclComm *subject;
+    struct nccl_job *first, *last;
+    pthread_t thread;
+    int result;
+};
 static _Thread_local struct group {
     int depth, error; /* the first call's that failed */
     struct nccl_call *calls;
-    struct nccl_job *jobs;
-    size_t n_calls, calls_room, n_jobs, jobs_room;
+    struct chain *chains;
+    size_t n_calls, calls_room, n_chains, chains_room;
 } group;
 
 /* Room for one more at the end of an array that doubles. */
@@ -36,13 +43,17 @@ static bool is_error(int result)
     return result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS;
 }
 
+static bool is_creation(const struct nccl_job *job)
+{
+    return job->out && !job->made && *job->out == job->subject;
+}
+
 /* The communicator that a blocking creation could not make is no handle any more. */
 static void job_finish(struct nccl_job *job, int result)
 {
     struct ncclComm *subject = job->subject;
-    const bool creation = job->out && !job->made && *job->out == subject;
+    const bool creation = is_creation(job);
     int in_progress = NCCL_IN_PROGRESS;
-    job->result = result;
     if (job->made && is_error(result)) {
         nccl_comm_drop(job->made);
     } else if (job->made) {
@@ -52,27 +63,33 @@ static void job_finish(struct nccl_job *job, int result)
         nccl_comm_drop(subject);
     }
     free(job->leave);
-    job->leave = NULL;
-    atomic_compare_exchange_strong(&subject->state, &in_progress, result);
+    if (!job->next) atomic_compare_exchange_strong(&subject->state, &in_progress, result);
     nccl_comm_drop(subject);
+    free(job);
 }
 
-static void job_run(struct nccl_job *job)
+/* Behind one that failed none runs; result: what came before them. */
+static int jobs_run(struct nccl_job *job, int result)
 {
-    job_finish(job, job->run(job));
+    for (struct nccl_job *next; job; job = next) {
+        next = job->next;
+        if (!is_error(result)) result = job->run(job);
+        job_finish(job, result);
+    }
+    return result;
 }
 
-static void *job_thread(void *job)
+static void *chain_thread(void *arg)
 {
-    job_run(job);
+    struct chain *chain = arg;
+    chain->result = jobs_run(chain->first, NCCL_SUCCESS);
     return NULL;
 }
 
 /* Where the communicator does not block, nobody waits for the thread. */
-static void *job_apart(void *job)
+static void *jobs_apart(void *first)
 {
-    job_run(job);
-    free(job);
+    jobs_run(first, NCCL_SUCCESS);
     return NULL;
 }
 
@@ -88,79 +105,87 @@ int nccl_thread_start(pthread_t *thread, void *(*function)(void *), void *arg)
     return NCCL_SUCCESS;
 }
 
-static int job_start_apart(const struct nccl_job *job)
+static int jobs_start_apart(struct nccl_job *first)
 {
     pthread_t thread;
-    struct nccl_job *copy = malloc(sizeof *copy);
-    if (!copy) return nccl_fail(NCCL_SYSTEM_ERROR, "%s: out of memory", job->call);
-    *copy = *job;
-    int result = nccl_thread_start(&thread, job_apart, copy);
-    if (result == NCCL_SUCCESS) {
-        pthread_detach(thread);
-        return NCCL_IN_PROGRESS;
-    }
-    job_finish(copy, result);
-    free(copy);
-    return result;
+    atomic_store(&first->subject->state, NCCL_IN_PROGRESS);
+    const int result = nccl_thread_start(&thread, jobs_apart, first);
+    if (result != NCCL_SUCCESS) return jobs_run(first, result);
+    pthread_detach(thread);
+    return NCCL_IN_PROGRESS;
 }
 
+/* To the group's end; false: there is no memory. */
+static bool group_takes_job(struct nccl_job *job)
+{
+    for (size_t i = 0; i < group.n_chains; i++) {
+        struct chain *chain = &group.chains[i];
+        if (chain->subject != job->subject) continue;
+        chain->last = chain->last->next = job;
+        return true;
+    }
+    if (!grow(&group.chains, group.n_chains, &group.chains_room, sizeof *group.chains)) return false;
+    group.chains[group.n_chains++] = (struct chain){.subject = job->subject, .first = job, .last = job};
+    atomic_fetch_add(&job->subject->refs, 1);
+    return true;
+}
+
+/* Inside a group a communicator that is there takes more calls until the group's end. */
 int nccl_job_submit(const struct nccl_job *given)
 {
-    struct nccl_job job = *given;
-    atomic_fetch_add(&job.subject->refs, 1);
-    if (!job.subject->settings.blocking) atomic_store(&job.subject->state, NCCL_IN_PROGRESS);
-    if (group.depth > 0) {
-        if (grow(&group.jobs, group.n_jobs, &group.jobs_room, sizeof job)) {
-            group.jobs[group.n_jobs++] = job;
-            return NCCL_SUCCESS;
-        }
-        job_finish(&job, nccl_fail(NCCL_SYSTEM_ERROR, "%s: out of memory", job.call));
-        return job.result;
+    struct nccl_job *job = malloc(sizeof *job);
+    if (!job) {
+        if (is_creation(given)) *given->out = NULL, nccl_comm_drop(given->subject);
+        free(given->leave);
+        return nccl_fail(NCCL_SYSTEM_ERROR, "%s: out of memory", given->call);
     }
-    if (!job.subject->settings.blocking) return job_start_apart(&job);
-    job_run(&job);
-    return job.result;
+    *job = *given;
+    const bool blocking = job->subject->settings.blocking;
+    atomic_fetch_add(&job->subject->refs, 1);
+    if (!blocking && is_creation(job)) atomic_store(&job->subject->state, NCCL_IN_PROGRESS);
+    if (group.depth == 0) return blocking ? jobs_run(job, NCCL_SUCCESS) : jobs_start_apart(job);
+    if (group_takes_job(job)) return NCCL_SUCCESS;
+    return jobs_run(job, nccl_fail(NCCL_SYSTEM_ERROR, "%s: out of memory", given->call));
 }
 
 /* Where no thread could be started for the others: what waits for them ends. */
-static void job_end(const struct nccl_job *job)
+static void abort_early(struct ncclComm *comm)
 {
-    atomic_store(&job->subject->dropped, true);
-    if (nccl_tutti(job->subject)) tutti_comm_abort(nccl_tutti(job->subject), "no thread for another rank's part");
+    atomic_store(&comm->dropped, true);
+    if (nccl_tutti(comm)) tutti_comm_abort(nccl_tutti(comm), "no thread for another rank's part");
 }
 
 /* All at the same time; the last one on this thread. */
-static int jobs_wait(struct nccl_job *jobs, size_t n)
+static int chains_wait(struct chain *chains, size_t n)
 {
     int result = NCCL_SUCCESS;
     size_t started = 0;
-    while (started + 1 < n && nccl_thread_start(&jobs[started].thread, job_thread, &jobs[started]) == NCCL_SUCCESS)
+    while (started + 1 < n &&
+           nccl_thread_start(&chains[started].thread, chain_thread, &chains[started]) == NCCL_SUCCESS)
         started++;
     const bool all = started + 1 == n;
-    for (size_t i = 0; i < started && !all; i++) job_end(&jobs[i]);
+    for (size_t i = 0; i < started && !all; i++) abort_early(chains[i].subject);
     for (size_t i = started; i < n; i++)
-        if (all)
-            job_run(&jobs[i]);
-        else
-            job_finish(&jobs[i], NCCL_SYSTEM_ERROR);
-    for (size_t i = 0; i < started; i++) pthread_join(jobs[i].thread, NULL);
-    for (size_t i = 0; i < n && result == NCCL_SUCCESS; i++) result = jobs[i].result;
+        chains[i].result = jobs_run(chains[i].first, all ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR);
+    for (size_t i = 0; i < started; i++) pthread_join(chains[i].thread, NULL);
+    for (size_t i = 0; i < n && result == NCCL_SUCCESS; i++) result = chains[i].result;
     return result;
 }
 
-static int jobs_run(struct nccl_job *jobs, size_t n)
+/* given: an error of the group's calls, for which none runs. */
+static int chains_run(struct chain *chains, size_t n, int given)
 {
-    const bool blocking = n == 0 || jobs[0].subject->settings.blocking;
-    int result = NCCL_SUCCESS;
-    for (size_t i = 1; i < n; i++)
-        if (jobs[i].subject->settings.blocking != blocking)
+    const bool blocking = n == 0 || chains[0].subject->settings.blocking;
+    int result = given;
+    for (size_t i = 1; i < n && !is_error(result); i++)
+        if (chains[i].subject->settings.blocking != blocking)
             result = nccl_fail(NCCL_INVALID_ARGUMENT, "ncclGroupEnd: some communicators of the group block and some do "
                                                       "not");
-    for (size_t i = 0; i < n && is_error(result); i++) job_finish(&jobs[i], result);
-    if (is_error(result)) return result;
-    if (blocking) return n ? jobs_wait(jobs, n) : NCCL_SUCCESS;
+    if (n == 0) return result;
+    if (!is_error(result) && blocking) return chains_wait(chains, n);
+    const bool none = is_error(result);
     for (size_t i = 0; i < n; i++) {
-        const int started = job_start_apart(&jobs[i]);
+        const int started = none ? jobs_run(chains[i].first, result) : jobs_start_apart(chains[i].first);
         if (!is_error(result)) result = started;
     }
     return result;
@@ -202,11 +227,8 @@ static int group_end(const char *call, struct nccl_simulation *simulate)
     }
     struct group ended = group;
     memset(&group, 0, sizeof group);
-    int result = ended.error;
-    if (result == NCCL_SUCCESS)
-        result = jobs_run(ended.jobs, ended.n_jobs);
-    else
-        for (size_t i = 0; i < ended.n_jobs; i++) job_finish(&ended.jobs[i], result);
+    int result = chains_run(ended.chains, ended.n_chains, ended.error);
+    for (size_t i = 0; i < ended.n_chains; i++) nccl_comm_drop(ended.chains[i].subject);
     if (!is_error(result) && simulate)
         simulate->time_us = nccl_calls_estimate(ended.calls, ended.n_calls);
     else if (!is_error(result) && ended.n_calls) {
@@ -214,7 +236,7 @@ static int group_end(const char *call, struct nccl_simulation *simulate)
         if (started != NCCL_SUCCESS) result = started;
     }
     free(ended.calls);
-    free(ended.jobs);
+    free(ended.chains);
     return result;
 }
 

@@ -136,8 +136,7 @@ struct nccl_job {
     void *base;
     size_t bytes;
     struct ncclWindow **window;
-    int result;
-    pthread_t thread;
+    struct nccl_job *next; /* group.c */
 };
 /* Runs it, or starts it where the subject is not blocking, or keeps it for the end of the group. */
 int nccl_job_submit(const struct nccl_job *job);
