@@ -50,10 +50,9 @@ static bool buffers_open(struct buffers *b)
     return b->in && b->out;
 }
 
-static void buffers_close(struct buffers *b)
+static void buffers_close(struct rank *rank, struct buffers *b)
 {
-    driver.free((uint64_t)(uintptr_t)b->in);
-    driver.free((uint64_t)(uintptr_t)b->out);
+    CHECK(rank, device_free(rank, 2, (void *[]){b->in, b->out}));
     free(b);
 }
 
@@ -92,7 +91,7 @@ static void reductions(struct rank *rank)
     CHECK(rank, b && buffers_open(b));
     for (int type = 0; type < N_TYPES; type++)
         for (int op = SUM; op <= AVG; op++) reduce_all(rank, b, type, op, 1);
-    buffers_close(b);
+    buffers_close(rank, b);
 }
 
 static void test_reductions(void **state)
@@ -140,8 +139,8 @@ static void factors(struct rank *rank)
         CHECK_OK(rank, nccl.RedOpDestroy(host, rank->comm));
         CHECK_OK(rank, nccl.RedOpDestroy(device, rank->comm));
     }
-    driver.free((uint64_t)(uintptr_t)at);
-    buffers_close(b);
+    CHECK(rank, device_free(rank, 1, &at));
+    buffers_close(rank, b);
 }
 
 static void test_factors(void **state)
@@ -204,7 +203,7 @@ static void moves(struct rank *rank)
     move_rooted(rank, b);
     CHECK_OK(rank, nccl.AllGather((char *)b->in + rank->index * N, b->in, N, UINT8, rank->comm, rank->stream));
     for (int r = 0; r < RANKS; r++) CHECK(rank, is_marked(rank, b, b->in, r, mark(r, r)));
-    buffers_close(b);
+    buffers_close(rank, b);
 }
 
 /* Large enough that the root copies beside the call; eager, captured, and with the next call on what it wrote. */
@@ -233,8 +232,7 @@ static void large_broadcast(struct rank *rank)
         CHECK(rank, device_write(rank, (char *)out + LARGE - CHECKED, host, CHECKED));
     }
     CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
-    driver.free((uint64_t)(uintptr_t)in);
-    driver.free((uint64_t)(uintptr_t)out);
+    CHECK(rank, device_free(rank, 2, (void *[]){in, out}));
     free(fill);
 }
 
@@ -280,7 +278,7 @@ static void one_thread(struct rank *rank)
     CHECK_OK(rank, nccl.GroupEnd());
     for (int i = 0; i < RANKS; i++) CHECK(rank, wrong(&as[i], all[i], INT32, SUM, 1, 0, N) == N);
     for (int i = 0; i < RANKS; i++) CHECK_OK(rank, nccl.CommDestroy(comms[i]));
-    for (int i = 0; i < RANKS; i++) buffers_close(all[i]);
+    for (int i = 0; i < RANKS; i++) buffers_close(&as[i], all[i]);
     for (int i = 0; i < RANKS; i++) CHECK(rank, driver.stream_destroy(as[i].stream) == 0);
 }
 
@@ -292,7 +290,8 @@ static void test_one_thread(void **state)
 
 /* ---- the order of a stream ---- */
 
-/* Pinned memory that a copy before the call fills, and one behind it reads: nobody waits in between. */
+/* Pinned memory that a copy before the call fills, and one behind it reads: nobody waits in between. Ranks meet where
+ * they would copy behind such a copy of a peer (nccl.h). */
 static void pinned(struct rank *rank)
 {
     struct buffers *b = calloc(1, sizeof *b);
@@ -301,17 +300,19 @@ static void pinned(struct rank *rank)
     CHECK(rank, b && buffers_open(b) && put_numbers(rank, b, INT32, N));
     CHECK(rank, driver.alloc_host(&in, N * 4, 0) == 0 && driver.alloc_host(&out, N * 4, 0) == 0);
     memset(out, 0, N * 4);
+    ranks_meet(rank);
     CHECK(rank, driver.copy((uint64_t)(uintptr_t)in, (uint64_t)(uintptr_t)b->in, N * 4, rank->stream) == 0);
     CHECK_OK(rank, nccl.AllReduce(in, out, N, INT32, SUM, rank->comm, rank->stream));
     CHECK(rank, driver.copy((uint64_t)(uintptr_t)b->out, (uint64_t)(uintptr_t)out, N * 4, rank->stream) == 0);
     CHECK(rank, wrong(rank, b, INT32, SUM, 1, 0, N) == N);
+    ranks_meet(rank);
     CHECK_OK(rank, nccl.AllReduce(b->in, out, N, INT32, MAX, rank->comm, rank->stream)); /* one of each */
     CHECK(rank, driver.copy((uint64_t)(uintptr_t)b->out, (uint64_t)(uintptr_t)out, N * 4, rank->stream) == 0);
     CHECK(rank, wrong(rank, b, INT32, MAX, 1, 0, N) == N);
     CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.AllReduce(on_stack, on_stack, N, INT32, SUM, rank->comm, rank->stream));
     CHECK(rank, strstr(nccl.GetLastError(NULL), "pin it"));
-    CHECK(rank, driver.free_host(in) == 0 && driver.free_host(out) == 0);
-    buffers_close(b);
+    buffers_close(rank, b);
+    CHECK(rank, driver.free_host(in) == 0 && driver.free_host(out) == 0); /* once all have come to the end */
 }
 
 static void test_pinned(void **state)
@@ -327,7 +328,7 @@ static void default_stream(struct rank *rank)
     CHECK_OK(rank, nccl.AllGather(b->in, b->out, N, UINT8, rank->comm, NULL));
     CHECK(rank, driver.stream_sync(NULL) == 0);
     for (int r = 0; r < rank->n; r++) CHECK(rank, is_marked(rank, b, b->out, r, mark(r, 0)));
-    buffers_close(b);
+    buffers_close(rank, b);
 }
 
 static void test_default_stream(void **state)
@@ -361,7 +362,7 @@ static void graphs(struct rank *rank)
         CHECK(rank, ((uint64_t *)(void *)b->host)[i] == sum);
     }
     CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
-    buffers_close(b);
+    buffers_close(rank, b);
 }
 
 static void test_graphs(void **state)
@@ -415,13 +416,106 @@ static void windows(struct rank *rank)
     CHECK_OK(rank, nccl.MemFree(memory));
     CHECK_OK(rank, nccl.MemFree(other));
     CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.MemFree(other));
-    buffers_close(b);
+    buffers_close(rank, b);
 }
 
 static void test_windows(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(RANKS, true, windows, NULL), 0);
+}
+
+enum { WINDOWS = 3 };
+struct member { /* one of the ranks of a thread */
+    struct rank as;
+    struct buffers *b; /* in and out are the first two of */
+    void *memory[WINDOWS], *handle;
+    window_t windows[WINDOWS];
+};
+
+static void settle(struct rank *rank, const struct member *all)
+{
+    for (int i = 0; i < RANKS; i++) {
+        int state = IN_PROGRESS;
+        while (state == IN_PROGRESS) CHECK_OK(rank, nccl.CommGetAsyncError(all[i].as.comm, &state));
+        CHECK_OK(rank, state);
+    }
+}
+
+/* The last one is not symmetric. What does not wait for others is allowed in between. */
+static void register_all(struct rank *rank, struct member *m, int device)
+{
+    const size_t bytes = sizeof m->b->host;
+    CHECK(rank, use_device(device) && driver.stream_create(&m->as.stream, 1) == 0);
+    CHECK(rank, (m->b = calloc(1, sizeof *m->b)));
+    for (int k = 0; k < WINDOWS; k++) {
+        CHECK_OK(rank, nccl.MemAlloc(&m->memory[k], bytes));
+        CHECK_OK(rank, nccl.CommWindowRegister(m->as.comm, m->memory[k], bytes, &m->windows[k], k < 2));
+    }
+    CHECK_OK(rank, nccl.CommRegister(m->as.comm, m->memory[0], bytes, &m->handle));
+    m->b->in = m->memory[0];
+    m->b->out = m->memory[1];
+}
+
+static void in_windows(struct rank *rank, struct member *all)
+{
+    for (int i = 0; i < RANKS; i++) {
+        for (int k = 0; k < WINDOWS; k++) CHECK(rank, all[i].windows[k]);
+        CHECK(rank, put_numbers(&all[i].as, all[i].b, INT32, N));
+    }
+    CHECK_OK(rank, nccl.GroupStart());
+    for (int i = 0; i < RANKS; i++) {
+        const struct member *m = &all[i];
+        CHECK_OK(rank, nccl.AllReduce(m->b->in, m->b->out, N, INT32, SUM, m->as.comm, m->as.stream));
+    }
+    CHECK_OK(rank, nccl.GroupEnd());
+    for (int i = 0; i < RANKS; i++) CHECK(rank, wrong(&all[i].as, all[i].b, INT32, SUM, 1, 0, N) == N);
+}
+
+static void close_all(struct rank *rank, struct member *all)
+{
+    CHECK_OK(rank, nccl.GroupStart());
+    for (int i = 0; i < RANKS; i++) {
+        for (int k = 0; k < WINDOWS; k++) CHECK_OK(rank, nccl.CommWindowDeregister(all[i].as.comm, all[i].windows[k]));
+        CHECK_OK(rank, nccl.CommDeregister(all[i].as.comm, all[i].handle));
+    }
+    CHECK_OK(rank, nccl.GroupEnd());
+    for (int i = 0; i < RANKS; i++) CHECK_OK(rank, nccl.CommDestroy(all[i].as.comm));
+    for (int i = 0; i < RANKS; i++) {
+        for (int k = 0; k < WINDOWS; k++) CHECK_OK(rank, nccl.MemFree(all[i].memory[k]));
+        CHECK(rank, driver.stream_destroy(all[i].as.stream) == 0);
+        free(all[i].b);
+    }
+}
+
+/* Several windows of each of several ranks are registered in one group, by communicators that block or do not. */
+static void windows_of_a_group(struct rank *rank)
+{
+    struct config config = CONFIG_INIT;
+    struct member all[RANKS] = {0};
+    config.blocking = *(const int *)rank->arg;
+    const int under_way = config.blocking ? OK : IN_PROGRESS;
+    CHECK_OK(rank, nccl.GroupStart());
+    for (int i = 0; i < RANKS; i++) {
+        all[i].as = (struct rank){.index = i, .n = RANKS};
+        CHECK(rank, use_device(i % driver.n));
+        CHECK_OK(rank, nccl.CommInitRankConfig(&all[i].as.comm, RANKS, rank->id, i, &config));
+    }
+    CHECK_RESULT(rank, under_way, nccl.GroupEnd());
+    settle(rank, all);
+    CHECK_OK(rank, nccl.GroupStart());
+    for (int i = 0; i < RANKS; i++) register_all(rank, &all[i], i % driver.n);
+    CHECK_RESULT(rank, under_way, nccl.GroupEnd());
+    settle(rank, all);
+    in_windows(rank, all);
+    close_all(rank, all);
+}
+
+static void test_windows_of_a_group(void **state)
+{
+    (void)state;
+    for (int blocking = 1; blocking >= 0; blocking--)
+        assert_int_equal(ranks_run(1, false, windows_of_a_group, &blocking), 0);
 }
 
 static void registered(struct rank *rank)
@@ -462,7 +556,7 @@ static void dying(struct rank *rank)
     CHECK_RESULT(rank, REMOTE_ERROR, nccl.AllReduce(b->in, b->out, N, INT32, SUM, rank->comm, rank->stream));
     CHECK_OK(rank, nccl.CommAbort(rank->comm));
     CHECK(rank, put_numbers(rank, b, INT32, N)); /* the device is usable */
-    buffers_close(b);
+    buffers_close(rank, b);
     rank->arg = rank; /* came to its end */
 }
 
@@ -471,6 +565,7 @@ static int dying_process(int index, const int pipe_ends[2])
     struct rank rank = {.index = index, .n = 2};
     driver_open();
     if (!driver.here) return NO_DEVICE;
+    alarm(ranks_deadline_s());
     if (index == 0 &&
         (nccl.GetUniqueId(&rank.id) != OK || write(pipe_ends[1], &rank.id, sizeof rank.id) != (ssize_t)sizeof rank.id))
         return 1;
@@ -512,10 +607,18 @@ int main(void)
     }
     driver_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reductions),      cmocka_unit_test(test_factors), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_one_thread),      cmocka_unit_test(test_pinned),  cmocka_unit_test(test_default_stream),
-        cmocka_unit_test(test_graphs),          cmocka_unit_test(test_windows), cmocka_unit_test(test_registered),
-        cmocka_unit_test(test_large_broadcast), cmocka_unit_test(test_death),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_one_thread),
+        cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_default_stream),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_registered),
+        cmocka_unit_test(test_large_broadcast),
+        cmocka_unit_test(test_windows_of_a_group),
+        cmocka_unit_test(test_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

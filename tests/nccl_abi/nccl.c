@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 /* ---- the library ---- */
 
@@ -80,9 +82,35 @@ void *device_alloc(size_t bytes)
     return driver.alloc(&address, bytes) == 0 ? (void *)(uintptr_t)address : NULL;
 }
 
+/* Ranks that share a device share what carries out its copies: one that waits behind a call would keep those of a peer
+ * waiting that the call waits for. So the stream is idle before. */
 static bool copy(const struct rank *rank, uint64_t to, uint64_t from, size_t bytes)
 {
-    return driver.copy(to, from, bytes, rank->stream) == 0 && driver.stream_sync(rank->stream) == 0;
+    return driver.stream_sync(rank->stream) == 0 && driver.copy(to, from, bytes, rank->stream) == 0 &&
+           driver.stream_sync(rank->stream) == 0;
+}
+
+/* The driver may give streams of threads that first use them at the same time the same queue. */
+static bool stream_open(struct rank *rank)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    unsigned char word[8] = {0};
+    void *device = device_alloc(sizeof word);
+    pthread_mutex_lock(&lock);
+    const bool made = device && driver.stream_create(&rank->stream, 1) == 0 &&
+                      device_write(rank, device, word, sizeof word) && device_read(rank, word, device, sizeof word);
+    pthread_mutex_unlock(&lock);
+    driver.free((uint64_t)(uintptr_t)device);
+    return made;
+}
+
+/* The driver may wait for all of the device, and whoever calls it in the meantime for the driver. */
+bool device_free(struct rank *rank, size_t n, void *const memory[])
+{
+    bool freed = driver.stream_sync(rank->stream) == 0;
+    if (rank->all) ranks_meet(rank);
+    for (size_t i = 0; i < n; i++) freed = driver.free((uint64_t)(uintptr_t)memory[i]) == 0 && freed;
+    return freed;
 }
 
 bool device_read(struct rank *rank, void *host, const void *device, size_t bytes)
@@ -143,7 +171,8 @@ static void on_device(struct rank *rank)
     const int device = rank->index % driver.n;
     void *context = NULL;
     CHECK(rank, driver.retain(&context, device) == 0 && driver.current(context) == 0);
-    CHECK(rank, driver.stream_create(&rank->stream, 1) == 0);
+    CHECK(rank, stream_open(rank));
+    ranks_meet(rank);
     in_comm(rank);
     CHECK(rank, driver.stream_destroy(rank->stream) == 0);
 }
@@ -155,7 +184,36 @@ static void *rank_thread(void *arg)
         on_device(rank);
     else
         in_comm(rank);
+    atomic_store(&rank->returned, true);
     return NULL;
+}
+
+/* Nothing takes seconds on a device; the stand-in is slow, more so under a sanitizer. */
+unsigned ranks_deadline_s(void)
+{
+    return getenv("TUTTI_CUDA_DRIVER") || !driver.here ? 200 : 20;
+}
+
+static void ranks_wait(struct rank *ranks, int n)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    struct timespec begin, now;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < n;) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (atomic_load(&ranks[i].returned))
+            i++;
+        else if (now.tv_sec - begin.tv_sec > (time_t)ranks_deadline_s())
+            break;
+        else
+            nanosleep(&nap, NULL);
+        if (i == n) return;
+    }
+    for (int i = 0; i < n; i++)
+        if (!atomic_load(&ranks[i].returned))
+            fprintf(stderr, "rank %d of %d did not return within %u s: it is at %s or behind\n", i, n,
+                    ranks_deadline_s(), atomic_load(&ranks[i].at));
+    _exit(1);
 }
 
 unsigned ranks_run(int n, bool made, rank_function function, void *arg)
@@ -168,9 +226,10 @@ unsigned ranks_run(int n, bool made, rank_function function, void *arg)
     pthread_barrier_init(&all.meeting, NULL, (unsigned)n);
     if (nccl.GetUniqueId(&id) != OK) return 1;
     for (int i = 0; i < n; i++) {
-        ranks[i] = (struct rank){.index = i, .n = n, .id = id, .arg = arg, .all = &all};
+        ranks[i] = (struct rank){.index = i, .n = n, .id = id, .arg = arg, .all = &all, .at = "its start"};
         pthread_create(&threads[i], NULL, rank_thread, &ranks[i]);
     }
+    ranks_wait(ranks, n);
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&all.meeting);
     return atomic_load(&n_failures);

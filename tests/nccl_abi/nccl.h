@@ -6,6 +6,7 @@
  * so that a number or a size that is wrong in the library is wrong here alone. The library is opened by its file. Ranks
  * are threads, or all of one thread. */
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -147,16 +148,22 @@ struct rank {
     void *stream; /* NULL without a device */
     void *arg;
     struct ranks *all;
+    _Atomic(const char *) at; /* what it was about to check last */
+    _Atomic bool returned;
 };
 typedef void (*rank_function)(struct rank *rank);
 /* Each on a thread, with a communicator (made: else the function makes its own), on device index % devices. How many
- * failed. */
+ * failed. Past a deadline it says where each rank is that has not returned, and ends the program. */
 unsigned ranks_run(int n, bool made, rank_function function, void *arg);
 void ranks_meet(struct rank *rank);
 bool ranks_can_fork(void); /* ThreadSanitizer knows no threads after fork */
 void rank_fail(const char *file, int line, int rank, const char *claim, const char *sentence);
+unsigned ranks_deadline_s(void);
+#define NCCL_TEXT(line) #line
+#define NCCL_HERE(file, line) file ":" NCCL_TEXT(line)
 #define CHECK(rank, claim)                                                                                             \
     do {                                                                                                               \
+        atomic_store(&(rank)->at, NCCL_HERE(__FILE__, __LINE__));                                                      \
         if (!(claim)) {                                                                                                \
             rank_fail(__FILE__, __LINE__, (rank)->index, #claim, nccl.GetLastError(NULL));                             \
             return;                                                                                                    \
@@ -195,6 +202,8 @@ void driver_open(void);
 void *device_alloc(size_t bytes);
 bool device_read(struct rank *rank, void *host, const void *device, size_t bytes);
 bool device_write(struct rank *rank, void *device, const void *host, size_t bytes);
+/* Once all ranks have come to it. */
+bool device_free(struct rank *rank, size_t n, void *const memory[]);
 
 /* ---- numbers ---- */
 size_t type_bytes(int type);

@@ -285,6 +285,7 @@ STANDIN_API int cuGraphInstantiateWithFlags(void **out, void *handle, unsigned l
 
 STANDIN_API int cuGraphLaunch(void *handle, void *stream_handle)
 {
+    if (has_few_queues()) wait_for_frees();
     return with_stream(stream_handle, [handle](stream *of) {
         const auto found = all().executables.find(static_cast<executable *>(handle));
         if (found == all().executables.end()) return (int)invalid_value;

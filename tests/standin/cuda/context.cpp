@@ -2,9 +2,11 @@
 /* Devices, contexts and errors of the stand-in. TUTTI_STANDIN_DEVICES says how many devices the machine has (2),
  * TUTTI_STANDIN_SMS how many multiprocessors each (16), TUTTI_STANDIN_MEMORY how many MiB (8192); with
  * TUTTI_STANDIN_PEERS=0 none reaches another, with TUTTI_STANDIN_IPC=0 there are no legacy IPC handles, with
- * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_ATOMICS=0 no atomics between devices. TUTTI_STANDIN_TRACE=1
- * writes every launch to stderr. In graphs, kernels whose names begin with TUTTI_STANDIN_IDLE do nothing.
- * CUDA_VISIBLE_DEVICES is obeyed.
+ * TUTTI_STANDIN_FDS=0 no descriptors, with TUTTI_STANDIN_ATOMICS=0 no atomics between devices. With
+ * TUTTI_STANDIN_QUEUES=1 all streams of a device have one queue for copies from the host and one for those to it, and
+ * who launches while memory is freed waits: what threads that share a device have to be ready for.
+ * TUTTI_STANDIN_TRACE=1 writes every launch to stderr. In graphs, kernels whose names begin with TUTTI_STANDIN_IDLE do
+ * nothing. CUDA_VISIBLE_DEVICES is obeyed.
  */
 
 #include "driver.h"
@@ -48,6 +50,11 @@ int usable_in_context()
 bool may_reach(int device, int other)
 {
     return device == other || from_environment("TUTTI_STANDIN_PEERS", 1) != 0;
+}
+
+bool has_few_queues()
+{
+    return from_environment("TUTTI_STANDIN_QUEUES", 0) != 0;
 }
 
 /* As the driver: up to the first one that does not exist. */

@@ -99,6 +99,7 @@ struct context {
     std::set<context *> reached;
     stream *legacy = nullptr;
     std::set<stream *> streams;
+    mark_pointer copies[2]; /* the last one from the host, and to it */
 };
 
 struct queue; /* what a stream's thread works off */
@@ -192,6 +193,7 @@ int usable();            /* the driver may be called: initialized, not from a ho
 int usable_in_context(); /* and the thread has a context */
 long from_environment(const char *name, long otherwise);
 bool may_reach(int device, int other);
+bool has_few_queues();
 
 /* ---- memory.cpp; under the lock ---- */
 region *region_of(uintptr_t pointer); /* NULL: not the driver's */
@@ -219,6 +221,7 @@ mark_pointer push(stream *to, work run); /* without regard to captures */
 /* All that was enqueued in the context. */
 std::vector<mark_pointer> pending(context *of);
 void wait_for(const std::vector<mark_pointer> &marks); /* without the lock */
+void wait_for_frees();                                 /* likewise */
 
 /* ---- capture.cpp; under the lock ---- */
 /* Whether a capture somewhere forbids this thread such a call, which ends that capture. */

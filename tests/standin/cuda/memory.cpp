@@ -247,6 +247,24 @@ STANDIN_API int cuMemsetD8Async(void *pointer, unsigned char value, size_t bytes
     return submit(of, [pointer, value, bytes] { memset(pointer, value, bytes); });
 }
 
+static bool of_host(const region *in)
+{
+    return !in || in->kind == host_memory || in->kind == registered_memory;
+}
+
+/* Where all streams have one queue each way, a copy waits for the one ahead of it, whatever that waits for. */
+static int submit_copy(stream *of, const region *to, const region *from, work run)
+{
+    if (of->captured || of_host(to) == of_host(from) || !has_few_queues()) return submit(of, std::move(run));
+    mark_pointer &last = of->owner->copies[of_host(to)];
+    const int submitted = submit(of, [ahead = last, run = std::move(run)] {
+        if (ahead) ahead->wait();
+        run();
+    });
+    if (!submitted) last = of->last;
+    return submitted;
+}
+
 /* As the driver: pageable memory is read before the call returns, and written by then. */
 STANDIN_API int cuMemcpyAsync(void *dst, const void *src, size_t bytes, void *handle)
 {
@@ -259,11 +277,11 @@ STANDIN_API int cuMemcpyAsync(void *dst, const void *src, size_t bytes, void *ha
     if (to && !holds(to, (uintptr_t)dst, bytes, of->owner->device)) return invalid_value;
     if (from && !holds(from, (uintptr_t)src, bytes, of->owner->device)) return invalid_value;
     if (from || of->captured) {
-        const int submitted = submit(of, [dst, src, bytes] { memmove(dst, src, bytes); });
+        const int submitted = submit_copy(of, to, from, [dst, src, bytes] { memmove(dst, src, bytes); });
         if (submitted || to || of->captured) return submitted;
     } else {
         const auto staged = std::make_shared<std::vector<char>>((const char *)src, (const char *)src + bytes);
-        const int submitted = submit(of, [dst, staged] { memcpy(dst, staged->data(), staged->size()); });
+        const int submitted = submit_copy(of, to, from, [dst, staged] { memcpy(dst, staged->data(), staged->size()); });
         if (submitted || to) return submitted;
     }
     const mark_pointer last = of->last;

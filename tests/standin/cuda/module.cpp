@@ -131,6 +131,7 @@ STANDIN_API int cuLaunchKernel(void *handle, unsigned grid_x, unsigned grid_y, u
                                unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream_handle,
                                void **parameters, void **extra)
 {
+    if (has_few_queues()) wait_for_frees();
     return with_function(handle, [=](function *of) {
         stream *to = stream_of(stream_handle);
         if (!to || to->owner != current || of->owner->owner != current) return (int)invalid_handle;

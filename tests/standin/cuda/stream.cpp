@@ -33,6 +33,11 @@ void wait_for(const std::vector<mark_pointer> &marks)
     for (const mark_pointer &one : marks) one->wait();
 }
 
+void wait_for_frees()
+{
+    while (all().n_freeing > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 struct queue {
     std::mutex lock;
     std::condition_variable changed;
@@ -311,7 +316,7 @@ STANDIN_API int cuEventRecord(void *handle, void *stream_handle)
 /* A driver may keep who asks waiting while it frees memory. */
 STANDIN_API int cuEventQuery(void *handle)
 {
-    while (all().n_freeing > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    wait_for_frees();
     return with_event(handle, [](event *of) {
         if (of->captured) return (int)captured_event;
         const int forbidden = safe_call();
