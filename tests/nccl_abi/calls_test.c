@@ -100,7 +100,7 @@ static void test_reductions(void **state)
     assert_int_equal(ranks_run(RANKS, true, reductions, NULL), 0);
 }
 
-/* Each replay reads the factor anew. */
+/* Each replay reads the factor anew. The graph has memory, so ranks meet where that is made and freed. */
 static void factor_in_graph(struct rank *rank, struct buffers *b, int type, int op, void *at)
 {
     unsigned char factor[8] = {0};
@@ -108,12 +108,15 @@ static void factor_in_graph(struct rank *rank, struct buffers *b, int type, int 
     CHECK(rank, put_numbers(rank, b, type, N) && driver.capture_begin(rank->stream, 1) == 0);
     CHECK_OK(rank, nccl.AllReduce(b->in, b->out, N, type, op, rank->comm, rank->stream));
     CHECK(rank, driver.capture_end(rank->stream, &graph) == 0 && driver.instantiate(&ready, graph, 0) == 0);
+    ranks_meet(rank);
     for (int value = 4; value >= 2; value -= 2) {
         number_put(type, factor, 0, value);
         CHECK(rank, device_write(rank, at, factor, type_bytes(type)) && driver.launch(ready, rank->stream) == 0);
         CHECK(rank, wrong(rank, b, type, SUM, value, 0, N) == N);
     }
+    ranks_meet(rank);
     CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
+    ranks_meet(rank);
 }
 
 /* The factor on the host is read at once; the device's when the call runs. */
