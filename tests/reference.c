@@ -43,6 +43,11 @@ size_t ref_bytes(enum tutti_dtype dtype)
     return types[dtype].bytes * (types[dtype].class == CLASS_COMPLEX ? 2 : 1);
 }
 
+bool ref_is_small_float(enum tutti_dtype dtype)
+{
+    return types[dtype].class == CLASS_FLOAT && types[dtype].bytes <= 2;
+}
+
 bool ref_defined(enum tutti_dtype dtype, enum tutti_op op)
 {
     const enum class class = types[dtype].class;

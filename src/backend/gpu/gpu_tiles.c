@@ -279,7 +279,7 @@ static double lines_cost(const struct gpu_site *site, const struct tutti_backend
 /* A launch, and what exceptions cost that. */
 static double sentinel_launch(const struct gpu_site *site, bool folds, const struct tutti_backend_call *call)
 {
-    bool is_float = folds && call->info.dtype >= TUTTI_FLOAT8_E4M3FN;
+    bool is_float = folds && tutti_dtypes[call->info.dtype].class >= TUTTI_SMALL_FLOAT;
     return site->speed->sentinel_ns + (is_float ? 0 : site->speed->exceptions_ns);
 }
 

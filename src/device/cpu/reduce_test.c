@@ -119,18 +119,16 @@ static void test_every_pair(void **state)
 static void test_all_pairs_of_bytes(void **state)
 {
     (void)state;
-    static const enum tutti_dtype dtypes[] = {TUTTI_INT8, TUTTI_UINT8, TUTTI_BOOL, TUTTI_FLOAT8_E4M3FN,
-                                              TUTTI_FLOAT8_E5M2};
     static unsigned char left[65536], right[65536], got[65536], want[65536];
     for (size_t i = 0; i < 65536; i++) left[i] = (unsigned char)(i >> 8), right[i] = (unsigned char)i;
-    for (size_t d = 0; d < TUTTI_ARRAY_LEN(dtypes); d++)
+    for (enum tutti_dtype dtype = 0; dtype < TUTTI_N_DTYPES; dtype++)
         for (int op = 0; op < TUTTI_N_OPS; op++) {
-            if (!ref_defined(dtypes[d], op)) continue;
-            ref_hop(dtypes[d], op, want, left, right, 65536);
+            if (ref_bytes(dtype) != 1 || !ref_defined(dtype, op)) continue;
+            ref_hop(dtype, op, want, left, right, 65536);
             const struct isa *isa;
             for (size_t i = 0; (isa = isa_at(i)); i++) {
-                isa->kernels->reduce[dtypes[d]][op](got, left, right, 65536);
-                expect_equal(dtypes[d], tutti_op_name(op), isa->name, got, want, 65536);
+                isa->kernels->reduce[dtype][op](got, left, right, 65536);
+                expect_equal(dtype, tutti_op_name(op), isa->name, got, want, 65536);
             }
         }
 }

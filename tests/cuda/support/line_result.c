@@ -8,12 +8,6 @@
 
 enum { MOST_BYTES = 16 };
 
-static bool is_narrow(enum tutti_dtype dtype)
-{
-    return dtype == TUTTI_FLOAT8_E4M3FN || dtype == TUTTI_FLOAT8_E5M2 || dtype == TUTTI_FLOAT16 ||
-           dtype == TUTTI_BFLOAT16;
-}
-
 static void reduce_narrow(enum tutti_dtype dtype, enum tutti_op op, unsigned char elements[][MOST_BYTES], size_t n,
                           unsigned char *out)
 {
@@ -29,7 +23,7 @@ static void reduce_narrow(enum tutti_dtype dtype, enum tutti_op op, unsigned cha
 static void reduce_element(enum tutti_dtype dtype, enum tutti_op op, unsigned char elements[][MOST_BYTES], size_t n,
                            unsigned char *out)
 {
-    if (is_narrow(dtype) && op != TUTTI_MIN && op != TUTTI_MAX) {
+    if (ref_is_small_float(dtype) && op != TUTTI_MIN && op != TUTTI_MAX) {
         reduce_narrow(dtype, op, elements, n, out);
         return;
     }
