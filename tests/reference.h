@@ -8,7 +8,7 @@
 #include <tutti/types.h>
 
 size_t ref_bytes(enum tutti_dtype dtype);
-bool ref_is_small_float(enum tutti_dtype dtype); /* of 8 or 16 bits */
+bool ref_is_small_float(enum tutti_dtype dtype); /* a float of 8 or 16 bits */
 bool ref_defined(enum tutti_dtype dtype, enum tutti_op op);
 
 /* Real floats only. Encoding rounds once, to nearest even; beyond the largest number lies infinity, or NaN in

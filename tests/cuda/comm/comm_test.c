@@ -146,17 +146,18 @@ static void named(struct rank *rank)
     options.algorithm = "rings";
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "\"rings\" is none for device memory",
                      SUM(&f, f.a, f.b, N, &options, NULL));
-    options.algorithm = "ring"; /* which no back end here carries out: through the host */
+    options.algorithm = "ring"; /* on the device, step by step: its messages are the back end's */
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &options, NULL));
-    RANK_CHECK(rank, f.fake->n == 2);
+    const size_t n = f.fake->n;
+    RANK_CHECK(rank, n > 2);
     f.host[0] = 1;
     RANK_CHECK_OK(rank, SUM(&f, f.host, f.host, 1, &options, NULL));
-    RANK_CHECK(rank, f.fake->n == 2);
+    RANK_CHECK(rank, f.fake->n == n);
     /* An older, smaller struct has no stream. */
     options = f.options;
     options.size = offsetof(struct tutti_call_options, stream);
     RANK_CHECK_OK(rank, SUM(&f, f.a, f.b, N, &options, NULL));
-    RANK_CHECK(rank, f.fake->n == 3 && last(&f)->stream == NULL);
+    RANK_CHECK(rank, f.fake->n == n + 1 && last(&f)->stream == NULL);
     fixture_close(&f);
 }
 

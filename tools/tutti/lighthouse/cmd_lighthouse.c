@@ -14,6 +14,21 @@
 #include <string.h>
 #include <sys/resource.h>
 
+/* Each option, by torchft's name of it; the file of options may have it, too. */
+enum {
+    BIND,
+    MIN_REPLICAS,
+    JOIN_TIMEOUT,
+    QUORUM_TICK,
+    HEARTBEAT_TIMEOUT,
+    RATE,
+    MAX_GROUPS,
+    NUMBER,
+    STATE,
+    PEERS,
+    N_OPTIONS
+};
+
 /* ---- the file of options, read whole: lines "name = value", # begins a comment ---- */
 #define LIGHTHOUSE_WORDS 256
 
@@ -101,20 +116,6 @@ static void lighthouse_words_fini(struct lighthouse_words *words)
 }
 
 /* ---- the command ---- */
-/* Each option, by torchft's name of it; the file of options may have it, too. */
-enum {
-    BIND,
-    MIN_REPLICAS,
-    JOIN_TIMEOUT,
-    QUORUM_TICK,
-    HEARTBEAT_TIMEOUT,
-    RATE,
-    MAX_GROUPS,
-    NUMBER,
-    STATE,
-    PEERS,
-    N_OPTIONS
-};
 static const struct {
     const char *name, *fallback, *value, *help; /* fallback NULL: none; value: what the help calls it */
 } table[N_OPTIONS] = {
