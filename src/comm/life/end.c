@@ -116,7 +116,8 @@ enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
     tutti_comm_hold(comm);
     if (atomic_load(&comm->phase) == TUTTI_COMM_READY) {
         uint64_t until_ns = timeout_ns > 0 ? tutti_deadline_ns(timeout_ns) : TUTTI_NEVER;
-        idle = tutti_comm_wait_device(comm, until_ns) && tutti_team_wait(comm->team, until_ns);
+        idle = tutti_survive_idle(comm, until_ns) && tutti_comm_wait_device(comm, until_ns) &&
+               tutti_team_wait(comm->team, until_ns);
     }
     tutti_comm_leave(comm);
     return idle ? TUTTI_OK : TUTTI_PENDING;

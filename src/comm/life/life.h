@@ -34,6 +34,8 @@ enum tutti_status tutti_survive_join(struct tutti_context *context, const struct
 void tutti_survive_close(struct tutti_comm *comm);
 /* False: it does not survive. Else why nothing goes on, if it has ended; the handle's own team tells nothing. */
 bool tutti_survive_state(const struct tutti_comm *comm, struct tutti_error *error);
+/* Waits until its calls are over, or until then; false: some are not. True where it does not survive. */
+bool tutti_survive_idle(struct tutti_comm *comm, uint64_t until_ns);
 /* Ends the calls of its view, too. */
 void tutti_survive_abort(struct tutti_comm *comm, const char *reason);
 

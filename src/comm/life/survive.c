@@ -347,13 +347,38 @@ static void take(struct tutti_survive *s, const struct tutti_call *call)
     if (kept->bytes > 0 && kept->status >= 0) memcpy(call->job.bind.output, result_of(s, kept), kept->bytes);
 }
 
+/* An abort that came while the members agreed has ended the view before: the others hear of it in this one. */
+static enum tutti_synchrony_do unless_aborted(struct tutti_survive *s, enum tutti_synchrony_do next)
+{
+    const bool is_over = next == TUTTI_SYNCHRONY_END || next == TUTTI_SYNCHRONY_TAKE || next == TUTTI_SYNCHRONY_RETURN;
+    if (is_over || !atomic_load(&s->is_aborted)) return next;
+    tutti_comm_end_calls(s->inner, s->reason);
+    tutti_fail(TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s", (int)s->comm->rank, s->reason[0] ? ": " : "",
+               s->reason);
+    return tutti_survive_stop(s);
+}
+
+/* A rank that has no memory for what must be done goes: the others go on without it. */
+static void leave_view(struct tutti_survive *s)
+{
+    pthread_mutex_lock(&s->comm->lock);
+    struct tutti_comm *inner = s->inner;
+    s->inner = NULL;
+    pthread_mutex_unlock(&s->comm->lock);
+    if (inner) tutti_comm_destroy(inner);
+}
+
 enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_call *call)
 {
     const size_t saved = tutti_survive_overwritten(call);
+    if (s->has_ended) return tutti_fail_record(&s->error);
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
-    if (s->has_ended) return tutti_fail_record(&s->error);
-    if (saved > 0) TUTTI_TRY(save(s, call, saved));
+    if (saved > 0 && save(s, call, saved) < 0) {
+        tutti_survive_stop(s);
+        leave_view(s);
+        return tutti_fail_record(&s->error);
+    }
     return tutti_survive_drive(s, call,
                                tutti_synchrony_call(&s->synchrony, common_bytes(call) <= KEEP_MOST,
                                                     !tutti_kind_info(call->job.info.kind)->rooted));
@@ -363,7 +388,7 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
                                       enum tutti_synchrony_do next)
 {
     uint32_t n_tries = 0;
-    for (;;) switch (next) {
+    for (;;) switch (next = unless_aborted(s, next)) {
         case TUTTI_SYNCHRONY_DATA:
             next = do_data(s, call, n_tries++ > 0);
             break;
@@ -383,6 +408,7 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
             if (call && n_tries > 0 && tutti_survive_overwritten(call) > 0)
                 memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
             if (!s->has_ended) tutti_survive_stop(s);
+            if (s->error.status == TUTTI_ERR_MEMORY) leave_view(s);
             return tutti_fail_record(&s->error);
         case TUTTI_SYNCHRONY_TAKE:
             take(s, call); /* fall through */
@@ -401,6 +427,8 @@ void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
     pthread_mutex_lock(&comm->lock); /* a view may be installed */
     if (comm->survive) {
         inner = comm->survive->inner;
+        if (!atomic_load(&comm->survive->is_aborted))
+            snprintf(comm->survive->reason, sizeof comm->survive->reason, "%s", reason ? reason : "");
         atomic_store(&comm->survive->is_aborted, true);
     }
     if (inner) tutti_comm_hold(inner);

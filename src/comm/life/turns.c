@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define NAP_NS (50 * UINT64_C(1000))
+
 /* A call that waits for its turn. */
 struct waiting {
     struct tutti_call call;
@@ -153,6 +155,21 @@ void tutti_survive_begin(struct tutti_survive *s)
     while (s->first || s->is_running) pthread_cond_wait(&s->changed, &s->lock);
     s->is_running = true;
     pthread_mutex_unlock(&s->lock);
+}
+
+bool tutti_survive_idle(struct tutti_comm *comm, uint64_t until_ns)
+{
+    struct tutti_survive *s = comm->survive;
+    bool idle = true;
+    if (!s) return true;
+    pthread_mutex_lock(&s->lock);
+    while (!(idle = !s->first && !s->is_running) && tutti_now_ns() < until_ns) {
+        pthread_mutex_unlock(&s->lock);
+        tutti_sleep_ns(NAP_NS);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return idle;
 }
 
 void tutti_survive_finish(struct tutti_survive *s)

@@ -109,6 +109,14 @@ static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
     return life;
 }
 
+/* Between hosts the last messages of one that left in order may come over a connection that is still being made. */
+static uint64_t grace_of(const struct tutti_team *team, enum tutti_life life, bool read)
+{
+    if (life != TUTTI_LIFE_DEAD) return team->port->control->answers_at_once ? GONE_GRACE_NS : DEAD_GRACE_NS;
+    if (!read) return DEAD_GRACE_NS;
+    return atomic_load(&team->engine->attentive) ? ATTENTIVE_GRACE_NS : GONE_GRACE_NS;
+}
+
 /* Whether an awaited peer is gone for good; looks at each one once a tick. */
 static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum tutti_life *life)
 {
@@ -123,10 +131,9 @@ static bool is_gone(struct tutti_team *team, uint32_t peer, uint64_t now, enum t
     }
     if (channel->gone_ns == 0) channel->gone_ns = now, channel->gone_pass = team->engine->pass;
     bool read = team->port->drained > channel->gone_pass;
-    const uint64_t soon = atomic_load(&team->engine->attentive) ? ATTENTIVE_GRACE_NS : GONE_GRACE_NS;
-    uint64_t grace = read || *life != TUTTI_LIFE_DEAD ? soon : DEAD_GRACE_NS;
+    const uint64_t grace = grace_of(team, *life, read);
     if (now - channel->gone_ns >= grace) return read || *life == TUTTI_LIFE_DEAD;
-    tutti_engine_watch_by(team->engine, channel->gone_ns + soon);
+    tutti_engine_watch_by(team->engine, channel->gone_ns + (read ? grace : GONE_GRACE_NS));
     return false;
 }
 
