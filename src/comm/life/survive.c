@@ -289,12 +289,14 @@ void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next)
     install(s, next);
 }
 
-/* A rank that did not come to a call in time is not waited for any longer than a host that is silent; else members may
- * be busy between two calls. */
+/* A rank that did not come to a call in time is not waited for any longer than a host that is silent. Else members may
+ * be busy between two calls, for as long as a call waits for them. */
 uint64_t tutti_survive_patience(const struct tutti_survive *s)
 {
     const uint64_t most = s->comm->create_timeout_ns, host = s->comm->context->config.number[TUTTI_OPT_host_timeout];
-    return s->loss.status == TUTTI_ERR_TIMEOUT && host < most ? host : most;
+    const uint64_t calls = atomic_load(&s->comm->timeout_ns);
+    const uint64_t patience = s->loss.status == TUTTI_ERR_TIMEOUT || calls < host ? host : calls;
+    return patience < most ? patience : most;
 }
 
 static enum tutti_synchrony_do do_agree(struct tutti_survive *s)

@@ -294,6 +294,45 @@ static void last_one(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* An abort while the others agree on who is left: one is dead, and one has not come yet. */
+static void aborted_meanwhile(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    struct tutti_work *work = NULL;
+    uint64_t x[1000] = {0};
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    board->pids[rank->index] = getpid();
+    RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
+    if (rank->index == 2) raise(SIGKILL);
+    if (rank->index == 3) raise(SIGSTOP);
+    RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, &work));
+    if (rank->index == 0) {
+        tutti_sleep_ns(500 * TUTTI_NS_PER_MS);
+        tutti_comm_abort(comm, "enough");
+        kill(board->pids[3], SIGCONT);
+    }
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough", tutti_work_wait(work, 0));
+    tutti_work_free(work);
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough", tutti_barrier(comm, NULL, NULL));
+    tutti_comm_destroy(comm);
+}
+
+/* Rank 1 comes to the call when rank 0 has seen that flush waits for it. */
+static void flushed(struct rank *rank, struct tutti_comm *comm)
+{
+    struct tutti_work *work = NULL;
+    uint64_t x[4] = {0};
+    if (rank->index == 1) RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 4, TUTTI_UINT64, TUTTI_SUM, comm, NULL, &work));
+    if (rank->index == 0) {
+        RANK_CHECK(rank, tutti_comm_flush(comm, TUTTI_NS_PER_MS) == TUTTI_PENDING);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    }
+    RANK_CHECK_OK(rank, tutti_comm_flush(comm, 0));
+    RANK_CHECK(rank, tutti_work_test(work) == TUTTI_OK);
+    tutti_work_free(work);
+}
+
 static void refused(struct rank *rank)
 {
     struct tutti_comm *comm = NULL, *none = NULL;
@@ -317,6 +356,7 @@ static void refused(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_comm_state(comm, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    flushed(rank, comm);
     if (rank->index == 0) tutti_comm_abort(comm, "enough");
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough",
                      tutti_all_reduce(x, y, 4, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
@@ -353,6 +393,13 @@ static void last(void **state)
     assert_int_equal(ranks_run(&config, last_one), 0);
 }
 
+static void abort_in_agreement(void **state)
+{
+    (void)state;
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
+    assert_int_equal(ranks_run(&config, aborted_meanwhile), 0);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -365,6 +412,7 @@ int main(void)
     if (board == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),
                                        cmocka_unit_test(stop),          cmocka_unit_test(mismatch),
-                                       cmocka_unit_test(last),          cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(last),          cmocka_unit_test(abort_in_agreement),
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
