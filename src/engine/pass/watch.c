@@ -104,9 +104,10 @@ static enum tutti_life life_of(struct tutti_team *team, uint32_t peer)
     struct tutti_board board;
 
     if (tutti_life_gone(life) && t->ops->holds && t->ops->holds(t, team->members[peer])) return TUTTI_LIFE_ALIVE;
-    if (!tutti_life_gone(life) && tutti_team_peek(team, peer, &board) == TUTTI_OK && board.state == TUTTI_BOARD_LEFT)
-        life = TUTTI_LIFE_LEFT;
-    return life;
+    if (tutti_life_gone(life)) return life;
+    bool *has_left = &team->channels[peer].has_left; /* a board has to be asked for, and is not always there */
+    *has_left = *has_left || (tutti_team_peek(team, peer, &board) == TUTTI_OK && board.state == TUTTI_BOARD_LEFT);
+    return *has_left ? TUTTI_LIFE_LEFT : life;
 }
 
 /* Between hosts the last messages of one that left in order may come over a connection that is still being made. */

@@ -162,6 +162,7 @@ struct tutti_channel {
     struct tutti_incoming incoming[TUTTI_CREDITS];
     struct tutti_packet held[TUTTI_CREDITS];
     bool used[TUTTI_CREDITS];
+    bool has_left; /* watch: its board has said so */
     /* point-to-point */
     uint64_t p2p_sent, p2p_taken; /* envelopes: sent there; of theirs, in order */
     uint64_t p2p_freed,
