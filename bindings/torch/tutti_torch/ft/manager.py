@@ -225,6 +225,8 @@ class Manager(UserState):
         self._checkpoint_transport.shutdown(wait=wait)
         if self._manager is not None:
             self._manager.shutdown()
+        if self._surviving is not None and wait:
+            self._surviving.end()
         self._executor.shutdown(wait=wait)
 
     # ---- quorum ----

@@ -10,6 +10,7 @@ and all ranks of all groups decide the same."""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import threading
 from dataclasses import dataclass, field
@@ -106,6 +107,7 @@ class Survival:
         self.alive: List[int] = []  # as all know since the last vote
         self._inside = self._meet_inside()
         self._thread = threading.Thread(target=self._follow, name="tutti_ft_quorum", daemon=True)
+        self._met: List[threading.Thread] = []
 
     def _meet_inside(self) -> Optional[_C.Backend]:
         m = self._manager
@@ -121,6 +123,7 @@ class Survival:
     def start(self) -> None:
         if not self._thread.ident:
             self._thread.start()
+            atexit.register(self.end)
 
     def stop(self) -> None:
         with self._changed:
@@ -132,6 +135,16 @@ class Survival:
             candidate.members.leave()
         if self._inside is not None:
             self._inside.shutdown()
+
+    def end(self) -> None:
+        """Stops, and waits for its threads, whose calls have deadlines: Python ends the process by SIGABRT where a
+        thread is in the library when the interpreter ends."""
+        self.stop()
+        seconds = (self._manager._timeouts.quorum + MEET).total_seconds()
+        for thread in [self._thread, *self._met]:
+            if thread.ident and thread is not threading.current_thread():
+                thread.join(seconds)
+        atexit.unregister(self.end)
 
     def _follow(self) -> None:
         while not self._stops:
@@ -175,7 +188,9 @@ class Survival:
                 raise RuntimeError(f"{MEETINGS} meetings are under way, of quorums whose members do not come")
             self._heard = quorum.quorum_id
             self._meetings += 1
-        threading.Thread(target=self._meet, args=(quorum,), name="tutti_ft_meet", daemon=True).start()
+        thread = threading.Thread(target=self._meet, args=(quorum,), name="tutti_ft_meet", daemon=True)
+        self._met = [one for one in self._met if one.is_alive()] + [thread]
+        thread.start()
 
     def _meet(self, quorum: Any) -> None:
         """On a thread of its own: when members of this quorum do not come, the next one is heard of meanwhile."""

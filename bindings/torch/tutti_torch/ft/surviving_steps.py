@@ -55,6 +55,10 @@ class SurvivingSteps:
     def stop(self) -> None:
         self._survival.stop()
 
+    def end(self) -> None:
+        """Behind the end of the group's manager, which answers what its threads still ask."""
+        self._survival.end()
+
     # ---- the start of a step ----
 
     def begin(self, allow_heal: bool, timeout: timedelta) -> Future:
