@@ -75,7 +75,7 @@ mkdir rank0 rank1
 cp mine.c rank0/own.c
 sed 's/TUTTI_LEFT/TUTTI_RIGHT/' mine.c >rank1/own.c
 expect 1 'rank [01] has another algorithm "./own.c"' on_hosts 2 "$tutti" bench all_reduce --algorithm ./own.c
-expect 1 'rank 1 has algorithms=mine#[0-9a-f]*, this rank algorithms=mine#' env TUTTI_ALGORITHMS=./own.c "$tutti" run -n 2 sh -c \
+expect 1 'rank [01] has algorithms=mine#[0-9a-f]*, this rank algorithms=mine#' env TUTTI_ALGORITHMS=./own.c "$tutti" run -n 2 sh -c \
     'cd rank$RANK; exec "$0" bench all_reduce' "$tutti"
 printf '#include <tutti/schedule.h>\n#include "part.h"\nTUTTI_COLLECTIVE(TUTTI_BARRIER, "b", 0, 1, 0, N) { (void)shape; (void)round; (void)emit; }\n' |
     tee rank0/part.c >rank1/part.c
