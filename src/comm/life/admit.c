@@ -33,6 +33,7 @@ enum { GUESTS_MOST = 64, CARD_MOST = 64, COME_VERSION = 1, INVITATION_MOST = 1 <
 struct knock {
     int64_t ticket;
     int32_t wanted; /* -1: any rank */
+    int64_t asked;  /* the number of the question whether it is there; 0: none */
 };
 /* Those that come now, as all_reduce takes them. */
 struct guests {
@@ -98,16 +99,17 @@ static void note(struct tutti_door *door, int64_t ticket)
         door->waiting = grown;
         door->capacity = more;
     }
-    door->waiting[door->n_waiting++] = (struct knock){ticket, wanted};
+    door->waiting[door->n_waiting++] = (struct knock){.ticket = ticket, .wanted = wanted};
 }
 
-static bool is_there(const struct tutti_door *door, int64_t ticket)
+/* Whether it has answered by then, or does at once. */
+static bool is_there(const struct tutti_door *door, const struct knock *knock, uint64_t deadline_ns)
 {
     char word[CARD_MOST];
     size_t bytes = 0;
-    int64_t number = 0;
-    return tutti_door_send(door, ticket, "?", 1, &number) >= 0 &&
-           tutti_door_get(door, "from", ticket, number, word, sizeof(word), &bytes, tutti_deadline_ns(ANSWER_NS)) >= 0;
+    const uint64_t soon_ns = tutti_deadline_ns(TUTTI_NS_PER_MS);
+    return knock->asked && tutti_door_get(door, "from", knock->ticket, knock->asked, word, sizeof(word), &bytes,
+                                          deadline_ns > soon_ns ? deadline_ns : soon_ns) >= 0;
 }
 
 /* A rank that nobody has, and no guest yet; the wanted one, or the lowest. -1: none. */
@@ -125,15 +127,28 @@ static void forget(struct tutti_door *door, size_t i)
     door->n_waiting--;
 }
 
+/* Asks all for whom there may be a place, so that those who are dead are waited for together. */
+static void ask(const struct tutti_survive *s, const unsigned char *taken)
+{
+    for (size_t i = 0; i < s->door.n_waiting; i++) {
+        struct knock *knock = &s->door.waiting[i];
+        knock->asked = 0;
+        if (free_rank(s, taken, knock->wanted) < 0) continue;
+        if (tutti_door_send(&s->door, knock->ticket, "?", 1, &knock->asked) < 0) knock->asked = 0;
+    }
+}
+
 /* Finds those that live and for whom there is a place. taken: a set to work in. */
 static void choose(struct tutti_survive *s, unsigned char *taken, struct guests *guests)
 {
     struct tutti_door *door = &s->door;
     tutti_survive_set_to_view(s, taken);
+    ask(s, taken);
+    const uint64_t deadline_ns = tutti_deadline_ns(ANSWER_NS);
     for (size_t i = 0; i < door->n_waiting && guests->n < GUESTS_MOST;) {
         const struct knock knock = door->waiting[i];
         const int32_t rank = free_rank(s, taken, knock.wanted);
-        if (rank >= 0 && !is_there(door, knock.ticket)) {
+        if (rank >= 0 && !is_there(door, &knock, deadline_ns)) {
             forget(door, i);
             continue;
         }
