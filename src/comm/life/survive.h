@@ -74,7 +74,7 @@ struct tutti_survive {
     _Atomic uint32_t *word; /* in pinned memory: so many of them are decided */
     uint32_t n_held;        /* so many were enqueued; the lock's */
     _Atomic bool is_aborted;
-    char reason[128]; /* of the abort; written before is_aborted */
+    char reason[128]; /* why it was aborted; written before is_aborted */
 };
 
 static inline bool set_has(const unsigned char *set, uint32_t rank)
