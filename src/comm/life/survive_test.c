@@ -307,7 +307,7 @@ static void aborted_meanwhile(struct rank *rank)
     if (rank->index == 3) raise(SIGSTOP);
     RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, &work));
     if (rank->index == 0) {
-        tutti_sleep_ns(500 * TUTTI_NS_PER_MS);
+        tutti_sleep_ns(2 * TUTTI_NS_PER_S); /* it has seen the death by then, and agrees */
         tutti_comm_abort(comm, "enough");
         kill(board->pids[3], SIGCONT);
     }
