@@ -33,6 +33,12 @@
         if ((status) < 0) goto label;                                                                                  \
     } while (0)
 
+/* Whether a call ended because a peer is no longer there: dead, or left in order. */
+static inline bool tutti_status_is_gone(enum tutti_status status)
+{
+    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+}
+
 /* ---- element types (names.c), from the table in <tutti/types.h> ---- */
 enum tutti_dtype_class {
     TUTTI_SIGNED,

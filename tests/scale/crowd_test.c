@@ -4,21 +4,14 @@
 
 #include "test.h"
 
+#include "base/base.h"
 #include "ranks.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum { RANKS = 64, CALLS = 201, ATTEMPTS = 5 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static int compare(const void *a, const void *b)
 {
@@ -32,9 +25,9 @@ static void sums(struct rank *rank)
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         for (int i = 0; i < CALLS; i++) {
             int64_t in = rank->index + i, sum = 0;
-            uint64_t start = now_ns();
+            uint64_t start = tutti_now_ns();
             RANK_CHECK_OK(rank, tutti_all_reduce(&in, &sum, 1, TUTTI_INT64, TUTTI_SUM, rank->comm, NULL, NULL));
-            took[i] = now_ns() - start;
+            took[i] = tutti_now_ns() - start;
             RANK_CHECK(rank, sum == RANKS * (RANKS - 1) / 2 + (int64_t)RANKS * i);
         }
         qsort(took, CALLS, sizeof took[0], compare);

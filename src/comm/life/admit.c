@@ -473,8 +473,8 @@ static bool is_invitation(const unsigned char *text, size_t bytes, struct come *
 /* What one attempt died of, so that the next one may do. */
 static bool may_try_again(enum tutti_status status)
 {
-    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT || status == TUTTI_ERR_TIMEOUT ||
-           status == TUTTI_ERR_BOOTSTRAP || status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_CANCELLED;
+    return tutti_status_is_gone(status) || status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_BOOTSTRAP ||
+           status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_CANCELLED;
 }
 
 /* AGAIN: an attempt to take this rank failed. */

@@ -522,7 +522,7 @@ static enum tutti_status open_all(const struct tutti_comm *comm, struct tutti_co
 {
     enum tutti_status status = tutti_comm_open_backend(child);
     if (status >= 0 && comm->device) status = tutti_comm_open_device(child, "comm_shrink", comm->device->ordinal, true);
-    if (status != TUTTI_ERR_PEER_DEAD && status != TUTTI_ERR_PEER_LEFT) return status; /* left: it saw a death */
+    if (!tutti_status_is_gone(status)) return status; /* left: it saw a death */
     struct tutti_error why = *tutti_last_error();
     tutti_team_fail(child->team, &why, true);
     return TUTTI_OK;

@@ -196,7 +196,7 @@ static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_c
  * communicator. */
 static bool is_loss(enum tutti_status status)
 {
-    return status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT || status == TUTTI_ERR_TIMEOUT;
+    return tutti_status_is_gone(status) || status == TUTTI_ERR_TIMEOUT;
 }
 
 enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s)

@@ -364,11 +364,17 @@ static void refused(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* Processes, of which those of the set may die. */
+static void four_ranks(void (*main)(struct rank *), uint64_t may_die)
+{
+    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = may_die};
+    assert_int_equal(ranks_run(&config, main), 0);
+}
+
 static void in_flight(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
-    assert_int_equal(ranks_run(&config, many_in_flight), 0);
+    four_ranks(many_in_flight, 1 << 2);
 }
 
 static void stop(void **state)
@@ -382,22 +388,19 @@ static void stop(void **state)
 static void mismatch(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
-    assert_int_equal(ranks_run(&config, other_call), 0);
+    four_ranks(other_call, 1 << 2);
 }
 
 static void last(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 14};
-    assert_int_equal(ranks_run(&config, last_one), 0);
+    four_ranks(last_one, 14);
 }
 
 static void abort_in_agreement(void **state)
 {
     (void)state;
-    struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .may_die = 1 << 2};
-    assert_int_equal(ranks_run(&config, aborted_meanwhile), 0);
+    four_ranks(aborted_meanwhile, 1 << 2);
 }
 
 static void refusals(void **state)

@@ -253,7 +253,7 @@ static bool acknowledge(struct tutti_team *team, struct tutti_slice *slice)
             continue;
         }
         /* A peer that is gone needs no answer any more. */
-        if (status < 0 && status != TUTTI_ERR_PEER_DEAD && status != TUTTI_ERR_PEER_LEFT) {
+        if (status < 0 && !tutti_status_is_gone(status)) {
             undeliverable(team, slice, index, step->peer, status);
             return false;
         }

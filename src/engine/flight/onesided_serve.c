@@ -12,7 +12,7 @@
 static enum tutti_status answered(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_one_held *held,
                                   enum tutti_status status)
 {
-    const bool gone = status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+    const bool gone = tutti_status_is_gone(status);
 
     if (status == TUTTI_AGAIN) return status;
     if (gone) pair->gone = true; /* it misses no answer */

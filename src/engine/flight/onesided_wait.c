@@ -231,7 +231,7 @@ void tutti_access_lost(struct tutti_team *team, const struct tutti_one_access *a
 void tutti_access_unsent(struct tutti_team *team, const struct tutti_one_access *access, uint32_t peer,
                          enum tutti_status status)
 {
-    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT)
+    if (tutti_status_is_gone(status))
         tutti_access_lost(team, access, peer, status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT);
     else
         tutti_team_break(team, status, (int32_t)peer, NULL, TUTTI_NO_STEP, tutti_last_error()->text);

@@ -158,7 +158,7 @@ struct tutti_p2p_message **tutti_p2p_message_find(struct tutti_p2p_message **at,
 bool tutti_p2p_message_sent(struct tutti_team *team, const struct tutti_p2p_message *msg, enum tutti_status status)
 {
     if (status >= 0) return true;
-    if (status != TUTTI_ERR_PEER_DEAD && status != TUTTI_ERR_PEER_LEFT) {
+    if (!tutti_status_is_gone(status)) {
         tutti_team_break(team, status, msg->peer, NULL, TUTTI_NO_STEP, tutti_last_error()->text);
         return false;
     }

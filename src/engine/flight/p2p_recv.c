@@ -83,7 +83,7 @@ bool tutti_recvs_run(struct tutti_team *team)
             struct tutti_packet packet =
                 tutti_p2p_message_packet(msg, asking ? TUTTI_PACKET_P2P_GRANT : TUTTI_PACKET_P2P_READ);
             enum tutti_status status = tutti_team_send(team, (uint32_t)msg->peer, &packet, NULL, 0);
-            bool gone = status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT;
+            bool gone = tutti_status_is_gone(status);
             if (status == TUTTI_OK && asking) msg->state = TUTTI_P2P_MOVING;
             moved |= status == TUTTI_OK;
             if (!asking && (status == TUTTI_OK || gone)) {

@@ -283,7 +283,7 @@ uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
 void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice *slice, uint32_t step, uint32_t peer,
                               enum tutti_status status)
 {
-    if (status == TUTTI_ERR_PEER_DEAD || status == TUTTI_ERR_PEER_LEFT)
+    if (tutti_status_is_gone(status))
         tutti_report_flight_lost(team, slice->flight, peer,
                                  status == TUTTI_ERR_PEER_DEAD ? TUTTI_LIFE_DEAD : TUTTI_LIFE_LEFT, step);
     else
