@@ -22,6 +22,7 @@ import sys
 import time
 from pathlib import Path
 
+from peers import results
 from peers.arguments import counts, names, sizes
 from peers.measuring import add_options, head_of, run
 from peers.pages import Page
@@ -32,10 +33,14 @@ OPERATIONS = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broad
 OPERATIONS += ["scan", "barrier"]
 SIZES = [8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
 QUICK = [8, 4 << 10, 64 << 10, 1 << 20, 16 << 20]
-MEMORIES = ["pages", "huge", "mapped"]
+KINDS = [name for name in results.KINDS if name != "fresh"]
 SEED = 20260101
 TITLES = {name: (peer.title, peer.letter) for name, peer in PEERS.items()}
-PAGE = Page("cpu_peers", "CPUs of one host", TITLES, ("pages", "huge", "mapped"), 1 << 20, 1.0, "", pictures=True)
+PAGE = Page("cpu_peers", "CPUs of one host", TITLES, tuple(results.KINDS), 1 << 20, 1.0, "", pictures=True)
+
+
+def kinds_help() -> str:
+    return "; ".join(f"{name}: {kind.title}" for name, kind in results.KINDS.items())
 
 
 def options() -> argparse.Namespace:
@@ -47,8 +52,7 @@ def options() -> argparse.Namespace:
     add("--sizes", type=sizes, help="8,64K,1M")
     add("--quick", action="store_true", help="five sizes, three minutes")
     add("--every", action="store_true", help="all sizes of nccl-tests: each is twice the one before")
-    add("--memory", type=names(MEMORIES), default=MEMORIES, help="pages, huge: private in 4 KiB or huge pages; mapped")
-    add("--fresh", action="store_true", help="every input is written anew before each call")
+    add("--kinds", type=names(results.KINDS), default=KINDS, help=f"memory and pace: {kinds_help()}")
     add("--pinning", choices=("yes", "no", "both"), help="default: yes, and both where ranks outnumber CPUs")
     add("--openmpi", type=Path, metavar="DIR", help="an unpacked Open MPI")
     add("--oneccl", type=Path, metavar="DIR", help="a folder with oneCCL's include and lib")
@@ -86,7 +90,7 @@ def measure(chosen: argparse.Namespace) -> None:
     if not programs:
         raise SystemExit("there is nothing to measure")
     (chosen.build / "log").mkdir(exist_ok=True)
-    plan = Plan(chosen.ops, chosen.sizes, chosen.memory, int(chosen.block * 1000), chosen.fresh, chosen.cpus)
+    plan = Plan(chosen.ops, chosen.sizes, chosen.kinds, int(chosen.block * 1000), chosen.cpus)
     worlds, shuffle = worlds_of(chosen), random.Random(SEED)
     until = time.monotonic() + 60 * chosen.minutes
     with open(chosen.out, "w", buffering=1) as out:
@@ -94,7 +98,7 @@ def measure(chosen: argparse.Namespace) -> None:
         def write(row: dict) -> None:
             out.write(json.dumps(row) + "\n")
 
-        write({"run": head_of("bench/cpu_peers.py", chosen, programs, missing, chosen.fresh)})
+        write({"run": head_of("bench/cpu_peers.py", chosen, programs, missing)})
         for i, world in enumerate(worlds):
             seconds = (until - time.monotonic()) / (len(worlds) - i)
             with Session(world, plan, programs, chosen.build / "log", write) as session:

@@ -61,7 +61,7 @@ def options() -> argparse.Namespace:
 
 def measure_world(world: World, seconds_left: float, chosen: argparse.Namespace, write) -> None:
     kit = Kit(chosen.build, chosen.tutti, install=chosen.install)
-    plan = Plan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), False, chosen.cpus, limits=False)
+    plan = Plan(chosen.ops, chosen.sizes, ["pages"], int(chosen.block * 1000), chosen.cpus, limits=False)
     try:
         with hosts.Hosts(world.n, plain=True) if world.where == "hosts" else nullcontext() as made:
             net = Net(made.names if made else [], make_reach(chosen.build))

@@ -55,7 +55,7 @@ def command_of(script: str, arguments: list[str]) -> str:
     return shlex.join([script, *kept])
 
 
-def head_of(script: str, chosen: argparse.Namespace, programs: dict, missing: dict, fresh: bool = False) -> dict:
+def head_of(script: str, chosen: argparse.Namespace, programs: dict, missing: dict) -> dict:
     return {
         "machine": machine(len(chosen.cpus)),
         "date": date.today().isoformat(),
@@ -64,7 +64,6 @@ def head_of(script: str, chosen: argparse.Namespace, programs: dict, missing: di
         "peers": {name: program.version for name, program in programs.items()},
         "missing": missing,
         "operations": chosen.ops,
-        "fresh": fresh,
     }
 
 

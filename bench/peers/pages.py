@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .plots import Line, svg
 from .report import ratio_text, size_text, table, time_text
-from .results import SUBJECT, SUBJECT_NAMES, Ratio, Results, mean_of, name_of, ranks_text, ratios
+from .results import KINDS, SUBJECT, Ratio, Results, mean_of, name_of, ranks_text, ratios
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Page:
     mark: str  # the program's name, which its marks and pictures bear
     heading: str  # above its part of the page
     titles: dict[str, tuple[str, str]]  # each peer's, and its letter in tables
-    memories: tuple[str, ...]
+    kinds: tuple[str, ...]  # of results.KINDS
     small: int  # means are of sizes up to here, and of those above
     equal: float  # as fast as the best peer, from this ratio on
     about: str
@@ -48,21 +48,21 @@ def peers_lines(page: Page, results: Results) -> list[str]:
 def mean_lines(page: Page, results: Results, state: str) -> list[str]:
     rows = []
     for world in results.worlds:
-        for memory in page.memories:
-            found = ratios(results, state, world, memory)
+        for kind in page.kinds:
+            found = ratios(results, state, world, kind)
             if not found:
                 continue
             means = (mean_of([r for r in found if (r.size <= page.small) == small]) for small in (True, False))
             even = sum(r.value >= page.equal for r in found)
-            rows.append([ranks_text(world), SUBJECT_NAMES[memory], *map(ratio_text, means), f"{even} of {len(found)}"])
+            rows.append([ranks_text(world), KINDS[kind].title, *map(ratio_text, means), f"{even} of {len(found)}"])
     size = size_text(page.small)
     head = ["geometric mean over the best peer", "", f"up to {size}", "above", "not slower"]
     return table(head, rows)
 
 
-def matrix_lines(page: Page, results: Results, state: str, world: str, memory: str) -> list[str]:
+def matrix_lines(page: Page, results: Results, state: str, world: str, kind: str) -> list[str]:
     """Ratios: a row an operation, a column a size."""
-    found = {(r.operation, r.size): r for r in ratios(results, state, world, memory)}
+    found = {(r.operation, r.size): r for r in ratios(results, state, world, kind)}
     sizes = sorted({size for _, size in found if size})
 
     def cell(ratio: Ratio | None) -> str:
@@ -74,14 +74,14 @@ def matrix_lines(page: Page, results: Results, state: str, world: str, memory: s
     operations = [op for op in results.operations(world) if any(size for o, size in found if o == op)]
     rows = [[op, *(cell(found.get((op, s))) for s in sizes)] for op in operations]
     barrier = f" (barrier: {cell(found['barrier', 0])})" if ("barrier", 0) in found else ""
-    title = f"{ranks_text(world)}, {SUBJECT_NAMES[memory]}{barrier}:"
+    title = f"{ranks_text(world)}, {KINDS[kind].title}{barrier}:"
     return [title, "", *table(["", *map(size_text, sizes)], rows)] if found else []
 
 
 def lost_lines(page: Page, results: Results, state: str) -> list[str]:
     lines = []
     for world in results.worlds:
-        found = [r for memory in page.memories for r in ratios(results, state, world, memory)]
+        found = [r for kind in page.kinds for r in ratios(results, state, world, kind)]
         lost = sorted((r for r in found if r.value < page.equal), key=lambda r: r.value)
         names = "; ".join(map(name_of, lost)) or "none"
         lines.append(f"- {ranks_text(world)}, slower than the best peer in {len(lost)} of {len(found)} cells: {names}.")
@@ -92,10 +92,10 @@ def speed_lines(page: Page, results: Results, state: str) -> list[str]:
     """Absolute times of all_reduce."""
     rows, sizes = [], sorted({s for w in results.worlds for s in results.sizes(w, "all_reduce")})
     for world in results.worlds:
-        for memory in page.memories:
-            entries = [results.entry(state, world, "all_reduce", s, SUBJECT, memory) for s in sizes]
+        for kind in page.kinds:
+            entries = [results.entry(state, world, "all_reduce", s, SUBJECT, kind) for s in sizes]
             if any(entries):
-                name = f"{ranks_text(world)}: tutti, {SUBJECT_NAMES[memory]}"
+                name = f"{ranks_text(world)}: tutti, {KINDS[kind].title}"
                 rows.append([name, *(time_text(e.us if e else None) for e in entries)])
         best = [results.best(state, world, "all_reduce", s) for s in sizes]
         rows.append(["- best peer", *(f"{time_text(b[1].us)} {page.titles[b[0]][1]}" if b else "-" for b in best)])
@@ -123,10 +123,9 @@ def section(page: Page, results: Results) -> str:
     lines = [
         f"### {machine_name(results)}",
         "",
-        f"{head['date']}, {head['kernel']}; `{head['command']}`. Float32, out of place, "
-        f"{'fresh inputs' if head['fresh'] else 'calls back to back'}; {page.about}{points} points, and "
-        f"{sum(results.dropped.values())} more dropped because the machine changed under them. Cache line one way: "
-        f"{probes}. What follows is of state {state}.",
+        f"{head['date']}, {head['kernel']}; `{head['command']}`. Float32, out of place; {page.about}"
+        f"{points} points, and {sum(results.dropped.values())} more dropped because the machine changed under them. "
+        f"Cache line one way: {probes}. What follows is of state {state}.",
         "",
         *peers_lines(page, results),
         *mean_lines(page, results, state),
@@ -134,8 +133,8 @@ def section(page: Page, results: Results) -> str:
         "",
     ]
     for world in results.worlds:
-        for memory in page.memories:
-            lines += matrix_lines(page, results, state, world, memory)
+        for kind in page.kinds:
+            lines += matrix_lines(page, results, state, world, kind)
     lines += lost_lines(page, results, state) + speed_lines(page, results, state) + wrong_lines(results)
     for other in others:
         lines += [f"#### State {other}: a cache line takes {results.latency[other]:.0f} ns", ""]
@@ -158,11 +157,11 @@ def pictures(page: Page, results: Results) -> dict[str, str]:
 
 def lines_of(page: Page, results: Results, world: str, operation: str) -> list[Line]:
     state, sizes = results.state_names[0], results.sizes(world, operation)
-    shown = [(SUBJECT, memory, f"tutti, {SUBJECT_NAMES[memory]}") for memory in page.memories]
+    shown = [(SUBJECT, kind, f"tutti, {KINDS[kind].title}") for kind in page.kinds]
     shown += [(peer, "pages", page.titles[peer][0]) for peer in results.peers]
     lines = []
-    for peer, memory, title in shown:
-        entries = [(s, results.entry(state, world, operation, s, peer, memory)) for s in sizes]
+    for peer, kind, title in shown:
+        entries = [(s, results.entry(state, world, operation, s, peer, kind)) for s in sizes]
         lines.append(Line(title, [(s, e.us) for s, e in entries if e], peer == SUBJECT))
     return lines if any(line.points for line in lines) else []
 

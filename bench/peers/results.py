@@ -16,8 +16,7 @@ SUBJECT = "tutti"
 BY_ONECCL = "tutti_oneccl"  # beside oneCCL itself: no rival
 LIMITS = ("copy", "stream")  # the harness's own operations
 LIMITS_FROM = 4 << 10  # below, a copy takes less than a cache line's way
-PRIVATE = ("pages", "huge")
-SUBJECT_NAMES = {"pages": "private buffers", "huge": "private, huge pages", "mapped": "mapped buffers"}
+PRIVATE, PRIVATE_APART = ("pages", "huge"), ("apart", "huge_apart")
 HUGE_FROM = 64 << 10  # smaller buffers are not measured in huge pages
 CALM = 0.05  # the part of a point's time in which a process waited for a CPU, at most, unless ranks outnumber CPUs
 STRADDLE = 1.5
@@ -28,6 +27,28 @@ STATES = {"AuthenticAMD": (("S", 30.0), ("C", 110.0), ("X", float("inf")))}
 STATE_FACTOR = 1.8
 
 Key = tuple  # a row's: world, operation, size
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the harness is told of a point's memory (private in 4 KiB or huge pages, mapped) and of the way in which
+    calls follow one another: back to back, apart (all ranks begin each at one instant), fresh (and inputs written)."""
+
+    memory: str
+    way: str
+    title: str
+    rivals: tuple[str, ...]  # kinds of the peers that this one of the subject is compared with
+
+
+KINDS = {
+    "pages": Kind("pages", "back", "private buffers", ("pages",)),
+    "huge": Kind("huge", "back", "private, huge pages", ("huge",)),
+    "mapped": Kind("mapped", "back", "mapped buffers", PRIVATE),
+    "apart": Kind("pages", "apart", "private buffers, calls apart", ("apart",)),
+    "huge_apart": Kind("huge", "apart", "private, huge pages, calls apart", ("huge_apart",)),
+    "mapped_apart": Kind("mapped", "apart", "mapped buffers, calls apart", PRIVATE_APART),
+    "fresh": Kind("pages", "fresh", "private buffers, inputs written before each call", ("fresh",)),
+}
 
 
 @dataclass(frozen=True)
@@ -44,8 +65,8 @@ class Results:
     head: dict
     rows: list[dict]
     state_names: list[str] = field(default_factory=list)  # the most frequent one first
-    table: dict = field(default_factory=dict)  # state -> Key -> (peer, memory) -> Entry
-    measured: dict = field(default_factory=dict)  # Key -> the (peer, memory) that have points in any state
+    table: dict = field(default_factory=dict)  # state -> Key -> (peer, kind) -> Entry
+    measured: dict = field(default_factory=dict)  # Key -> the (peer, kind) that have points in any state
     latency: dict = field(default_factory=dict)  # state -> median of the probes
     dropped: Counter = field(default_factory=Counter)
     wrong: list[dict] = field(default_factory=list)
@@ -70,17 +91,17 @@ class Results:
         rows = (r for r in self.rows if r["world"] == world and r["operation"] not in LIMITS)
         return sorted({r["size"] for r in rows if r["size"] and operation in (None, r["operation"])})
 
-    def entry(self, state: str, world: str, operation: str, size: int, peer: str, memory: str) -> Entry | None:
-        return self.table.get(state, {}).get((world, operation, size), {}).get((peer, memory))
+    def entry(self, state: str, world: str, operation: str, size: int, peer: str, kind: str) -> Entry | None:
+        return self.table.get(state, {}).get((world, operation, size), {}).get((peer, kind))
 
     def best(
-        self, state: str, world: str, operation: str, size: int, memories=PRIVATE, peers: list[str] | None = None
+        self, state: str, world: str, operation: str, size: int, kinds=PRIVATE, peers: list[str] | None = None
     ) -> tuple[str, Entry] | None:
-        """The fastest peer with any of the kinds of memory; None also while one of those that were measured in other
+        """The fastest peer with any of the kinds; None also while one of those that were measured in other
         states has no point in this one: it might be the fastest."""
         cell = self.table.get(state, {}).get((world, operation, size), {})
         allowed = self.peers if peers is None else peers
-        expected = [w for w in self.measured.get((world, operation, size), ()) if w[0] in allowed and w[1] in memories]
+        expected = [w for w in self.measured.get((world, operation, size), ()) if w[0] in allowed and w[1] in kinds]
         if not expected or any(who not in cell for who in expected):
             return None
         return min(((who[0], cell[who]) for who in expected), key=lambda found: found[1].us)
@@ -94,13 +115,12 @@ class Results:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Best peer over subject, with one kind of the subject's memory; the peers' is of the same kind, or, where the
-    subject's is mapped, whichever is faster."""
+    """Best peer over subject, with one kind of the subject's and its rivals of the peers'."""
 
     world: str
     operation: str
     size: int
-    memory: str
+    kind: str
     value: float
     peer: str
     us: float
@@ -170,7 +190,7 @@ def sort_out(results: Results) -> None:
     groups: dict = defaultdict(list)
     probes: dict = defaultdict(list)
     for row in results.rows:
-        key, who = (row["world"], row["operation"], row["size"]), (row["peer"], row["memory"])
+        key, who = (row["world"], row["operation"], row["size"]), (row["peer"], row["kind"])
         if "us" not in row:
             continue
         if row.get("wrong"):
@@ -193,16 +213,15 @@ def sort_out(results: Results) -> None:
 
 
 # ---- ratios ----
-def ratios(results: Results, state: str, world: str, memory: str, peers: list[str] | None = None) -> list[Ratio]:
+def ratios(results: Results, state: str, world: str, kind: str, peers: list[str] | None = None) -> list[Ratio]:
     found = []
     for operation in results.operations(world):
         for size in results.sizes(world, operation) or [0]:
-            entry = results.entry(state, world, operation, size, SUBJECT, memory)
-            memories = PRIVATE if memory == "mapped" else (memory,)
-            best = results.best(state, world, operation, size, memories, peers)
+            entry = results.entry(state, world, operation, size, SUBJECT, kind)
+            best = results.best(state, world, operation, size, KINDS[kind].rivals, peers)
             if entry and best:
                 value = best[1].us / entry.us
-                found.append(Ratio(world, operation, size, memory, value, best[0], entry.us))
+                found.append(Ratio(world, operation, size, kind, value, best[0], entry.us))
     return found
 
 
@@ -211,7 +230,9 @@ def mean_of(found: list[Ratio]) -> float | None:
 
 
 def name_of(ratio: Ratio) -> str:
-    memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[ratio.memory]
+    kind = KINDS[ratio.kind]
+    memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[kind.memory]
+    memory += {"back": "", "apart": ", apart", "fresh": ", fresh"}[kind.way]
     size = f" {size_text(ratio.size)}" if ratio.size else ""
     return f"{ratio.operation}{size}{memory} ({ratio_text(ratio.value)})"
 

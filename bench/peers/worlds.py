@@ -15,7 +15,7 @@ from typing import Callable
 from .programs import Program
 from .ranks import Lost, Ranks
 from .report import size_text
-from .results import HUGE_FROM, LIMITS, LIMITS_FROM, SUBJECT, ranks_text, straddles
+from .results import HUGE_FROM, KINDS, LIMITS, LIMITS_FROM, SUBJECT, ranks_text, straddles
 
 POINT_LIMIT_SECONDS = 90
 IDLE_SHARE = 0.05
@@ -41,9 +41,8 @@ class Plan:
 
     operations: list[str]
     sizes: list[int]
-    memories: list[str]
+    kinds: list[str]  # of results.KINDS
     block_us: int  # about how long the calls of one point are timed
-    fresh: bool
     cpus: list[int]
     limits: bool = True  # also what a copy takes
 
@@ -52,15 +51,16 @@ class Plan:
         return cells + [(op, size) for op in LIMITS for size in self.sizes if self.limits and size >= LIMITS_FROM]
 
     def points(self, cell: Cell, peers: list[str]) -> list[tuple[str, str]]:
-        """Peers with the kinds of memory that are measured in the cell."""
+        """Peers with the kinds that are measured in the cell."""
         operation, size = cell
         if operation in LIMITS:
             return [(SUBJECT if SUBJECT in peers else peers[0], "huge")] if peers else []
         points = []
-        for memory in self.memories if operation != "barrier" else ["pages"]:  # it has none: that is its name in tables
+        for kind in self.kinds if operation != "barrier" else ["pages"]:  # it has none: that is its name in tables
+            memory = KINDS[kind].memory
             if memory == "huge" and size < HUGE_FROM:
                 continue
-            points += [(peer, memory) for peer in peers if memory != "mapped" or peer == SUBJECT]
+            points += [(peer, kind) for peer in peers if memory != "mapped" or peer == SUBJECT]
         return points
 
 
@@ -81,7 +81,7 @@ class Session:
         self.world, self.plan, self.programs, self.log, self.write = world, plan, programs, log, write
         self.alive: dict[str, Ranks] = {}
         self.lost: dict[str, int] = {}
-        self.refused: set = set()  # (cell, peer, memory) that a peer does not offer, or that ended it
+        self.refused: set = set()  # (cell, peer, kind) that a peer does not offer, or that ended it
         self.seen: set = set()
         self.kept: dict[Cell, int] = {}
         self.took: dict[Cell, float] = {}
@@ -107,38 +107,38 @@ class Session:
         except Lost as reason:
             self.note(("", 0), name, "", str(reason))
 
-    def note(self, cell: Cell, peer: str, memory: str, reason: str) -> None:
-        self.write({**self.row(cell, peer, memory), "reason": reason})
+    def note(self, cell: Cell, peer: str, kind: str, reason: str) -> None:
+        self.write({**self.row(cell, peer, kind), "reason": reason})
         if reason != "not offered":
             print(f"{ranks_text(self.world.name)}, {peer}: {cell[0]} {reason}", file=sys.stderr)
 
-    def row(self, cell: Cell, peer: str, memory: str) -> dict:
+    def row(self, cell: Cell, peer: str, kind: str) -> dict:
         where = {"world": self.world.name, "operation": cell[0], "size": cell[1]}
-        return {**where, "peer": peer, "memory": memory, "fresh": self.plan.fresh}
+        return {**where, "peer": peer, "kind": kind}
 
-    def point(self, cell: Cell, peer: str, memory: str) -> dict | None:
-        who = (cell, peer, memory)
+    def point(self, cell: Cell, peer: str, kind: str) -> dict | None:
+        who = (cell, peer, kind)
         verify = 0 if who in self.seen else 1
-        limit, fresh = POINT_LIMIT_SECONDS, int(self.plan.fresh)
-        order = f"point {cell[0]} {cell[1]} {memory} {fresh} {verify} {self.plan.block_us} {limit}"
+        limit, what = POINT_LIMIT_SECONDS, KINDS[kind]
+        order = f"point {cell[0]} {cell[1]} {what.memory} {what.way} {verify} {self.plan.block_us} {limit}"
         begin, pressed = time.monotonic(), pressure_us()
         try:
             answer = self.alive[peer].point(order, limit)
         except Lost as reason:
             self.refused.add(who)
-            self.note(cell, peer, memory, f"ended: {reason}")
+            self.note(cell, peer, kind, f"ended: {reason}")
             self.restart(peer)
             return None
         if "reason" in answer:
             self.refused.add(who)
-            self.note(cell, peer, memory, answer["reason"])
+            self.note(cell, peer, kind, answer["reason"])
             return None
         wall = time.monotonic() - begin
         answer["pressure"] = round((pressure_us() - pressed) / 1e6 / wall, 3)
         if answer["idle"] > IDLE_SHARE:
             print(f"{peer} used {answer['idle']:.0%} of a CPU while it should sleep", file=sys.stderr)
         self.seen.add(who)
-        row = {**self.row(cell, peer, memory), **answer, "at": round(time.time(), 1)}
+        row = {**self.row(cell, peer, kind), **answer, "at": round(time.time(), 1)}
         self.write(row)
         return row
 
@@ -152,10 +152,10 @@ class Session:
         begin, kept = time.monotonic(), True
         points = self.plan.points(cell, list(self.alive))
         shuffle.shuffle(points)
-        for peer, memory in points:
-            if (cell, peer, memory) in self.refused or peer not in self.alive:
+        for peer, kind in points:
+            if (cell, peer, kind) in self.refused or peer not in self.alive:
                 continue
-            row = self.point(cell, peer, memory)
+            row = self.point(cell, peer, kind)
             kept = kept and row is not None and not straddles(row)
         self.kept[cell] = self.kept.get(cell, 0) + kept
         self.took[cell] = time.monotonic() - begin

@@ -87,17 +87,17 @@ class Run(unittest.TestCase):
 
     def test_cells_of_one_host(self) -> None:
         size = 4 * random.Random(1).randrange(1, 1 << 18)
-        operations, memories = ("all_reduce", "reduce_scatter"), ("pages", "mapped")
+        operations, kinds = ("all_reduce", "reduce_scatter"), ("pages", "mapped", "apart")
         rows, page = self.run_script("cpu_peers.py", "-n", "2", "--ops", ",".join(operations), "--sizes", f"8,{size}")
-        expected = {(op, s, m) for op in operations for s in (8, size) for m in memories}
-        self.assertLessEqual(expected, {(r["operation"], r["size"], r["memory"]) for r in rows})
+        expected = {(op, s, m) for op in operations for s in (8, size) for m in kinds}
+        self.assertLessEqual(expected, {(r["operation"], r["size"], r["kind"]) for r in rows})
         for row in rows:
             self.assertGreaterEqual(row["us"], row["min_us"], row)
         self.assertIn("all_reduce", page)
 
     def test_every_operation_with_ranks_that_share_a_cpu(self) -> None:
         cpu = str(min(os.sched_getaffinity(0)))
-        rows, _ = self.run_script("cpu_peers.py", "-n", "3", "--sizes", "4096", "--memory", "pages", "--cpus", cpu)
+        rows, _ = self.run_script("cpu_peers.py", "-n", "3", "--sizes", "4096", "--kinds", "pages", "--cpus", cpu)
         expected = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce", "gather"}
         self.assertLessEqual(expected | {"scatter", "scan", "barrier"}, {row["operation"] for row in rows})
 

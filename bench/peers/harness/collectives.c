@@ -2,8 +2,9 @@
 /* One rank of one peer: it sleeps in a read of the script's socket, measures a point when a line tells it to, and rank
  * 0 answers with a line of JSON. A point is one operation of one size with one kind of memory: the call is run once and
  * compared with what must come out; then batches of calls back to back are timed, of which the slowest rank counts, and
- * the median is the point's time. "fresh" times single calls, before each of which the inputs are written anew. Before
- * and after, the latency of a cache line tells in which state the machine was. */
+ * the median is the point's time. "apart" times single calls that all ranks begin at one instant, so that no call finds
+ * the others' last one under way; "fresh" does, too, and writes the inputs anew before each. Before and after, the
+ * latency of a cache line tells in which state the machine was. */
 
 #include "collectives.h"
 
@@ -26,8 +27,8 @@ enum { WRONG = PEER_MAX_BATCHES, OFFERED, IDLE };
 
 struct order {
     char operation[32], memory[16];
+    char way[16]; /* "back" (to back), "apart" or "fresh" */
     size_t bytes;
-    int fresh;
     size_t verify; /* 0: not before the batches; else of so many blocks one */
     uint64_t budget_ns;
     unsigned limit_s;
@@ -94,10 +95,10 @@ static double batch(struct point *p, uint64_t calls)
     return p->us[i] = peer_largest(i);
 }
 
-static double fresh_call(struct point *p)
+static double single_call(struct point *p, bool fresh)
 {
     size_t i = p->n_us++;
-    if (p->c.send) peer_fill((float *)(uintptr_t)p->call.send, p->c.send, p->call.rank);
+    if (fresh && p->c.send) peer_fill((float *)(uintptr_t)p->call.send, p->c.send, p->call.rank);
     uint64_t begin = peer_start();
     must(p->function(&p->call));
     peer_tell(i, (double)(peer_now_ns() - begin) / 1e3);
@@ -124,11 +125,12 @@ static void measure(struct point *p)
 {
     double budget_us = (double)p->order->budget_ns / 1e3, us;
     uint64_t calls = 1;
-    if (p->order->fresh) {
-        us = fresh_call(p);
+    if (strcmp(p->order->way, "back") != 0) {
+        bool fresh = strcmp(p->order->way, "fresh") == 0;
+        us = single_call(p, fresh);
         p->n_us = 0;
         p->calls = 1;
-        for (size_t n = clamp(budget_us / us, BATCHES_LEAST, PEER_MAX_BATCHES); n > 0; n--) (void)fresh_call(p);
+        for (size_t n = clamp(budget_us / us, BATCHES_LEAST, PEER_MAX_BATCHES); n > 0; n--) (void)single_call(p, fresh);
         return;
     }
     while ((us = guess(p, calls)) * (double)calls < budget_us / BATCHES_MOST / 4 && calls < CALLS_MOST) calls *= 4;
@@ -213,7 +215,7 @@ static void run_point(struct point *p, int socket)
 static bool order_read(const char *line, struct order *out)
 {
     unsigned long long budget_us;
-    int n = sscanf(line, "point %31s %zu %15s %d %zu %llu %u", out->operation, &out->bytes, out->memory, &out->fresh,
+    int n = sscanf(line, "point %31s %zu %15s %15s %zu %llu %u", out->operation, &out->bytes, out->memory, out->way,
                    &out->verify, &budget_us, &out->limit_s);
     out->budget_ns = n == 7 ? budget_us * 1000 : 0;
     return n == 7;
