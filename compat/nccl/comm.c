@@ -170,6 +170,7 @@ int nccl_comm_meet(struct ncclComm *comm, const struct nccl_id *id)
 static int job_meet(struct nccl_job *job)
 {
     nccl_log_version();
+    nccl_plugins_tell();
     return nccl_comm_meet(job->subject, &job->id);
 }
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Fields in the order of their versions, and what they may be. Two came into what had been padding, so the size alone
  * does not tell whether a field is there. */
@@ -45,6 +46,16 @@ static int *field_of(struct nccl_config *config, const struct field *field)
     return (int *)(void *)((char *)config + field->at);
 }
 
+/* A network that NCCL does not have itself would come from a plug-in; it refuses one that it does not find. */
+static int network_check(const char *call, const char *name)
+{
+    if (!name || !*name || strcasecmp(name, "Socket") == 0 || strcasecmp(name, "IB") == 0) return NCCL_SUCCESS;
+    return nccl_fail(
+        NCCL_INVALID_USAGE,
+        "%s: config.netName is \"%s\": tutti loads no plug-ins of NCCL, and chooses among networks of its own", call,
+        name);
+}
+
 /* What the program gave, fields that it does not have undefined. */
 static int config_read(const char *call, const struct nccl_config *given, struct nccl_config *out)
 {
@@ -62,7 +73,9 @@ static int config_read(const char *call, const struct nccl_config *given, struct
         if (*value != NCCL_UNDEFINED && (*value < field->least || *value > field->most))
             return nccl_fail(NCCL_INVALID_ARGUMENT, "%s: config.%s is %d", call, field->name, *value);
     }
+    if (given->version < 21700 || given->size < offsetof(struct nccl_config, split_share)) out->net_name = NULL;
     if (given->version < 22700 || given->size < offsetof(struct nccl_config, collnet)) out->comm_name = NULL;
+    NCCL_TRY(network_check(call, out->net_name));
     if (out->min_ctas != NCCL_UNDEFINED && out->max_ctas != NCCL_UNDEFINED && out->min_ctas > out->max_ctas)
         return nccl_fail(NCCL_INVALID_ARGUMENT, "%s: config.minCTAs is %d but maxCTAs is %d", call, out->min_ctas,
                          out->max_ctas);
@@ -101,6 +114,17 @@ int nccl_settings_read(const char *call, const struct nccl_config *config, const
     settings.blocking = number_of("NCCL_COMM_BLOCKING", settings.blocking) != 0;
     *out = settings;
     return NCCL_SUCCESS;
+}
+
+void nccl_plugins_tell(void)
+{
+    static const char *const variables[] = {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
+                                            "NCCL_GIN_PLUGIN", "NCCL_RMA_PLUGIN",   "NCCL_ENV_PLUGIN"};
+    for (size_t i = 0; i < NCCL_COUNT(variables); i++) {
+        const char *name = getenv(variables[i]);
+        if (name && *name && strcasecmp(name, "none") != 0)
+            nccl_fail(NCCL_SUCCESS, "%s=%s: tutti loads no plug-ins of NCCL", variables[i], name);
+    }
 }
 
 uint64_t nccl_timeout_ns(void)

@@ -43,6 +43,8 @@ struct nccl_settings {
 /* config NULL: those of the parent, or the defaults where there is none. */
 int nccl_settings_read(const char *call, const struct nccl_config *config, const struct nccl_settings *parent,
                        struct nccl_settings *out);
+/* A sentence for each variable that names a plug-in; NCCL, too, goes on without one that it can not load. */
+void nccl_plugins_tell(void);
 /* Nanoseconds; UINT64_MAX: no deadline. */
 uint64_t nccl_timeout_ns(void);
 

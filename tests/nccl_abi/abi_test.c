@@ -178,6 +178,16 @@ static comm_t alone(void)
     return comm;
 }
 
+static int with(struct config config)
+{
+    unique_id id;
+    comm_t comm = NULL;
+    assert_int_equal(nccl.GetUniqueId(&id), OK);
+    const int result = nccl.CommInitRankConfig(&comm, 1, id, 0, &config);
+    assert_int_equal(nccl.CommDestroy(comm), OK);
+    return result;
+}
+
 static void test_call_refusals(void **state)
 {
     (void)state;
@@ -200,9 +210,99 @@ static void test_call_refusals(void **state)
     assert_int_equal(nccl.RedOpDestroy(op, comm), OK);
     assert_int_equal(nccl.RedOpDestroy(op, comm), INVALID_ARGUMENT);
     assert_int_equal(nccl.AllReduce(&word, &out, 1, INT32, op, comm, NULL), INVALID_ARGUMENT);
-    assert_int_equal(nccl.DevCommCreate(comm, NULL, NULL), INVALID_USAGE);
-    assert_non_null(strstr(nccl.GetLastError(comm), "device communicators"));
     assert_int_equal(nccl.CommDestroy(comm), OK);
+}
+
+/* ---- what tutti does not have: a code and a sentence, which can be asked for and stand in the log ---- */
+
+static char log_path[] = "/tmp/tutti_nccl_abi_XXXXXX";
+
+static void log_open(void)
+{
+    const int fd = mkstemp(log_path);
+    assert_true(fd >= 0);
+    close(fd);
+    setenv("NCCL_DEBUG", "WARN", 1);
+    setenv("NCCL_DEBUG_FILE", log_path, 1);
+    nccl.ResetDebugInit();
+}
+
+static void log_close(void)
+{
+    unsetenv("NCCL_DEBUG");
+    unsetenv("NCCL_DEBUG_FILE");
+    nccl.ResetDebugInit();
+    unlink(log_path);
+    memcpy(log_path + sizeof log_path - 7, "XXXXXX", 6);
+}
+
+/* The last sentence begins so, has that in it, and is the log's last line. */
+static void assert_told(const char *begin, const char *what)
+{
+    static char text[1 << 14];
+    const char *last = nccl.GetLastError(NULL);
+    assert_int_equal(strncmp(last, begin, strlen(begin)), 0);
+    assert_non_null(strstr(last, what));
+    FILE *log = fopen(log_path, "r");
+    assert_non_null(log);
+    const size_t n = fread(text, 1, sizeof text - 1, log), length = strlen(last);
+    fclose(log);
+    assert_true(n > length + 1);
+    assert_memory_equal(text + n - 1 - length, last, length);
+}
+
+#define ASSERT_REFUSED(expected, name, ...)                                                                            \
+    do {                                                                                                               \
+        assert_int_equal(nccl.name(__VA_ARGS__), expected);                                                            \
+        assert_told("nccl" #name ": ", "tutti has no device communicators of NCCL");                                   \
+    } while (0)
+
+static void test_no_device_api(void **state)
+{
+    (void)state;
+    comm_t comm = alone();
+    const struct team team = nccl.TeamLsa(comm);
+    void *out = NULL;
+    log_open();
+    ASSERT_REFUSED(INVALID_USAGE, DevCommCreate, comm, &out, &out);
+    ASSERT_REFUSED(INVALID_USAGE, DevCommDestroy, comm, &out);
+    ASSERT_REFUSED(INVALID_USAGE, LsaBarrierCreateRequirement, team, 1, &out, &out);
+    ASSERT_REFUSED(INVALID_USAGE, GinBarrierCreateRequirement, comm, team, 1, &out, &out);
+    ASSERT_REFUSED(INVALID_USAGE, GinOutboxCreateRequirement, 1, 4, &out, &out);
+    ASSERT_REFUSED(INVALID_USAGE, GinInboxA2ACreateRequirement, team, 1, 4, &out, &out);
+    ASSERT_REFUSED(0, LLA2ACalcSlots, 8, 4);
+    ASSERT_REFUSED(INVALID_USAGE, LLA2ACreateRequirement, 1, 8, &out, &out);
+    ASSERT_REFUSED(INVALID_USAGE, GetLsaMultimemDevicePointer, NULL, 0, &out);
+    ASSERT_REFUSED(INVALID_USAGE, GetMultimemDevicePointer, NULL, 0, (struct multimem){NULL}, &out);
+    assert_null(out);
+    assert_int_equal(nccl.GetLsaDevicePointer(NULL, 0, 0, &out), INVALID_ARGUMENT);
+    assert_told("ncclGetLsaDevicePointer", "window");
+    assert_int_equal(nccl.DevCommDestroy(comm, NULL), OK);
+    assert_true(team.n == 1 && team.rank == 0 && nccl.TeamRankToLsa(comm, team, 0) == 0);
+    assert_int_equal(nccl.TeamRail(comm).n, 1);
+    assert_int_equal(nccl.CommDestroy(comm), OK);
+    log_close();
+}
+
+static void test_no_plugins(void **state)
+{
+    (void)state;
+    static const char *const variables[] = {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN",
+                                            "NCCL_GIN_PLUGIN"};
+    struct config config = CONFIG_INIT;
+    log_open();
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        setenv(variables[i], "mine.so", 1);
+        assert_int_equal(nccl.CommDestroy(alone()), OK); /* as NCCL goes on without what it can not load */
+        assert_told(variables[i], "=mine.so: tutti loads no plug-ins of NCCL");
+        unsetenv(variables[i]);
+    }
+    config.net = "mine";
+    assert_int_equal(with(config), INVALID_USAGE);
+    assert_told("ncclCommInitRankConfig: config.netName is \"mine\"", "tutti loads no plug-ins of NCCL");
+    log_close();
+    config.net = "Socket";
+    assert_int_equal(with(config), OK);
 }
 
 /* A group with a call that fails starts nothing and says so again; the next one is as new. */
@@ -238,16 +338,6 @@ static void test_simulation(void **state)
     assert_int_equal(out, 0);
     assert_true(simulation.us > 0);
     assert_int_equal(nccl.CommDestroy(comm), OK);
-}
-
-static int with(struct config config)
-{
-    unique_id id;
-    comm_t comm = NULL;
-    assert_int_equal(nccl.GetUniqueId(&id), OK);
-    const int result = nccl.CommInitRankConfig(&comm, 1, id, 0, &config);
-    assert_int_equal(nccl.CommDestroy(comm), OK);
-    return result;
 }
 
 static void test_configs(void **state)
@@ -522,6 +612,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_init_refusals),
         cmocka_unit_test(test_call_refusals),
+        cmocka_unit_test(test_no_device_api),
+        cmocka_unit_test(test_no_plugins),
         cmocka_unit_test(test_group_refusal),
         cmocka_unit_test(test_simulation),
         cmocka_unit_test(test_configs),

@@ -405,6 +405,9 @@ static void windows(struct rank *rank)
     for (int round = 0; round < 3; round++) put_around(rank, b, round == 1 ? free_one : in, round);
     CHECK_OK(rank, nccl.GetPeerDevicePointer(in, 8, rank->index, &peer));
     CHECK(rank, peer == (char *)memory + 8);
+    CHECK_OK(rank, nccl.GetLsaDevicePointer(in, 16, 0, &peer)); /* the team of one */
+    CHECK(rank, peer == (char *)memory + 16);
+    CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.GetLsaDevicePointer(in, 0, 1, &peer));
     CHECK_OK(rank, nccl.AllGather(b->in, memory, N, UINT8, rank->comm, rank->stream)); /* within the window */
     for (int r = 0; r < rank->n; r++) CHECK(rank, is_marked(rank, b, memory, r, mark(r, 0)));
     CHECK_OK(rank, nccl.Broadcast(memory, b->out, N, UINT8, ROOT, rank->comm, rank->stream)); /* out of it */

@@ -65,6 +65,9 @@ struct wait {
 struct team {
     int n, rank, stride;
 };
+struct multimem {
+    void *base;
+};
 
 /* What the tests call. X(name, result, parameters) */
 #define NCCL_CALLED(X)                                                                                                 \
@@ -126,8 +129,22 @@ struct team {
     X(ParamGetParameter, int, (const char *, const char **, int *))                                                    \
     X(ParamGetAllParameterKeys, int, (const char ***, int *))                                                          \
     X(DevCommCreate, int, (comm_t, const void *, void *))                                                              \
+    X(DevCommDestroy, int, (comm_t, const void *))                                                                     \
     X(TeamWorld, struct team, (comm_t))                                                                                \
+    X(TeamLsa, struct team, (comm_t))                                                                                  \
+    X(TeamRail, struct team, (comm_t))                                                                                 \
     X(TeamRankToWorld, int, (comm_t, struct team, int))                                                                \
+    X(TeamRankToLsa, int, (comm_t, struct team, int))                                                                  \
+    X(LsaBarrierCreateRequirement, int, (struct team, int, void *, void *))                                            \
+    X(GinBarrierCreateRequirement, int, (comm_t, struct team, int, void *, void *))                                    \
+    X(GinOutboxCreateRequirement, int, (int, int, void *, void *))                                                     \
+    X(GinInboxA2ACreateRequirement, int, (struct team, int, int, void *, void *))                                      \
+    X(LLA2ACalcSlots, int, (int, int))                                                                                 \
+    X(LLA2ACreateRequirement, int, (int, int, void *, void *))                                                         \
+    X(GetLsaDevicePointer, int, (window_t, size_t, int, void **))                                                      \
+    X(GetLsaMultimemDevicePointer, int, (window_t, size_t, void **))                                                   \
+    X(GetMultimemDevicePointer, int, (window_t, size_t, struct multimem, void **))                                     \
+    X(ResetDebugInit, void, (void))                                                                                    \
     X(GetPeerDevicePointer, int, (window_t, size_t, int, void **))
 
 struct nccl {

@@ -56,8 +56,9 @@ def nccl_of(facts) -> str | None:
 
 
 def pack(backend, facts, tree: Path) -> None:
-    """The package as a folder for PYTHONPATH."""
-    files = {**backend.python_files(), **backend.built_files(facts, tree, backend.fingerprint())}
+    """The package as a folder for PYTHONPATH, with the entry point that `import torch` loads it by."""
+    built = backend.built_files(facts, tree, backend.fingerprint())
+    files = {**backend.python_files(), **built, **backend.dist_info(facts)}
     shutil.rmtree(tree / "python", ignore_errors=True)
     for name, content in files.items():
         path = tree / "python" / name
