@@ -294,6 +294,23 @@ static void last_one(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* All but the last one at once, to which over a network nobody but the first was linked. */
+static void all_but_one(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t x[1000];
+    size_t n = 0;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    for (uint32_t call = 0; n != 1; call++) {
+        if (rank->index < 3 && call == 8) raise(SIGKILL);
+        for (size_t i = 0; i < 1000; i++) x[i] = 1;
+        RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
+        RANK_CHECK(rank, x[999] == n && n == (call < 8 ? 4 : 1));
+    }
+    tutti_comm_destroy(comm);
+}
+
 /* An abort while the others agree on who is left: one is dead, and one has not come yet. */
 static void aborted_meanwhile(struct rank *rank)
 {
@@ -395,6 +412,7 @@ static void last(void **state)
 {
     (void)state;
     four_ranks(last_one, 14);
+    four_ranks(all_but_one, 7);
 }
 
 static void abort_in_agreement(void **state)

@@ -6,6 +6,7 @@
 
 #include "control/net/net.h"
 #include "control/tree/tree.h"
+#include "control/tree/witness.h"
 #include "transport/host/ring.h"
 #include "transport/mixed.h"
 #include "transport/ofi/ofi.h"
@@ -14,6 +15,7 @@
 
 #include <arpa/inet.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DIAL_NS (20 * TUTTI_NS_PER_S) /* a member that computes answers dials all the same: its thread does */
 
@@ -31,6 +33,7 @@ struct tutti_far {
     struct tutti_transport *wire;  /* the network */
     const struct network *network; /* ... and who hears of sockets */
     struct tutti_control *tree;
+    struct tutti_witnesses *witnesses; /* NULL: calls of this world do not survive */
 };
 
 static void dial(struct tutti_dialer *dialer, uint32_t peer)
@@ -40,11 +43,23 @@ static void dial(struct tutti_dialer *dialer, uint32_t peer)
     if (status < 0) far->network->failed(far->wire, peer, status);
 }
 
+/* It carries nothing that would have to be encrypted. */
+static void witness_opened(struct tutti_far *far, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    tutti_stream_close(stream);
+    if (far->witnesses)
+        tutti_witnesses_opened(far->witnesses, peer, fd);
+    else
+        close(fd);
+}
+
 static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tutti_far *far = arg;
     if (role == TUTTI_NET_DATA)
         far->network->connected(far->wire, peer, fd, stream);
+    else if (role == TUTTI_NET_WITNESS)
+        witness_opened(far, peer, fd, stream);
     else
         tutti_tree_opened(far->tree, peer, fd, stream);
 }
@@ -55,7 +70,7 @@ static void failed(void *arg, enum tutti_net_role role, uint32_t peer, const str
     if (role == TUTTI_NET_DATA) {
         tutti_log(TUTTI_LOG_WARN, "%s", error->text);
         far->network->failed(far->wire, peer, error->status);
-    } else {
+    } else if (role == TUTTI_NET_CONTROL) {
         tutti_tree_failed(far->tree, peer, error);
     }
 }
@@ -152,7 +167,10 @@ static enum tutti_status tree_open(struct tutti_far *far, const struct tutti_boo
                                              .silence_ns = b->config->number[TUTTI_OPT_host_timeout]};
     TUTTI_TRY(tutti_tree_open(&config, &far->tree));
     near->control = NULL;
-    return TUTTI_OK;
+    if (!b->config->number[TUTTI_OPT_survives] || far->hosts.n_members > TUTTI_WITNESSES_MOST) return TUTTI_OK;
+    const enum tutti_status status = tutti_witnesses_open(config.me, &far->hosts, far->tree, &far->witnesses);
+    if (status < 0) far->tree->ops->close(far->tree);
+    return status;
 }
 
 static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_config *config)
@@ -199,8 +217,10 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
     TUTTI_TRY_GOTO(status, transports_join(far, b, &near.transport, &joined), err_tree);
     TUTTI_TRY_GOTO(status, net_open(far, config), err_tree);
     tutti_tree_attach(far->tree, far->net);
+    if (far->witnesses) tutti_witnesses_attach(far->witnesses, far->net);
     status = tutti_net_start(far->net);
     if (status < 0) {
+        if (far->witnesses) tutti_witnesses_detach(far->witnesses);
         tutti_tree_detach(far->tree);
         tutti_net_close(far->net);
         listener = NULL;
@@ -211,6 +231,7 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
     return TUTTI_OK;
 
 err_tree:
+    tutti_witnesses_close(far->witnesses);
     far->tree->ops->close(far->tree);
 err_wire:
     joined->ops->close(joined);
@@ -233,12 +254,14 @@ void tutti_far_begin_close(struct tutti_far *far)
     /* A peer that was declared dead and comes back shall find a death here, not a goodbye. */
     for (uint32_t i = 0; i < far->hosts.n_members; i++)
         if (is_dead(far, i)) far->wire->ops->cut(far->wire, i);
+    if (far->witnesses) tutti_witnesses_detach(far->witnesses);
     tutti_tree_detach(far->tree);
     tutti_net_close(far->net);
 }
 
 void tutti_far_end_close(struct tutti_far *far)
 {
+    tutti_witnesses_close(far->witnesses);
     tutti_hosts_fini(&far->hosts);
     tutti_free(far);
 }

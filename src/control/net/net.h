@@ -56,7 +56,7 @@ bool tutti_net_address_parse(const char *text, struct tutti_net_address *out);
 bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out);
 
 /* ---- the net ---- */
-enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA };
+enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA, TUTTI_NET_WITNESS };
 struct tutti_net_config {
     uint32_t me;
     const struct tutti_hosts *hosts; /* lives longer than the net */

@@ -48,7 +48,7 @@ enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], str
         return tutti_fail(TUTTI_ERR_PROTOCOL, "it speaks version %u of the protocol, this build %d", bytes[4], VERSION);
     const bool nonce = frame.type == TUTTI_PROOF_HELLO || frame.type == TUTTI_PROOF_CHALLENGE;
     if (frame.type < TUTTI_PROOF_HELLO || frame.type > TUTTI_PROOF_READY || frame.role < TUTTI_NET_CONTROL ||
-        frame.role > TUTTI_NET_DATA || bytes[7] > SECRET || (!nonce && memcmp(bytes + 24, no_nonce, sizeof no_nonce)) ||
+        frame.role > TUTTI_NET_WITNESS || bytes[7] > SECRET || (!nonce && memcmp(bytes + 24, no_nonce, sizeof no_nonce)) ||
         (frame.type != TUTTI_PROOF_READY && frame.status != 0) ||
         (frame.type != TUTTI_PROOF_PROOF && frame.accepted != 0))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a frame of type %u, role %u and flags %u can not be", bytes[5], bytes[6],

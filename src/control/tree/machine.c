@@ -295,10 +295,15 @@ static void tell_itself(struct tutti_tree_machine *t, uint32_t member)
     if (t->links[member].open) send_to(t, member, &message);
 }
 
-/* True when that is news. */
+/* True when that is news: a death, or the proof of one. */
 static bool gone_note(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life)
 {
-    if (tutti_tree_is_gone(t, member) || t->lost) return false;
+    if (t->lost) return false;
+    if (tutti_tree_is_gone(t, member)) {
+        if (t->lives[member] != TUTTI_LIFE_SILENT || life != TUTTI_LIFE_DEAD) return false;
+        t->lives[member] = TUTTI_LIFE_DEAD;
+        return true;
+    }
     if (member == t->me) { /* the others hold this member for dead: for it, they are; as for those of its host */
         t->lost = true;
         for (uint32_t i = 0; i < t->n; i++) {
@@ -445,6 +450,12 @@ void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool 
     t->links[member].dialed = false;
     if (member == t->parent) t->dialing = false;
     if (dead) one_gone(t, member, TUTTI_LIFE_SILENT); /* or a firewall refuses, or it refuses this member */
+}
+
+void tutti_tree_is_proved(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
+{
+    t->now = now;
+    one_gone(t, member, TUTTI_LIFE_DEAD);
 }
 
 void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life, uint64_t now)

@@ -65,6 +65,8 @@ void tutti_tree_broken(struct tutti_tree_machine *t, uint32_t member, uint64_t n
 void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t now);
 /* What was dialed can not be linked. dead: nobody is there, or it refuses this member as dead. */
 void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool dead, uint64_t now);
+/* Another connection of it was closed by its kernel: the process has ended, whatever was thought of it before. */
+void tutti_tree_is_proved(struct tutti_tree_machine *t, uint32_t member, uint64_t now);
 /* A member of this host is gone, as its control says. */
 void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_life life, uint64_t now);
 void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now); /* five times a second or so */

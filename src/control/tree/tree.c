@@ -73,11 +73,6 @@ static inline struct tree *tree_of(struct tutti_control *c)
     return (struct tree *)(void *)c;
 }
 
-/* socket.c, on the network's thread */
-void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_stream *stream);
-void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n);
-void tree_socket_close(struct tree *tree, uint32_t peer);
-
 /* ---- links ---- */
 
 static struct tutti_loop *loop_of(const struct tree *tree)
@@ -85,7 +80,7 @@ static struct tutti_loop *loop_of(const struct tree *tree)
     return tutti_net_loop(tree->net);
 }
 
-void tree_socket_close(struct tree *tree, uint32_t peer)
+static void tree_socket_close(struct tree *tree, uint32_t peer)
 {
     struct tree_socket *s = tree->sockets[peer];
     if (!s) return;
@@ -166,7 +161,7 @@ static void ready(struct tutti_loop_fd *w, uint32_t events)
     if (tree->sockets[peer] == s && events & ~(uint32_t)EPOLLOUT) in_read(tree, s);
 }
 
-void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_stream *stream)
+static void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tree_socket *s = tutti_alloc(sizeof *s);
     tree_socket_close(tree, peer); /* a newer one takes its place */
@@ -188,7 +183,7 @@ void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tutti_str
 }
 
 /* A member whose send buffer is full counts as silent: we send nothing until it drains. */
-void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n)
+static void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n)
 {
     struct tree_socket *s = tree->sockets[peer];
     ssize_t sent = 0;
@@ -420,6 +415,11 @@ void tutti_tree_failed(struct tutti_control *c, uint32_t peer, const struct tutt
     struct tree *tree = tree_of(c);
     if (tree->over) return;
     tutti_tree_unreachable(&tree->machine, peer, error->status == TUTTI_ERR_PEER_DEAD, tutti_now_ns());
+}
+
+void tutti_tree_closed(struct tutti_control *c, uint32_t peer)
+{
+    if (!tree_of(c)->over) tutti_tree_is_proved(&tree_of(c)->machine, peer, tutti_now_ns());
 }
 
 /* ---- the contract ---- */

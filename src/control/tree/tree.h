@@ -40,6 +40,8 @@ enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct
 void tutti_tree_attach(struct tutti_control *tree, struct tutti_net *net);
 void tutti_tree_opened(struct tutti_control *tree, uint32_t peer, int fd, struct tutti_stream *stream);
 void tutti_tree_failed(struct tutti_control *tree, uint32_t peer, const struct tutti_error *error);
+/* The kernel closed a connection of the peer that nobody closes here: its process has ended. */
+void tutti_tree_closed(struct tutti_control *tree, uint32_t peer);
 /* Before the net closes: says GOODBYE, ends all links; the control stays usable, knows nothing new. */
 void tutti_tree_detach(struct tutti_control *tree);
 

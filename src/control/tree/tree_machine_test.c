@@ -12,7 +12,7 @@
 #define MS TUTTI_NS_PER_MS
 enum { HOSTS = 40, MEMBERS = 200, MAIL = 1 << 16, COMMS = 4 };
 
-enum msg { BYTES, LINKED, BROKEN, DEAD_END, NO_WAY, NEIGHBOUR };
+enum msg { BYTES, LINKED, BROKEN, DEAD_END, NO_WAY, NEIGHBOUR, WITNESSED };
 struct mail {
     uint64_t at_ns, number;
     enum msg msg;
@@ -203,6 +203,8 @@ static void deliver(struct mail *m)
             node->connection[m->from] = 0;
             tutti_tree_broken(machine, m->from, sim.now);
         }
+    } else if (lives && m->msg == WITNESSED) {
+        tutti_tree_is_proved(machine, m->from, sim.now);
     } else if (lives && m->msg == NEIGHBOUR) {
         tutti_tree_local_gone(machine, m->from, nodes[m->from].left ? TUTTI_LIFE_LEFT : TUTTI_LIFE_DEAD, sim.now);
     } else if (lives) {
@@ -360,6 +362,32 @@ static void some_die(void **state)
     }
 }
 
+/* All but one are killed at once. A witness between each two tells so, before or after a refused dial did: the last one
+ * has a proof of each death. Where a host vanished, there is none. */
+static void deaths_are_proved(void **state)
+{
+    (void)state;
+    for (uint64_t seed = test_seed(), end = seed + 200; seed < end; seed++) {
+        sim_begin(seed);
+        sim_run(3000);
+        const uint32_t last = (uint32_t)rnd(sim.n),
+                       silent = rnd(2) && sim.n_hosts > 1 ? (host_of(last) ? 0 : 1) : HOSTS;
+        if (silent < HOSTS) host_vanish(silent);
+        for (uint32_t i = 0; i < sim.n; i++)
+            if (i != last) member_kill(i);
+        if (rnd(2)) sim_run(1000);
+        for (uint32_t i = 0; i < sim.n; i++)
+            if (nodes[i].dead && !nodes[i].silent && host_of(i) != host_of(last)) post(WITNESSED, i, last, NULL, 0);
+        sim_run(30000);
+        for (uint32_t i = 0; i < sim.n; i++) {
+            const uint8_t life = nodes[last].lives[i];
+            if (i != last && life != (nodes[i].silent ? TUTTI_LIFE_SILENT : TUTTI_LIFE_DEAD))
+                fail_msg("proofs %llu: member %u takes member %u for %u", (unsigned long long)seed, last, i, life);
+        }
+        sim_end();
+    }
+}
+
 /* Hosts vanish: known within the silence that is allowed, and a bit for each level of the tree that went with them. */
 static void hosts_vanish(void **state)
 {
@@ -475,11 +503,8 @@ static void frames_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_are_checked),
-        cmocka_unit_test(all_live),
-        cmocka_unit_test(some_die),
-        cmocka_unit_test(hosts_vanish),
-        cmocka_unit_test(failures_are_the_same),
+        cmocka_unit_test(frames_are_checked), cmocka_unit_test(all_live),     cmocka_unit_test(some_die),
+        cmocka_unit_test(deaths_are_proved),  cmocka_unit_test(hosts_vanish), cmocka_unit_test(failures_are_the_same),
         cmocka_unit_test(a_cut_is_told),
     };
     tutti_log_threshold = TUTTI_LOG_ERROR; /* silent hosts are on purpose */
