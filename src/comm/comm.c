@@ -39,9 +39,18 @@ enum tutti_status tutti_comm_new(struct tutti_context *context, int32_t rank, in
     return TUTTI_OK;
 }
 
+void tutti_comm_forget(struct tutti_comm *comm)
+{
+    for (uint32_t i = 0; i < TUTTI_COMM_KEPT; i++) {
+        tutti_flight_drop(comm->kept[i].flight);
+        comm->kept[i].flight = NULL;
+    }
+}
+
 void tutti_comm_free(struct tutti_comm *comm)
 {
     struct tutti_context *context = comm->context;
+    tutti_comm_forget(comm);
     if (comm->team) tutti_team_destroy(comm->team);
     if (comm->family) tutti_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);

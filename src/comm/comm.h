@@ -104,6 +104,20 @@ struct tutti_comm_device; /* device.h */
 struct tutti_survive;     /* life/survive.c */
 struct tutti_backend;
 
+/* A call as its caller made it, but for its options. */
+struct tutti_made {
+    enum tutti_kind kind;
+    enum tutti_dtype dtype;
+    int32_t op, root;
+    const void *send;
+    void *recv;
+    size_t count;
+};
+struct tutti_kept {
+    struct tutti_made call;
+    struct tutti_flight *flight; /* NULL: none is kept */
+};
+
 struct tutti_comm {
     struct tutti_context *context;
     uint32_t n_forks; /* the context's */
@@ -143,10 +157,13 @@ struct tutti_comm {
     bool has_thread;
     pthread_t thread; /* a non-blocking creation's */
 
-    /* The last call that went the short way; the turn's. A tiny one has no job. */
+    /* The last call that went the short way by the back end, and such by the engine, each where tutti_kept_at says; the
+     * turn's. A tiny one has no job. */
     struct tutti_tiny last_call;
     bool last_is_tiny;
     struct tutti_backend_call last_job;
+#define TUTTI_COMM_KEPT 16 /* a power of two */
+    struct tutti_kept kept[TUTTI_COMM_KEPT];
     _Atomic uintptr_t turn; /* the thread (address of tutti_inside) that numbers and starts a call, or carries one out
                                past the engine; 0: none does */
     _Atomic uint64_t sequence;
@@ -170,6 +187,8 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm);
  * of a group can open, for the calls of hierarchical schedules (backends.c). */
 enum tutti_status tutti_comm_open_backend(struct tutti_comm *comm);
 void tutti_comm_close_backend(struct tutti_comm *comm, uint64_t deadline_ns);
+/* Gives back the calls that are kept, before the team goes. */
+void tutti_comm_forget(struct tutti_comm *comm);
 
 /* A thread that starts a collective takes the turn, so numbers and starts are in one order. */
 static inline bool tutti_comm_turn_try(struct tutti_comm *comm)

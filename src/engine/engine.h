@@ -138,6 +138,22 @@ struct tutti_call_info {
  * started and the schedule was given back. helper: nobody may wait for it, so make sure that it progresses. */
 enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
                                      const struct tutti_call_info *info, bool helper, struct tutti_work **work);
+
+/* ---- the short way (pass/short.c): a call that is made again and again, on the caller's thread while nothing else is
+ * in flight. Peers can not tell by which way a call came. One thread at a time, as for starts ---- */
+struct tutti_flight;
+/* A bound collective that is ready to be carried out any number of times; its buffers are the caller's. NULL: not this
+ * one (its messages are long, it has several slices or steps that are calls), or no memory. Takes the schedule. */
+struct tutti_flight *tutti_short_keep(struct tutti_team *team, const struct tutti_bind *bind,
+                                      const struct tutti_call_info *info);
+/* OK: it was carried out, and counted. AGAIN: nothing was begun; start it as any other. PENDING: it takes longer, or
+ * has failed: the flight is not kept any more, and *work is its handle, as of tutti_engine_start. timeout_ns 0: the
+ * team's. Blocks for the time that ranks spin, or give up turns where they outnumber CPUs: 0.2 ms at most. */
+enum tutti_status tutti_short_run(struct tutti_flight *flight, uint64_t timeout_ns, const char *label,
+                                  struct tutti_work **work);
+/* Before its team goes; NULL is ignored. */
+void tutti_flight_drop(struct tutti_flight *flight);
+
 /* A message to send or to receive. */
 struct tutti_p2p_message_info {
     const void *send; /* a send's */

@@ -142,6 +142,12 @@ static bool mixed_holds(struct tutti_transport *t, uint32_t peer)
     return inner->ops->holds && inner->ops->holds(inner, mixed_of(t)->peers[peer].member);
 }
 
+static void mixed_expect(struct tutti_transport *t, uint32_t peer)
+{
+    struct tutti_transport *inner = inner_of(mixed_of(t), peer);
+    if (inner->ops->expect) inner->ops->expect(inner, mixed_of(t)->peers[peer].member);
+}
+
 static bool mixed_owes(struct tutti_transport *t)
 {
     struct mixed *mixed = mixed_of(t);
@@ -229,7 +235,8 @@ static const struct tutti_transport_ops mixed_ops = {.size = sizeof(mixed_ops),
                                                      .cut = mixed_cut,
                                                      .holds = mixed_holds,
                                                      .failed = mixed_failed,
-                                                     .owes = mixed_owes};
+                                                     .owes = mixed_owes,
+                                                     .expect = mixed_expect};
 static const struct tutti_memory_ops mixed_memory_ops = {.size = sizeof(mixed_memory_ops),
                                                          .alloc = mixed_alloc,
                                                          .free = mixed_free,

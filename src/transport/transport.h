@@ -139,6 +139,9 @@ struct tutti_transport_ops {
     void (*failed)(struct tutti_transport *t, const char *why);
     /* Whether a part of what send said OK for is still to be written, which poll does: so somebody must poll. */
     bool (*owes)(struct tutti_transport *t);
+    /* Something is awaited from that peer: the next poll that finds nothing at hand looks there alone, and soon again
+     * at the others. NULL: it makes no difference. */
+    void (*expect)(struct tutti_transport *t, uint32_t peer);
 };
 
 /* The first member of every transport's own struct. Constant after open. */

@@ -86,6 +86,12 @@ static inline bool is_repeat(const struct tutti_tiny *last, const struct tutti_c
            (int32_t)last->root == info->root;
 }
 
+static inline bool is_made(const struct tutti_made *a, const struct tutti_made *b)
+{
+    return a->send == b->send && a->recv == b->recv && a->count == b->count && a->kind == b->kind &&
+           a->dtype == b->dtype && a->op == b->op && a->root == b->root;
+}
+
 /* Fills and checks the call, as the long way does, but silently. */
 static bool is_right(struct tutti_call *call, struct tutti_comm *comm, const struct tutti_call_options *options)
 {
@@ -197,6 +203,51 @@ static enum tutti_status run_device(struct tutti_call *call, struct tutti_comm *
     return backend ? tutti_device_enqueue(comm, backend, &call->job, options ? options->stream : NULL) : TUTTI_AGAIN;
 }
 
+/* Over a network, where the engine carries all out: keeps the call, ready to be made. NULL: it is none of those. */
+static struct tutti_flight *keep(struct tutti_call *call, struct tutti_comm *comm,
+                                 const struct tutti_call_options *options)
+{
+    const size_t bytes = call->job.bind.count * tutti_dtype_bytes(call->job.info.dtype);
+    if (bytes > comm->facts.eager_bytes || TUTTI_LOG_TRACE <= tutti_log_threshold) return NULL;
+    if (!is_right(call, comm, options) || (comm->guarded && !lies_on(call, -1))) return NULL;
+    if (tutti_call_choose(call) < 0 || call->via != TUTTI_VIA_ENGINE || tutti_call_prepare(call) < 0) return NULL;
+    const struct tutti_backend_call *job = tutti_call_job(call);
+    struct tutti_flight *flight = tutti_short_keep(comm->team, &job->bind, &job->info);
+    call->job.bind.schedule = NULL; /* the engine's */
+    return flight;
+}
+
+static inline struct tutti_kept *kept_at(struct tutti_comm *comm, const struct tutti_made *made)
+{
+    const uint64_t where = (uintptr_t)made->recv + (uintptr_t)made->send * 3 + made->count * 5 + (uint64_t)made->kind;
+    return &comm->kept[(where * UINT64_C(0x9e3779b97f4a7c15)) >> 60 & (TUTTI_COMM_KEPT - 1)];
+}
+
+static enum tutti_status run_flight(struct tutti_call *call, struct tutti_comm *comm,
+                                    const struct tutti_call_options *options, struct tutti_work **work)
+{
+    const struct tutti_call_info *info = &call->job.info;
+    const struct tutti_bind *bind = &call->job.bind;
+    const struct tutti_made made = {info->kind,  info->dtype,  info->op,   info->root,
+                                    bind->input, bind->output, bind->count};
+    struct tutti_kept *kept = kept_at(comm, &made);
+    if (!kept->flight || !is_made(&kept->call, &made)) {
+        struct tutti_flight *flight = keep(call, comm, options);
+        if (!flight) return TUTTI_AGAIN;
+        tutti_flight_drop(kept->flight);
+        *kept = (struct tutti_kept){made, flight};
+    }
+    const uint64_t timeout_ns = options && options->timeout_ns
+                                    ? options->timeout_ns
+                                    : atomic_load_explicit(&comm->timeout_ns, memory_order_relaxed);
+    const uint64_t seq = tutti_team_next(comm->team);
+    enum tutti_status status = tutti_short_run(kept->flight, timeout_ns, options ? options->label : NULL, work);
+    if (status == TUTTI_AGAIN) return status;
+    if (status == TUTTI_PENDING) kept->flight = NULL;
+    atomic_store_explicit(&comm->sequence, seq, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
 /* AGAIN: nothing was done. out: NULL to block, else the work of an attended call, which may be complete already. */
 static enum tutti_status run_short(struct tutti_call *call, struct tutti_comm *comm,
                                    const struct tutti_call_options *options, struct tutti_work **out)
@@ -211,8 +262,10 @@ static enum tutti_status run_short(struct tutti_call *call, struct tutti_comm *c
             status = out ? TUTTI_AGAIN : run_device(call, comm, options);
         else if (is_repeat(&comm->last_call, call))
             status = comm->last_is_tiny ? run_tiny(call, comm, options, false, &work) : run_again(comm, options, &work);
-        else
+        else if (comm->backend || comm->library)
             status = run_new(call, comm, options, &work);
+        else
+            status = run_flight(call, comm, options, &work);
     }
     /* A thread that destroys the communicator waits for the turn, and for users. */
     if (status == TUTTI_OK && out && !work)

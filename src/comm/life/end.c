@@ -127,6 +127,7 @@ enum tutti_status tutti_comm_flush(struct tutti_comm *comm, uint64_t timeout_ns)
 static void close_all(struct tutti_comm *comm, uint64_t deadline_ns)
 {
     if (comm->team) tutti_comm_close_device(comm, deadline_ns);
+    tutti_comm_forget(comm);
     if (comm->team) tutti_team_destroy(comm->team);
     comm->team = NULL;
     tutti_comm_free_device(comm);

@@ -14,6 +14,15 @@ static uint64_t completed_up_to(const struct tutti_team *team)
     return team->pending ? team->pending->work.seq - 1 : team->started;
 }
 
+void tutti_flight_show_end(struct tutti_team *team)
+{
+    team->board.completed = completed_up_to(team);
+    team->board.step = team->board.n_steps = 0;
+    team->board.peer = -1;
+    team->board.since_ns = tutti_owner_now(team->engine->owner);
+    tutti_team_publish(team);
+}
+
 void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, const struct tutti_error *error)
 {
     if (error && flight->runner) flight->runner->ops->cancel(flight->runner);
@@ -21,13 +30,7 @@ void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, cons
     tutti_region_give(team, flight->region);
     flight->region = (struct tutti_region){NULL, 0};
     if (flight->bind.gate && flight->bind.gate->over) flight->bind.gate->over(flight->bind.gate->arg);
-    if (!error) {
-        team->board.completed = completed_up_to(team);
-        team->board.step = team->board.n_steps = 0;
-        team->board.peer = -1;
-        team->board.since_ns = tutti_owner_now(team->engine->owner);
-        tutti_team_publish(team);
-    }
+    if (!error) tutti_flight_show_end(team);
     tutti_team_complete(&flight->work, error);
 }
 
@@ -77,7 +80,7 @@ static void activate(struct tutti_team *team)
     }
 }
 
-void tutti_flight_begin(struct tutti_team *team, struct tutti_flight *flight)
+void tutti_flight_show_begin(struct tutti_team *team, struct tutti_flight *flight)
 {
     struct tutti_engine *engine = team->engine;
     uint64_t half = flight->work.timeout_ns / 2, after = engine->config.compare_after_ns;
@@ -85,13 +88,18 @@ void tutti_flight_begin(struct tutti_team *team, struct tutti_flight *flight)
     flight->compare_ns = flight->work.start_ns + (half < after ? half : after);
     tutti_engine_watch_by(engine, flight->compare_ns < flight->work.deadline_ns ? flight->compare_ns
                                                                                 : flight->work.deadline_ns);
-    team->started = flight->work.seq;
-    *team->pending_end = flight;
-    team->pending_end = &flight->next;
     tutti_board_fill(&team->board, flight);
     team->board.called_ns = team->board.since_ns = flight->work.start_ns;
     team->board.completed = completed_up_to(team); /* those past the engine, too */
     tutti_team_publish(team);
+}
+
+void tutti_flight_begin(struct tutti_team *team, struct tutti_flight *flight)
+{
+    team->started = flight->work.seq;
+    *team->pending_end = flight;
+    team->pending_end = &flight->next;
+    tutti_flight_show_begin(team, flight);
     if (tutti_held_check(team, flight)) activate(team);
 }
 
@@ -208,8 +216,8 @@ static struct tutti_flight *flight_new(struct tutti_team *team, enum tutti_work_
     return flight;
 }
 
-enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
-                                     const struct tutti_call_info *info, bool helper, struct tutti_work **work)
+enum tutti_status tutti_flight_create(struct tutti_team *team, const struct tutti_bind *bind,
+                                      const struct tutti_call_info *info, struct tutti_flight **out)
 {
     struct tutti_need need = {0};
     enum tutti_status status;
@@ -232,18 +240,37 @@ enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti
         goto err_work;
     }
     tutti_layout_fill(&flight->layout, bind, &need, flight->region.base);
+    flight->need = need;
     flight->past_cache = goes_past_cache(flight);
     struct tutti_board board = {0};
     tutti_board_fill(&board, flight);
     flight->packed_call = tutti_call_pack(&board), flight->packed_count = board.count;
-    TUTTI_TRY_GOTO(status, tutti_team_submit(&flight->work, helper), err_region);
-    *work = &flight->work;
+    *out = flight;
     return TUTTI_OK;
-err_region:
-    tutti_region_give(team, flight->region);
 err_work:
     tutti_work_drop(&flight->work);
     tutti_bind_release(bind);
+    return status;
+}
+
+void tutti_flight_drop(struct tutti_flight *flight)
+{
+    if (!flight) return;
+    tutti_region_give(flight->work.team, flight->region);
+    tutti_bind_release(&flight->bind);
+    tutti_work_drop(&flight->work);
+}
+
+enum tutti_status tutti_engine_start(struct tutti_team *team, const struct tutti_bind *bind,
+                                     const struct tutti_call_info *info, bool helper, struct tutti_work **work)
+{
+    struct tutti_flight *flight;
+    TUTTI_TRY(tutti_flight_create(team, bind, info, &flight));
+    enum tutti_status status = tutti_team_submit(&flight->work, helper);
+    if (status < 0)
+        tutti_flight_drop(flight);
+    else
+        *work = &flight->work;
     return status;
 }
 

@@ -17,7 +17,16 @@ static inline void tutti_bind_release(const struct tutti_bind *bind)
     if (bind->cache) tutti_cache_release(bind->cache, bind->schedule);
 }
 
+/* ---- flight.c: any thread ---- */
+/* A call that is ready to start: bound, with all memory that it needs. The schedule goes back on failure, or with it.
+ */
+enum tutti_status tutti_flight_create(struct tutti_team *team, const struct tutti_bind *bind,
+                                      const struct tutti_call_info *info, struct tutti_flight **out);
+
 /* ---- flight.c ---- */
+/* What others see of it: it is under way; the calls so far are over. */
+void tutti_flight_show_begin(struct tutti_team *team, struct tutti_flight *flight);
+void tutti_flight_show_end(struct tutti_team *team);
 void tutti_flight_begin(struct tutti_team *team, struct tutti_flight *flight);
 void tutti_flight_end(struct tutti_team *team, struct tutti_flight *flight, const struct tutti_error *error);
 /* What the flights of a team can do now; whether anything happened. retry: stalled slices may go on. */

@@ -79,35 +79,41 @@ static void port_broken(struct tutti_port *port)
             if (!team->halted) tutti_team_break(team, error.status, -1, NULL, TUTTI_NO_STEP, error.text);
 }
 
-static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
+enum tutti_status tutti_port_event(struct tutti_engine *engine, struct tutti_port *port)
 {
     struct tutti_transport *t = port->transport;
     struct tutti_event event;
+    enum tutti_status status = t->ops->poll(t, &event);
+
+    if (status < 0) port_broken(port);
+    if (status != TUTTI_OK) return status;
+    switch (event.type) {
+    case TUTTI_EVENT_ARRIVAL:
+        tutti_port_deliver(engine, port, &event);
+        t->ops->release(t);
+        break;
+    case TUTTI_EVENT_HEADER:
+        tutti_port_place(engine, port, &event.packet);
+        break;
+    case TUTTI_EVENT_DONE:
+        tutti_port_back(port, event.token, event.status);
+        break;
+    }
+    return TUTTI_OK;
+}
+
+static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
+{
     bool any = tutti_port_failures(port);
 
     for (uint32_t i = 0; i < POLLS_A_PASS; i++) {
-        enum tutti_status status = t->ops->poll(t, &event);
+        enum tutti_status status = tutti_port_event(engine, port);
         if (status == TUTTI_AGAIN) {
             port->drained = engine->pass;
             break;
         }
         any = true;
-        if (status < 0) {
-            port_broken(port);
-            break;
-        }
-        switch (event.type) {
-        case TUTTI_EVENT_ARRIVAL:
-            tutti_port_deliver(engine, port, &event);
-            t->ops->release(t);
-            break;
-        case TUTTI_EVENT_HEADER:
-            tutti_port_place(engine, port, &event.packet);
-            break;
-        case TUTTI_EVENT_DONE:
-            tutti_port_back(port, event.token, event.status);
-            break;
-        }
+        if (status < 0) break;
     }
     return any;
 }
@@ -116,7 +122,7 @@ static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 
 /* Sends the credits that are due: two, or one when messages held here keep so many others that the sender may need it.
  * A packet of credits may have to wake its receiver, so none is sent in vain. */
-static void flush(struct tutti_team *team)
+void tutti_team_flush(struct tutti_team *team)
 {
     uint32_t *at = &team->listed;
 
@@ -161,13 +167,13 @@ static bool team_run(struct tutti_team *team)
         if (team->followed) moved |= tutti_follow_run(team);
         if (team->waits) moved |= tutti_waits_run(team);
     } while (team->retry && !team->halted);
-    if (team->owing && !team->halted) flush(team);
+    if (team->owing && !team->halted) tutti_team_flush(team);
     return moved;
 }
 
 /* What a wire took, and could not write yet, must get there even when no call is in flight: somebody owns until then.
  */
-static void count_owing(struct tutti_engine *engine)
+void tutti_engine_count_owing(struct tutti_engine *engine)
 {
     bool owes = false;
 
@@ -191,7 +197,7 @@ static bool pass(void *arg)
         if (!team->halted) any |= team_run(team);
         if (team->n_work == 0) tutti_team_rest(team);
     }
-    count_owing(engine);
+    tutti_engine_count_owing(engine);
     if (engine->busy) {
         uint64_t now = tutti_owner_now(engine->owner);
         if (now >= engine->next_watch_ns) tutti_engine_watch(engine, now);

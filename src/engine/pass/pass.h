@@ -11,7 +11,14 @@
 /* ---- pass.c ---- */
 extern const struct tutti_owner_ops tutti_pass_ops;
 
+/* Sends the credits of a team that are due. */
+void tutti_team_flush(struct tutti_team *team);
+/* Counts what the wires have still to write as a work, so that somebody owns. */
+void tutti_engine_count_owing(struct tutti_engine *engine);
+
 /* ---- events of the wire to those they are for ---- */
+/* Takes the next one of a port. AGAIN: there is none. Below 0: a peer wrote nonsense, and the port's teams end. */
+enum tutti_status tutti_port_event(struct tutti_engine *engine, struct tutti_port *port);
 void tutti_port_deliver(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_event *arrival);
 /* A payload is still outside: answers where it goes. */
 void tutti_port_place(struct tutti_engine *engine, struct tutti_port *port, const struct tutti_packet *packet);

@@ -70,6 +70,7 @@ struct tutti_flight {
     struct tutti_bind bind;
     struct tutti_layout layout;
     struct tutti_region region;
+    struct tutti_need need; /* what of the region is where */
     uint32_t next_slice, n_finished;
     uint64_t compare_ns;                /* when the boards are compared next */
     uint32_t n_compared;                /* boards so far */

@@ -31,6 +31,7 @@ PASS_ON(void, , wake, (struct tutti_transport *t), (inner))
 PASS_ON(void, , cut, (struct tutti_transport *t, uint32_t peer), (inner, peer))
 PASS_ON(void, , failed, (struct tutti_transport *t, const char *why), (inner, why))
 PASS_ON(bool, return, owes, (struct tutti_transport *t), (inner))
+PASS_ON(void, , expect, (struct tutti_transport *t, uint32_t peer), (inner, peer))
 PASS_ON(enum tutti_status, return, reg,
         (struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key, void **registration),
         (inner, base, bytes, key, registration))
@@ -88,6 +89,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
                                 : NULL,
         PASS_IF_THERE(failed),
         PASS_IF_THERE(owes),
+        PASS_IF_THERE(expect),
     };
 #undef PASS
 #undef PASS_IF_THERE

@@ -103,6 +103,7 @@ struct tutti_tcp {
     struct tutti_tcp_list ready;               /* may be read or written */
     struct tutti_tcp_list over;                /* have tokens to tell */
     struct tutti_tcp_peer *hot[TUTTI_TCP_HOT]; /* spoke last, the last one first */
+    struct tutti_tcp_peer *expected;           /* the next look is at this one alone; NULL: at all */
     struct tutti_tcp_peer *given;              /* the peer whose event is unanswered */
     uint32_t n_turns;                          /* since epoll was asked */
     uint32_t n_owing;                          /* peers whose queue waits */

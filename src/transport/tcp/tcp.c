@@ -43,6 +43,12 @@ static void ask_epoll(struct tutti_tcp *tcp)
 
 static void look(struct tutti_tcp *tcp)
 {
+    struct tutti_tcp_peer *expected = tcp->expected;
+    tcp->expected = NULL;
+    if (expected && expected->fd >= 0) {
+        tutti_tcp_peer_ready(tcp, expected);
+        return;
+    }
     if (!tcp->hot[0] || tcp->n_open > TUTTI_TCP_HOT) {
         ask_epoll(tcp);
         return;
@@ -281,6 +287,11 @@ static bool tcp_holds(struct tutti_transport *t, uint32_t peer)
     return p->ready || tutti_stream_holds(p->stream) || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
 }
 
+static void tcp_expect(struct tutti_transport *t, uint32_t peer)
+{
+    tutti_tcp_of(t)->expected = peer < t->n ? tutti_tcp_of(t)->members[peer].peer : NULL;
+}
+
 static bool tcp_owes(struct tutti_transport *t)
 {
     return tutti_tcp_of(t)->n_owing > 0;
@@ -375,6 +386,7 @@ static const struct tutti_transport_ops tcp_ops = {
     .cut = tcp_cut,
     .holds = tcp_holds,
     .owes = tcp_owes,
+    .expect = tcp_expect,
 };
 
 enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out)
