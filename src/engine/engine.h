@@ -8,10 +8,12 @@
  * sleep in owner.c; pass/watch.c notices a dead peer.
  *
  * The wire protocol (S5, S8). A message is (communicator, epoch, seq, slice, fifo).
- * - Short, at most `eager` bytes: it is sent at once while the channel (communicator, peer, direction) has a credit. Of
- *   TUTTI_CREDITS the last one is kept for the oldest call in flight, and messages of one slice leave a channel in
- *   program order. If the receiver is not ready, it holds the message in a buffer that the communicator reserved; it
- *   gives the credit back when it consumes the message.
+ * - Short, at most `eager` bytes: it is sent at once while the channel (communicator, peer, direction) has credits. A
+ *   message takes one for each TUTTI_CREDITS-th of four longest ones that it fills or begins, so that 64 small ones may
+ *   be ahead of their receiver, or four of the longest. What one of the longest takes is kept for the oldest call in
+ *   flight, and messages of one slice leave a channel in program order. If the receiver is not ready, it holds the
+ *   message in memory that the communicator reserved, mapped as it is used; it gives the credits back, many at once,
+ *   when it has consumed the messages.
  * - Long: it is sent only when the receiver has granted it. The receiver grants when it is ready (its hazards are
  *   clear), so it consumes the message on arrival, and nothing that is in flight can block anything else.
  * - Offered: a granted message in memory that the receiver can map is not sent; the receiver reads it in place.
@@ -26,7 +28,10 @@
 
 #include <tutti/coll.h>
 
-#define TUTTI_CREDITS 4
+#define TUTTI_CREDITS 64      /* of a channel */
+#define TUTTI_CREDITS_LONG 16 /* most that one message takes */
+#define TUTTI_GRANTS 4        /* long messages of a channel that are granted at once */
+#define TUTTI_P2P_CREDITS 4   /* envelopes with payload */
 
 struct tutti_engine;
 struct tutti_team; /* what the engine knows of a communicator */

@@ -8,12 +8,12 @@
 
 #include "base/base.h"
 
-#define TUTTI_WIRE_VERSION 4
+#define TUTTI_WIRE_VERSION 5
 
 enum tutti_packet_type {
     TUTTI_PACKET_DATA = 1, /* a part of a message of a schedule; payload, or an offer (flags) */
     TUTTI_PACKET_GRANT,    /* the receiver is ready for the message of this identity */
-    TUTTI_PACKET_CREDIT,   /* eager credits given back (credits; fifo and count as point-to-point) */
+    TUTTI_PACKET_CREDIT,   /* eager credits given back (credits, modulo 256; fifo and count as point-to-point) */
     TUTTI_PACKET_READ,     /* an offered message has been read: the sender may go on */
     TUTTI_PACKET_P2P,      /* point-to-point: envelope, with payload when small */
     TUTTI_PACKET_P2P_GRANT,

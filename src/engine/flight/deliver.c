@@ -13,9 +13,20 @@ static bool same_message(const struct tutti_packet *a, const struct tutti_packet
     return a->seq == b->seq && a->slice == b->slice && a->fifo == b->fifo;
 }
 
-static unsigned char *hold_at(const struct tutti_team *team, uint32_t peer, uint32_t i)
+static struct tutti_held *held_at(const struct tutti_team *team, uint32_t peer, uint32_t i)
 {
-    return team->hold + ((size_t)peer * TUTTI_CREDITS + i) * team->hold_stride;
+    return (struct tutti_held *)(void *)(team->hold + (size_t)peer * team->hold_stride) + i;
+}
+
+static unsigned char *block_at(const struct tutti_team *team, uint32_t peer, uint32_t i)
+{
+    return (unsigned char *)held_at(team, peer, TUTTI_CREDITS) + i * team->credit_bytes;
+}
+
+/* The lowest bit of the mask, as a number. */
+static uint32_t lowest(uint64_t mask)
+{
+    return (uint32_t)__builtin_ctzll(mask);
 }
 
 static struct tutti_slice *slice_find(struct tutti_team *team, uint64_t seq, uint32_t index)
@@ -51,36 +62,62 @@ static bool in_mask(const struct tutti_slice *slice, uint64_t mask, uint32_t ste
     return step - slice->base < TUTTI_WINDOW && (mask & tutti_slice_bit(step - slice->base)) != 0;
 }
 
-static void consumed(struct tutti_team *team, uint32_t peer)
+static void consumed(struct tutti_team *team, uint32_t peer, size_t bytes)
 {
-    team->channels[peer].consumed++;
+    struct tutti_channel *channel = &team->channels[peer];
+
+    channel->consumed = (uint8_t)(channel->consumed + tutti_credits_of(team, bytes));
     team->owing = true;
     tutti_team_list(team, peer);
 }
 
 /* ---- held packets ---- */
 
+/* The message into place, and its room given back. */
+static void held_apply(struct tutti_team *team, const struct tutti_slice *slice, const struct tutti_step *step,
+                       uint32_t i)
+{
+    struct tutti_channel *channel = &team->channels[step->peer];
+    const struct tutti_held *held = held_at(team, step->peer, i);
+    const size_t total = held->packet.bytes;
+    size_t at = 0;
+
+    for (uint64_t left = held->blocks; left; left &= left - 1) {
+        const size_t bytes = total - at < team->credit_bytes ? total - at : team->credit_bytes;
+        tutti_step_apply(slice, step, at, bytes, block_at(team, step->peer, lowest(left)));
+        at += bytes;
+    }
+    channel->held &= ~(UINT64_C(1) << i), channel->blocks &= ~held->blocks;
+    channel->n_held = (uint8_t)(channel->n_held - tutti_credits_of(team, total));
+    consumed(team, step->peer, total);
+}
+
 static void hold(struct tutti_team *team, uint32_t peer, const struct tutti_packet *packet, const void *payload)
 {
     struct tutti_channel *channel = &team->channels[peer];
-    uint32_t room = TUTTI_CREDITS;
+    const uint8_t credits = tutti_credits_of(team, packet->bytes);
 
-    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
-        if (!channel->used[i])
-            room = i;
-        else if (same_message(&channel->held[i], packet)) {
-            team->engine->stats.duplicates_dropped++;
-            return;
-        }
+    for (uint64_t left = channel->held; left; left &= left - 1) {
+        if (!same_message(&held_at(team, peer, lowest(left))->packet, packet)) continue;
+        team->engine->stats.duplicates_dropped++;
+        return;
     }
-    if (room == TUTTI_CREDITS || packet->bytes > team->eager) {
+    if (packet->bytes > team->eager || channel->n_held + credits > TUTTI_CREDITS) {
         tutti_report_protocol(team, peer, NULL, "a message that it had no credit for");
         return;
     }
-    channel->used[room] = true;
-    channel->held[room] = *packet;
-    channel->n_held++;
-    memcpy(hold_at(team, peer, room), payload, packet->bytes);
+    const uint32_t room = lowest(~channel->held);
+    struct tutti_held *held = held_at(team, peer, room);
+    *held = (struct tutti_held){.packet = *packet};
+    for (size_t at = 0; at < packet->bytes; at += team->credit_bytes) {
+        const size_t left = packet->bytes - at;
+        const uint32_t block = lowest(~channel->blocks); /* above those that the message has */
+        memcpy(block_at(team, peer, block), (const unsigned char *)payload + at,
+               left < team->credit_bytes ? left : team->credit_bytes);
+        held->blocks |= UINT64_C(1) << block, channel->blocks |= UINT64_C(1) << block;
+    }
+    channel->held |= UINT64_C(1) << room;
+    channel->n_held = (uint8_t)(channel->n_held + credits);
     team->engine->stats.held++;
     team->owing = true;
     tutti_team_list(team, peer);
@@ -92,18 +129,17 @@ bool tutti_held_take(struct tutti_team *team, struct tutti_slice *slice, uint32_
     struct tutti_channel *channel = &team->channels[step->peer];
     struct tutti_packet wanted = {.seq = slice->flight->work.seq, .slice = slice->index, .fifo = step->fifo};
 
-    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
-        if (!channel->used[i] || !same_message(&channel->held[i], &wanted)) continue;
+    for (uint64_t left = channel->held; left; left &= left - 1) {
+        const uint32_t i = lowest(left);
+        const struct tutti_packet *packet = &held_at(team, step->peer, i)->packet;
+        if (!same_message(packet, &wanted)) continue;
         size_t total = step_bytes(slice, step);
-        if (channel->held[i].total != total) {
+        if (packet->total != total) {
             *failed = true;
-            tutti_report_sizes(team, slice, index, channel->held[i].total, total);
+            tutti_report_sizes(team, slice, index, packet->total, total);
             return false;
         }
-        tutti_step_apply(slice, step, 0, total, hold_at(team, step->peer, i));
-        channel->used[i] = false;
-        channel->n_held--;
-        consumed(team, step->peer);
+        held_apply(team, slice, step, i);
         return true;
     }
     return false;
@@ -119,9 +155,9 @@ bool tutti_held_check(struct tutti_team *team, const struct tutti_flight *flight
 {
     for (uint32_t at = team->listed; at; at = team->channels[at - 1].next_listed) {
         const struct tutti_channel *channel = &team->channels[at - 1];
-        for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
-            const struct tutti_packet *held = &channel->held[i];
-            if (!channel->used[i] || held->seq != flight->work.seq || is_same_call(flight, held->signature)) continue;
+        for (uint64_t left = channel->held; left; left &= left - 1) {
+            const struct tutti_packet *held = &held_at(team, at - 1, lowest(left))->packet;
+            if (held->seq != flight->work.seq || is_same_call(flight, held->signature)) continue;
             tutti_report_mismatch(team, flight, at - 1, held->count, held->call);
             return false;
         }
@@ -188,7 +224,7 @@ static void eager(struct tutti_team *team, uint32_t peer, const struct tutti_pac
             if (in_mask(slice, slice->busy, index)) {
                 tutti_step_apply(slice, step, 0, total, payload);
                 tutti_slice_complete(slice, index);
-                consumed(team, peer);
+                consumed(team, peer, total);
                 return;
             }
             belongs = in_mask(slice, slice->done, index) ? LATE : EARLY;
@@ -202,7 +238,7 @@ static void eager(struct tutti_team *team, uint32_t peer, const struct tutti_pac
 
 static struct tutti_incoming *incoming_find(struct tutti_channel *channel, const struct tutti_packet *packet)
 {
-    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+    for (uint32_t i = 0; i < TUTTI_GRANTS; i++) {
         struct tutti_incoming *in = &channel->incoming[i];
         if (!in->slice || in->slice->flight->work.seq != packet->seq || in->slice->index != packet->slice) continue;
         if (in->slice->flight->bind.schedule->steps[in->step].fifo == packet->fifo) return in;
@@ -213,7 +249,7 @@ static struct tutti_incoming *incoming_find(struct tutti_channel *channel, const
 /* The granted message of a step; NULL: there is none. */
 static struct tutti_incoming *incoming_of(struct tutti_channel *channel, const struct tutti_slice *slice, uint32_t step)
 {
-    for (uint32_t i = 0; i < TUTTI_CREDITS; i++)
+    for (uint32_t i = 0; i < TUTTI_GRANTS; i++)
         if (channel->incoming[i].slice == slice && channel->incoming[i].step == step) return &channel->incoming[i];
     return NULL;
 }
@@ -350,7 +386,7 @@ void tutti_flights_grant(struct tutti_team *team, uint32_t peer, const struct tu
         team->engine->stats.duplicates_dropped++;
         return;
     }
-    if (channel->n_grants == TUTTI_CREDITS) {
+    if (channel->n_grants == TUTTI_GRANTS) {
         tutti_report_protocol(team, peer, NULL, "more grants than there are credits");
         return;
     }

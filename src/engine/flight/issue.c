@@ -77,10 +77,10 @@ static enum outcome send_eager(struct tutti_team *team, struct tutti_slice *slic
 {
     struct tutti_channel *channel = &team->channels[step->peer];
     struct tutti_span spans[MAX_SPANS];
-    uint8_t in_use = (uint8_t)(channel->sent - channel->returned);
+    uint8_t in_use = (uint8_t)(channel->sent - channel->returned), credits = tutti_credits_of(team, total);
     uint32_t n_spans;
 
-    if (in_use >= TUTTI_CREDITS - (slice == team->order[0] ? 0 : 1)) return STALLED;
+    if (in_use + credits > TUTTI_CREDITS - (slice == team->order[0] ? 0 : TUTTI_CREDITS_LONG)) return STALLED;
     size_t bytes = gather(slice, step, 0, total, spans, &n_spans);
     if (bytes < total) { /* too many pieces for one packet */
         unsigned char *stage = team->engine->stage;
@@ -100,7 +100,7 @@ static enum outcome send_eager(struct tutti_team *team, struct tutti_slice *slic
     enum tutti_status status = tutti_team_send(team, step->peer, &packet, spans, n_spans);
     if (status == TUTTI_AGAIN) return STALLED;
     if (status < 0) return undeliverable(team, slice, index, step->peer, status);
-    channel->sent++;
+    channel->sent = (uint8_t)(channel->sent + credits);
     return COMPLETE;
 }
 
@@ -202,12 +202,12 @@ static enum outcome begin_recv(struct tutti_team *team, struct tutti_slice *slic
     if (channel->n_held > 0 && tutti_held_take(team, slice, index, &failed)) return COMPLETE;
     if (failed) return BROKEN;
     if (total <= team->eager) return BUSY;
-    if (channel->n_incoming >= TUTTI_CREDITS - (slice == team->order[0] ? 0 : 1)) return STALLED;
+    if (channel->n_incoming >= TUTTI_GRANTS - (slice == team->order[0] ? 0 : 1)) return STALLED;
     struct tutti_packet packet = packet_of(slice, step, TUTTI_PACKET_GRANT, total);
     enum tutti_status status = tutti_team_send(team, step->peer, &packet, NULL, 0);
     if (status == TUTTI_AGAIN) return STALLED;
     if (status < 0) return undeliverable(team, slice, index, step->peer, status);
-    for (uint32_t i = 0; i < TUTTI_CREDITS; i++) {
+    for (uint32_t i = 0; i < TUTTI_GRANTS; i++) {
         if (channel->incoming[i].slice) continue;
         channel->incoming[i] = (struct tutti_incoming){.slice = slice, .step = index};
         channel->n_incoming++;

@@ -183,7 +183,7 @@ static bool send_envelope(struct tutti_team *team, struct tutti_p2p_message *msg
     struct tutti_packet packet = tutti_p2p_message_packet(msg, TUTTI_PACKET_P2P);
     struct tutti_span span = {msg->buffer, msg->bytes};
     bool small = msg->bytes <= team->eager;
-    bool whole = msg->bytes == 0 || (small && channel->p2p_paid - channel->p2p_paid_returned < TUTTI_CREDITS);
+    bool whole = msg->bytes == 0 || (small && channel->p2p_paid - channel->p2p_paid_returned < TUTTI_P2P_CREDITS);
     enum tutti_status status = TUTTI_AGAIN;
 
     if (whole) packet.flags = TUTTI_PACKET_EAGER | TUTTI_PACKET_LAST, packet.bytes = (uint32_t)msg->bytes;

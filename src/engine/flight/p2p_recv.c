@@ -223,7 +223,7 @@ void tutti_recv_placed(struct tutti_team *team, const struct tutti_p2p_message *
 
 static unsigned char *slot_at(const struct tutti_team *team, uint32_t peer, uint32_t i)
 {
-    return team->p2p_hold + ((size_t)peer * TUTTI_CREDITS + i) * team->hold_stride;
+    return team->p2p_hold + ((size_t)peer * TUTTI_P2P_CREDITS + i) * team->p2p_stride;
 }
 
 const unsigned char *tutti_envelope_payload(const struct tutti_team *team, const struct tutti_envelope *envelope)
@@ -239,8 +239,8 @@ static struct tutti_envelope *envelope_new(struct tutti_team *team, uint32_t sou
     uint32_t slot = 0;
 
     if (packet->bytes > 0) {
-        while (slot < TUTTI_CREDITS && (channel->p2p_used >> slot & 1)) slot++;
-        if (slot == TUTTI_CREDITS || packet->bytes > team->eager) return NULL;
+        while (slot < TUTTI_P2P_CREDITS && (channel->p2p_used >> slot & 1)) slot++;
+        if (slot == TUTTI_P2P_CREDITS || packet->bytes > team->eager) return NULL;
     }
     if (team->envelope_free) {
         *index = team->envelope_free;

@@ -288,8 +288,8 @@ static void differing(struct rig_rank *rank)
     enum tutti_status status = TUTTI_OK;
     uint64_t start = tutti_now_ns();
 
-    /* A root that only sends is told by the next call. */
-    for (int i = 0; i < 3 && status == TUTTI_OK; i++) {
+    /* A root that only sends is ahead of the others by all of its credits at most. */
+    for (int i = 0; i < 2 * TUTTI_CREDITS && status == TUTTI_OK; i++) {
         if (rank->me != 2)
             status = fake_call(rank, &lane, TUTTI_ALL_REDUCE, 7, 0);
         else if (m->difference == BY_KIND)

@@ -173,15 +173,15 @@ static enum tutti_status map_create(struct tutti_team *team)
 
     team->envelope_share = share > SHARE_MOST ? SHARE_MOST : share < SHARE_LEAST ? SHARE_LEAST : share;
     size_t channels = (team->size * sizeof(struct tutti_channel) + 63) & ~(size_t)63;
-    size_t holds = (size_t)team->size * TUTTI_CREDITS * team->hold_stride;
+    size_t holds = team->size * team->hold_stride, p2p_holds = team->size * TUTTI_P2P_CREDITS * team->p2p_stride;
     size_t envelopes = ((size_t)team->size * team->envelope_share + 1) * sizeof(struct tutti_envelope);
-    team->map_bytes = channels + 2 * holds + envelopes;
+    team->map_bytes = channels + holds + p2p_holds + envelopes;
     team->map = tutti_map_lazy(team->map_bytes);
     if (!team->map) return tutti_fail(TUTTI_ERR_MEMORY, "out of address space for a communicator of %u", team->size);
     team->channels = (struct tutti_channel *)(void *)team->map;
     team->hold = team->map + channels;
     team->p2p_hold = team->hold + holds;
-    team->envelopes = (struct tutti_envelope *)(void *)(team->p2p_hold + holds);
+    team->envelopes = (struct tutti_envelope *)(void *)(team->p2p_hold + p2p_holds);
     return TUTTI_OK;
 }
 
@@ -254,7 +254,9 @@ enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tu
     team->slice_bytes = config->slice_bytes ? config->slice_bytes : engine->config.slice_bytes;
     team->eager = engine->config.eager_bytes;
     if (team->eager > config->transport->copied) team->eager = config->transport->copied; /* never pending */
-    team->hold_stride = (team->eager + 63) & ~(size_t)63;
+    team->p2p_stride = (team->eager + 63) & ~(size_t)63;
+    team->credit_bytes = ((team->eager > 0 ? team->eager - 1 : 0) / TUTTI_CREDITS_LONG + 64) & ~(size_t)63;
+    team->hold_stride = (TUTTI_CREDITS * (sizeof(struct tutti_held) + team->credit_bytes) + 4095) & ~(size_t)4095;
     team->pending_end = &team->pending;
     team->sends_end = &team->sends, team->recvs_end = &team->recvs;
     team->followed_end = &team->followed;

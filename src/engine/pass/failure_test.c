@@ -144,8 +144,8 @@ static void differing(struct rig_rank *rank)
     bool odd = rank->me == 2;
     enum tutti_status status = TUTTI_OK;
 
-    /* A rank that only sends may be done before the others find out: then the next call tells. */
-    for (int i = 0; i < 3 && status == TUTTI_OK; i++) {
+    /* A rank that only sends is ahead of the others by all of its credits at most. */
+    for (int i = 0; i < 2 * TUTTI_CREDITS && status == TUTTI_OK; i++) {
         if (m->variant == 0 && odd)
             status = broadcast(rank, rank->team, 7, 0);
         else if (m->variant == 2)

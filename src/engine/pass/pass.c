@@ -120,8 +120,8 @@ static bool port_poll(struct tutti_engine *engine, struct tutti_port *port)
 
 /* ---- teams ---- */
 
-/* Sends the credits that are due: two, or one when messages held here keep so many others that the sender may need it.
- * A packet of credits may have to wake its receiver, so none is sent in vain. */
+/* Sends the credits that are due: once those and what messages held here keep are half of all, for with less the sender
+ * has enough for any message. A packet of credits may have to wake its receiver, so none is sent in vain. */
 void tutti_team_flush(struct tutti_team *team)
 {
     uint32_t *at = &team->listed;
@@ -132,7 +132,7 @@ void tutti_team_flush(struct tutti_team *team)
         struct tutti_channel *channel = &team->channels[peer];
         uint8_t owed = (uint8_t)(channel->consumed - channel->credited);
         bool msgs = tutti_p2p_messages_owe(team, channel);
-        if (owed >= 2 || (owed > 0 && owed + channel->n_held >= TUTTI_CREDITS - 1) || msgs) {
+        if ((owed > 0 && owed + channel->n_held >= TUTTI_CREDITS / 2) || msgs) {
             struct tutti_packet packet = {.type = TUTTI_PACKET_CREDIT};
             enum tutti_status status = tutti_team_send(team, peer, &packet, NULL, 0);
             if (status == TUTTI_AGAIN) {

@@ -5,6 +5,7 @@
  * work: nobody else has to know of it. The caller owns the engine, sends, and takes event after event of the wire, the
  * awaited peer's first. If that lasts, or anything happens that a pass has to see to, the flight becomes a work. */
 #include "engine/flight/flight.h"
+#include "engine/flight/onesided_access.h"
 #include "engine/pass/pass.h"
 
 #include <sched.h>
@@ -71,6 +72,13 @@ static void begin(struct tutti_team *team, struct tutti_flight *flight)
     team->n_work++;
 }
 
+/* Teams that are busy have no calls, but windows that peers may have accessed just now. */
+static void serve(const struct tutti_engine *engine)
+{
+    for (struct tutti_team *team = engine->busy; team; team = team->next)
+        if (!team->halted && team->ones) tutti_ones_run(team, false);
+}
+
 /* Whether it came to its end. */
 static bool fly(struct tutti_team *team, struct tutti_slice *slice, struct patience *patience)
 {
@@ -86,6 +94,7 @@ static bool fly(struct tutti_team *team, struct tutti_slice *slice, struct patie
         if (peer >= 0 && t->ops->expect) t->ops->expect(t, team->members[peer]);
         const enum tutti_status status = tutti_port_event(engine, team->port);
         if (status < 0) return false;
+        if (status == TUTTI_OK && engine->busy) serve(engine);
         if (status == TUTTI_OK)
             patience->since_ns = 0;
         else if (!is_patient(patience, engine))
@@ -137,10 +146,10 @@ enum tutti_status tutti_short_run(struct tutti_flight *flight, uint64_t timeout_
     struct tutti_engine *engine = team->engine;
     struct patience patience = {0};
 
-    if (!tutti_team_quiet(team) || tutti_team_failed(team) || tutti_owner_needed(engine->owner) ||
+    if (!tutti_team_quiet(team) || tutti_team_failed(team) || atomic_load(&engine->owner->n_inflight) > 0 ||
         !tutti_owner_try(engine->owner))
         return TUTTI_AGAIN;
-    const bool busy = engine->busy || engine->failing || atomic_load(&engine->works->has_submitted);
+    const bool busy = engine->failing || atomic_load(&engine->works->has_submitted);
     bool over = false;
     if (!busy) {
         flight->work.label = flight->info.label = label;

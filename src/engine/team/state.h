@@ -147,23 +147,27 @@ struct tutti_incoming {        /* a message that this rank granted */
     uint32_t step;
     struct tutti_inflow inflow;
 };
+/* An eager message that came before its receive. */
+struct tutti_held {
+    struct tutti_packet packet;
+    uint64_t blocks; /* bits: where its payload is, in the order of the bits; a block holds what one credit is for */
+};
 struct tutti_channel {
     /* collectives, outgoing */
-    uint8_t sent, returned; /* eager messages, modulo 256 */
+    uint8_t sent, returned; /* credits, modulo 256 */
     uint8_t n_grants;
-    struct tutti_grant grants[TUTTI_CREDITS];
+    struct tutti_grant grants[TUTTI_GRANTS];
     struct tutti_slice *out_slice; /* a message of several packets that is being sent */
     uint32_t out_step;
     size_t out_offset;
     /* collectives, incoming */
-    uint8_t consumed, credited; /* eager messages, modulo 256 */
-    uint8_t n_incoming, n_held;
-    bool listed; /* in the team's list of channels that hold something or owe credits */
+    uint8_t consumed, credited; /* credits, modulo 256 */
+    uint8_t n_incoming, n_held; /* n_held: credits of messages that are held */
+    bool listed;                /* in the team's list of channels that hold something or owe credits */
     uint32_t next_listed;
-    struct tutti_incoming incoming[TUTTI_CREDITS];
-    struct tutti_packet held[TUTTI_CREDITS];
-    bool used[TUTTI_CREDITS];
-    bool has_left; /* watch: its board has said so */
+    struct tutti_incoming incoming[TUTTI_GRANTS];
+    uint64_t held, blocks; /* bits: messages that are held; blocks in use */
+    bool has_left;         /* watch: its board has said so */
     /* point-to-point */
     uint64_t p2p_sent, p2p_taken; /* envelopes: sent there; of theirs, in order */
     uint64_t p2p_freed,

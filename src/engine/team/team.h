@@ -65,8 +65,9 @@ struct tutti_team {
     struct tutti_followed *followed, **followed_end; /* not over, in order */
     uint64_t look_ns;                                /* when the oldest is looked at again */
 
-    size_t slice_bytes, eager, hold_stride;
-    unsigned char *map; /* channels, hold buffers, envelopes */
+    size_t slice_bytes, eager;
+    size_t credit_bytes, hold_stride, p2p_stride; /* of a block; of what is held of a peer; of an envelope's payload */
+    unsigned char *map;                           /* channels, hold buffers, envelopes */
     size_t map_bytes;
     struct tutti_channel *channels;
     unsigned char *hold, *p2p_hold;
@@ -103,6 +104,12 @@ enum tutti_status tutti_team_peek(struct tutti_team *team, uint32_t peer, struct
 void tutti_team_complete_board(struct tutti_team *team, uint32_t peer, struct tutti_board *board);
 enum tutti_life tutti_team_life(struct tutti_team *team, uint32_t peer);
 void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flight);
+
+/* Credits that an eager message takes. */
+static inline uint8_t tutti_credits_of(const struct tutti_team *team, size_t bytes)
+{
+    return bytes > 0 ? (uint8_t)((bytes + team->credit_bytes - 1) / team->credit_bytes) : 1;
+}
 
 /* ---- send.c: owner only ---- */
 /* Sends a packet of the team; fills comm, epoch, credits. */
