@@ -46,11 +46,12 @@ static void refused(struct rank *rank)
 {
     struct tutti_comm *comm = rank->comm, *dup = NULL;
     int32_t x = 1;
+    struct tutti_work *work; /* with one a call goes the long way */
     struct tutti_persistent *persistent = NULL;
     RANK_CHECK_OK(rank, tutti_comm_dup(comm, &dup));
     RANK_CHECK(rank, n_held == 0);
     refuse_after = 0;
-    RANK_CHECK_STATUS(rank, TUTTI_ERR_TIMEOUT, tutti_all_reduce(&x, &x, 1, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL));
+    RANK_CHECK_STATUS(rank, TUTTI_ERR_TIMEOUT, tutti_all_reduce(&x, &x, 1, TUTTI_INT32, TUTTI_SUM, comm, NULL, &work));
     RANK_CHECK(rank, n_held == 0);
     RANK_CHECK_OK(rank, tutti_persistent_record());
     RANK_CHECK_OK(rank, tutti_all_reduce(&x, &x, 1, TUTTI_INT32, TUTTI_SUM, comm, NULL, NULL));
