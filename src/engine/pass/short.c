@@ -33,7 +33,7 @@ struct tutti_flight *tutti_short_keep(struct tutti_team *team, const struct tutt
 /* ---- patience ---- */
 
 struct patience {
-    uint64_t since_ns; /* of the first look that was in vain; 0: none was */
+    uint64_t since_ns; /* when the first look was in vain; 0: none was */
     uint32_t n_looks;
 };
 

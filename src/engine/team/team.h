@@ -66,7 +66,7 @@ struct tutti_team {
     uint64_t look_ns;                                /* when the oldest is looked at again */
 
     size_t slice_bytes, eager;
-    size_t credit_bytes, hold_stride, p2p_stride; /* of a block; of what is held of a peer; of an envelope's payload */
+    size_t credit_bytes, hold_stride, p2p_stride; /* a block; what is held for a peer; an envelope's payload */
     unsigned char *map;                           /* channels, hold buffers, envelopes */
     size_t map_bytes;
     struct tutti_channel *channels;
