@@ -7,8 +7,12 @@
 
 #include "comm/life/survive.h"
 
+#include "device/cpu/copy.h"
+
 #include <stdio.h>
 #include <string.h>
+
+#define SAVE_PAST_CACHE ((size_t)64 << 10) /* a copy of so much leaves the caches to the call */
 
 /* ---- sets and kept results ---- */
 
@@ -77,8 +81,11 @@ size_t tutti_survive_overwritten(const struct tutti_call *call)
     return out == in + begin_of(call, me) * element ? count_of(call, me) * element : 0;
 }
 
-static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *call, size_t bytes)
+/* A view of one loses nobody. */
+static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *call)
 {
+    const size_t bytes = tutti_survive_overwritten(call);
+    if (bytes == 0 || s->n == 1 || s->has_saved) return TUTTI_OK;
     if (bytes > s->saved_bytes) {
         unsigned char *grown = tutti_alloc(bytes);
         if (!grown) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory to save %zu bytes of the input", bytes);
@@ -86,8 +93,17 @@ static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *
         s->saved = grown;
         s->saved_bytes = bytes;
     }
-    memcpy(s->saved, call->job.bind.output, bytes);
+    if (bytes >= SAVE_PAST_CACHE)
+        tutti_copy_past_cache(s->saved, call->job.bind.output, bytes);
+    else
+        memcpy(s->saved, call->job.bind.output, bytes);
+    s->has_saved = true;
     return TUTTI_OK;
+}
+
+static void restore(const struct tutti_survive *s, const struct tutti_call *call)
+{
+    if (s->has_saved) memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
 }
 
 /* ---- the call among the members of the view ---- */
@@ -185,6 +201,7 @@ static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_c
         s->end.lost = call->job.info.root;
         return TUTTI_OK;
     }
+    if (s->is_shared) return tutti_shares_reduce(s, call, options);
     if (some && kind->reduces) return scatter_some(s, call, options);
     if (some) return gather_some(s, call, root, options);
     return call_inner(s, call, root, call->job.bind.input, options);
@@ -213,12 +230,14 @@ static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status 
     return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
-static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call, bool again)
+static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call)
 {
-    if (again && tutti_survive_overwritten(call) > 0)
-        memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
     s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
-    enum tutti_status status = carry_out(s, call);
+    restore(s, call);
+    enum tutti_status status = tutti_shares_ready(s, call);
+    s->is_shared = status == TUTTI_OK;
+    if (!s->is_shared && status >= 0) status = save(s, call);
+    if (status >= 0) status = carry_out(s, call);
     if (status >= 0) {
         tutti_survive_set_to_view(s, s->set);
         if (s->synchrony.keeps) {
@@ -323,6 +342,8 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
         tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
         return tutti_survive_stop(s);
     }
+    /* The shares of those who are gone are whole, or it is done again. */
+    if (s->synchrony.state.held_epoch > 0 && s->is_shared && !tutti_shares_whole(s)) s->synchrony.state.held_epoch = 0;
     enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
     if (status >= 0) s->is_joint = false; /* all are here */
@@ -372,15 +393,10 @@ static void leave_view(struct tutti_survive *s)
 
 enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_call *call)
 {
-    const size_t saved = tutti_survive_overwritten(call);
     if (s->has_ended) return tutti_fail_record(&s->error);
+    s->has_saved = s->is_shared = false;
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
-    if (saved > 0 && save(s, call, saved) < 0) {
-        tutti_survive_stop(s);
-        leave_view(s);
-        return tutti_fail_record(&s->error);
-    }
     return tutti_survive_drive(s, call,
                                tutti_synchrony_call(&s->synchrony, common_bytes(call) <= KEEP_MOST,
                                                     !tutti_kind_info(call->job.info.kind)->rooted));
@@ -389,10 +405,9 @@ enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_
 enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
                                       enum tutti_synchrony_do next)
 {
-    uint32_t n_tries = 0;
     for (;;) switch (next = unless_aborted(s, next)) {
         case TUTTI_SYNCHRONY_DATA:
-            next = do_data(s, call, n_tries++ > 0);
+            next = do_data(s, call);
             break;
         case TUTTI_SYNCHRONY_COMMIT:
             next = ended(s, tutti_barrier(s->inner, NULL, NULL));
@@ -407,14 +422,19 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
             next = do_hand_on(s);
             break;
         case TUTTI_SYNCHRONY_END:
-            if (call && n_tries > 0 && tutti_survive_overwritten(call) > 0)
-                memcpy(call->job.bind.output, s->saved, tutti_survive_overwritten(call));
+            if (call) restore(s, call);
             if (!s->has_ended) tutti_survive_stop(s);
             if (s->error.status == TUTTI_ERR_MEMORY) leave_view(s);
             return tutti_fail_record(&s->error);
         case TUTTI_SYNCHRONY_TAKE:
             take(s, call); /* fall through */
         case TUTTI_SYNCHRONY_RETURN:
+            if (call && s->is_shared && !tutti_shares_take(s, call)) {
+                next = do_agree(s); /* which tells it that the others went on */
+                if (next != TUTTI_SYNCHRONY_END) tutti_fail(TUTTI_ERR_INTERNAL, "the result is lost");
+                next = TUTTI_SYNCHRONY_END;
+                continue;
+            }
             if (s->end.status >= 0) return TUTTI_OK;
             return tutti_call_fail(call, (enum tutti_status)s->end.status, "rank %d died, which is the root",
                                    s->end.lost);
@@ -474,6 +494,7 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_free(s->kept);
     tutti_free(s->set);
     tutti_free(s->saved);
+    tutti_shares_close(s);
     tutti_free(s);
 }
 

@@ -54,12 +54,15 @@ struct tutti_survive {
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
     size_t saved_bytes;
-    unsigned char *sets; /* those of the last N_KEPT calls */
-    uint64_t n_before;   /* calls before this rank came */
-    uint64_t n_over;     /* those that have ended; the lock's */
-    bool *elders;        /* by slot of the view: who was in the one before, */
-    bool is_joint;       /* while it is not known that all have come into this one */
-    struct kept end;     /* how the call at hand ends */
+    bool has_saved;              /* what the call at hand overwrites; */
+    bool is_shared;              /* or it goes by shares: */
+    struct tutti_shares *shares; /* shares.c; NULL: none yet */
+    unsigned char *sets;         /* those of the last N_KEPT calls */
+    uint64_t n_before;           /* calls before this rank came */
+    uint64_t n_over;             /* those that have ended; the lock's */
+    bool *elders;                /* by slot of the view: who was in the one before, */
+    bool is_joint;               /* while it is not known that all have come into this one */
+    struct kept end;             /* how the call at hand ends */
     bool has_ended;
     struct tutti_error error; /* then: why nothing goes on */
     struct tutti_error loss;  /* what the view ended by */
@@ -114,6 +117,16 @@ enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_
 enum tutti_status tutti_survive_call(struct tutti_call *call);
 /* What the call overwrites of its own input: bytes of its output. */
 size_t tutti_survive_overwritten(const struct tutti_call *call);
+
+/* A large all_reduce in two phases (shares.c), whose input is intact until the second one. ready: OK, or AGAIN where it
+ * does not go so, the same on all members; collective. reduce: the first phase. whole: all members have ended it. take:
+ * the second one; false: this rank is so late that the others have used the memory again. */
+enum tutti_status tutti_shares_ready(struct tutti_survive *s, const struct tutti_call *call);
+enum tutti_status tutti_shares_reduce(struct tutti_survive *s, const struct tutti_call *call,
+                                      const struct tutti_call_options *options);
+bool tutti_shares_whole(const struct tutti_survive *s);
+bool tutti_shares_take(const struct tutti_survive *s, const struct tutti_call *call);
+void tutti_shares_close(struct tutti_survive *s);
 
 /* A call on device memory: enqueues it on its stream; the call is then one on pinned copies. The lock is held. await:
  * the input is in them. release: the stream goes on; failed: with the input. end: frees, when the stream has passed. */

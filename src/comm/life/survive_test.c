@@ -126,7 +126,7 @@ static uint64_t check(const struct call *c, uint32_t form)
 
 static void killed_at_random(struct rank *rank)
 {
-    static const size_t counts[] = {1, 3, 100, 512, 513, 5000, 40000, LARGEST / MOST};
+    static const size_t counts[] = {1, 3, 100, 512, 513, 5000, 40000, LARGEST / MOST, LARGEST - 7, LARGEST};
     uint64_t seed = board->seed, dies_ns = 0;
     struct call c = {.rank = rank};
     RANK_CHECK_OK(rank, make(rank, &c.comm));
@@ -144,6 +144,7 @@ static void killed_at_random(struct rank *rank)
         const uint32_t form = (uint32_t)(tutti_random64(&seed) % 9);
         c.count = counts[tutti_random64(&seed) % TUTTI_ARRAY_LEN(counts)];
         c.root = (int32_t)(tutti_random64(&seed) % (uint64_t)rank->n);
+        if (form > 1 && c.count > LARGEST / MOST) c.count = LARGEST / MOST; /* a block for each rank */
         for (size_t r = 0, at = 0; r < MOST; at += c.counts[r++]) c.counts[r] = c.count + r, c.begins[r] = at;
         const size_t n = form == 8 ? c.begins[MOST - 1] + c.counts[MOST - 1]
                                    : MOST + c.count * (form == 3 || form == 4 ? (size_t)rank->n : 1);
