@@ -54,10 +54,11 @@ enum tutti_status tutti_group_start(void)
 /* followed: its end will be told by a work. before: the one that was prepared before it, or NULL. */
 static enum tutti_status prepare(struct tutti_call *call, bool followed, const struct tutti_call *before)
 {
+    if (call->comm->survive) return TUTTI_OK; /* its communicator chooses, and may have to do so again */
     TUTTI_TRY(tutti_call_prepare(call));
     if (!tutti_call_enqueues(call)) return TUTTI_OK;
     if (followed) TUTTI_TRY(tutti_device_may_follow(call));
-    return before ? tutti_device_may_join(before, call) : TUTTI_OK;
+    return before && !before->comm->survive ? tutti_device_may_join(before, call) : TUTTI_OK;
 }
 
 /* Enters every communicator and prepares every call, or none. */
@@ -114,7 +115,7 @@ static enum tutti_status give_up_all(struct group *ended, struct tutti_work **wo
     struct tutti_error why = *tutti_last_error();
     for (size_t i = 0; i < ended->n; i++) {
         struct tutti_call *call = &ended->calls[i];
-        tutti_comm_fail_in_part(call->comm, "a group");
+        if (!call->comm->survive) tutti_comm_fail_in_part(call->comm, "a group");
         if (i >= n_started) tutti_call_release(call);
     }
     finish_all(works, n_started);
@@ -131,6 +132,20 @@ static enum tutti_status enqueue_run(struct group *ended, size_t *i, bool waits,
     return status;
 }
 
+/* A call that survives goes in its communicator's order, on a thread of that. One on a device is waited for only where
+ * a work is wanted. */
+static enum tutti_status start_surviving(struct tutti_call *call, bool waits, struct tutti_work **out)
+{
+    struct tutti_work **own = call->work;
+    const bool on_device = tutti_device_in_use() &&
+                           (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0);
+    call->collected = false;
+    call->work = on_device && waits && !own ? NULL : out;
+    enum tutti_status status = tutti_call_surviving(call);
+    call->work = own;
+    return status;
+}
+
 static enum tutti_status start_all(struct group *ended, bool waits, struct tutti_work **works)
 {
     /* The waiting caller drives one context's engine; what nobody waits for is driven by the helper. */
@@ -142,8 +157,11 @@ static enum tutti_status start_all(struct group *ended, bool waits, struct tutti
             if (enqueue_run(ended, &i, waits, works) < 0) return give_up_all(ended, works, i);
             continue;
         }
-        enum tutti_status status = tutti_device_before(call);
-        if (status >= 0) status = tutti_call_start(call, helper ? TUTTI_START_HELPER : TUTTI_START, &works[i]);
+        enum tutti_status status = TUTTI_OK;
+        if (call->comm->survive)
+            status = start_surviving(call, waits, &works[i]);
+        else if ((status = tutti_device_before(call)) >= 0)
+            status = tutti_call_start(call, helper ? TUTTI_START_HELPER : TUTTI_START, &works[i]);
         if (status < 0) return give_up_all(ended, works, i);
         i++;
     }

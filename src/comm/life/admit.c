@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUESTS_MOST = 64, CARD_MOST = 64, COME_VERSION = 1, INVITATION_MOST = 1 << 14 };
+enum { GUESTS_MOST = 64, CARD_MOST = 64, COME_VERSION = 2, INVITATION_MOST = 1 << 14 };
 #define ANSWER_NS (300 * TUTTI_NS_PER_MS)    /* for a newcomer that lives to say so */
 #define LOOK_EVERY_NS (10 * TUTTI_NS_PER_MS) /* calls that come sooner see what the last one saw */
 #define DEAF_NS (5 * TUTTI_NS_PER_S)         /* a store that failed is left alone */
@@ -44,7 +44,7 @@ struct come {
     uint32_t version;
     int32_t rank, size;
     uint32_t n; /* in the view */
-    uint64_t epoch, called;
+    uint64_t epoch, called, keeps_most;
     int64_t ticket, number; /* the newcomer's, and of this message */
 };
 
@@ -234,7 +234,8 @@ static void invite(struct tutti_survive *s, const struct guests *guests, const u
                         .size = s->comm->size,
                         .n = s->n + (uint32_t)guests->n,
                         .epoch = s->synchrony.epoch + 1,
-                        .called = s->synchrony.called};
+                        .called = s->synchrony.called,
+                        .keeps_most = s->keeps_most};
     if (bytes > sizeof(text)) return; /* more than 65000 ranks */
     memcpy(text + sizeof(come), set, s->set_bytes);
     tutti_survive_set_to_view(s, text + sizeof(come) + s->set_bytes);
@@ -444,6 +445,7 @@ static enum tutti_status enter(struct tutti_context *context, const struct tutti
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     status = tutti_survive_new(comm, given);
+    if (status >= 0) status = tutti_survive_keep(comm->survive, come->keeps_most);
     if (status < 0)
         tutti_comm_destroy(view);
     else
@@ -465,7 +467,7 @@ static bool is_invitation(const unsigned char *text, size_t bytes, struct come *
     if (come->version != COME_VERSION || come->size < 1 || come->rank < 0 || come->rank >= come->size) return false;
     const size_t set = ((size_t)come->size + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
     uint32_t below;
-    return come->called > 0 && bytes == sizeof(*come) + 2 * set &&
+    return come->called > 0 && come->keeps_most <= KEEP_FAR && bytes == sizeof(*come) + 2 * set &&
            set_has(text + sizeof(*come), (uint32_t)come->rank) &&
            set_count(text + sizeof(*come), (uint32_t)come->size, 0, &below) == come->n;
 }

@@ -28,7 +28,16 @@ static unsigned char *set_of(struct kept *kept)
 
 static unsigned char *result_of(const struct tutti_survive *s, struct kept *kept)
 {
+    if (kept->bytes > KEEP_MOST) return s->kept_far + kept->call % N_KEPT_FAR * s->keeps_most;
     return set_of(kept) + s->set_bytes;
+}
+
+enum tutti_status tutti_survive_keep(struct tutti_survive *s, size_t most)
+{
+    s->keeps_most = most > KEEP_MOST ? most : KEEP_MOST;
+    if (most <= KEEP_MOST) return TUTTI_OK;
+    s->kept_far = tutti_alloc_array(N_KEPT_FAR, most);
+    return s->kept_far ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for results that are kept");
 }
 
 void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set)
@@ -358,8 +367,15 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
 
 static enum tutti_synchrony_do do_hand_on(struct tutti_survive *s)
 {
-    return ended(s, tutti_broadcast(kept_at(s, s->synchrony.handed), s->kept_bytes, TUTTI_UINT8,
-                                    (int32_t)s->synchrony.from, s->inner, NULL, NULL));
+    const int32_t from = (int32_t)s->synchrony.from;
+    struct kept *kept = kept_at(s, s->synchrony.handed);
+    enum tutti_status status = tutti_broadcast(kept, s->kept_bytes, TUTTI_UINT8, from, s->inner, NULL, NULL);
+    if (status >= 0 && (kept->bytes > s->keeps_most || kept->call != s->synchrony.handed))
+        status = tutti_fail(TUTTI_ERR_PROTOCOL, "the result that is handed on is none of call %llu",
+                            (unsigned long long)s->synchrony.handed);
+    if (status >= 0 && kept->bytes > KEEP_MOST)
+        status = tutti_broadcast(result_of(s, kept), kept->bytes, TUTTI_UINT8, from, s->inner, NULL, NULL);
+    return ended(s, status);
 }
 
 static void take(struct tutti_survive *s, const struct tutti_call *call)
@@ -397,9 +413,9 @@ enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_
     s->has_saved = s->is_shared = false;
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
-    return tutti_survive_drive(s, call,
-                               tutti_synchrony_call(&s->synchrony, common_bytes(call) <= KEEP_MOST,
-                                                    !tutti_kind_info(call->job.info.kind)->rooted));
+    const bool syncs = !tutti_kind_info(call->job.info.kind)->rooted;
+    const bool keeps = common_bytes(call) <= (syncs ? s->keeps_most : KEEP_MOST);
+    return tutti_survive_drive(s, call, tutti_synchrony_call(&s->synchrony, keeps, syncs));
 }
 
 enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
@@ -492,6 +508,7 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_free(s->sets);
     tutti_free(s->ranks);
     tutti_free(s->kept);
+    tutti_free(s->kept_far);
     tutti_free(s->set);
     tutti_free(s->saved);
     tutti_shares_close(s);
@@ -527,6 +544,7 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti
     struct tutti_comm *view = NULL;
     enum tutti_status status = tutti_comm_dup(comm, &view);
     if (status >= 0) status = tutti_survive_new(comm, given);
+    if (status >= 0) status = tutti_survive_keep(comm->survive, view->facts.link == TUTTI_LINK_NET ? KEEP_FAR : 0);
     if (status < 0) {
         if (view) tutti_comm_destroy(view);
         if (comm->survive) tutti_survive_close(comm);

@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -221,6 +222,48 @@ static void many_in_flight(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* Groups on two communicators, which the ranks name in two orders, waited for in three ways, while rank 2 dies. */
+static void groups(struct rank *rank)
+{
+    enum { N = 3, COUNT = 3000, BIG = 400000 };
+    struct tutti_comm *comms[2] = {NULL, NULL};
+    struct rank other = *rank;
+    char name[80];
+    uint64_t *data = rank_alloc(rank, 2 * N * BIG * sizeof(*data)), dies_ns = 15 * TUTTI_NS_PER_MS;
+    pthread_t thread;
+    snprintf(name, sizeof name, "%s-other", rank->name);
+    other.name = name;
+    RANK_CHECK_OK(rank, make(rank, &comms[0]));
+    RANK_CHECK_OK(rank, make(&other, &comms[1]));
+    if (rank->index == 2) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
+    for (uint32_t turn = 0; turn < 12; turn++) {
+        struct tutti_work *works[2 * N] = {NULL}, *all = NULL;
+        for (size_t i = 0; i < 2 * N * BIG; i++) data[i] = (uint64_t)(rank->index + 1);
+        RANK_CHECK_OK(rank, tutti_group_start());
+        for (uint32_t k = 0; k < 2 * N; k++) {
+            const uint32_t i = rank->index % 2 ? k : 2 * N - 1 - k, of = i / N; /* N calls of each, in one order */
+            const uint32_t place = rank->index % 2 ? i : of * N + (N - 1 - i % N);
+            uint64_t *at = data + place * BIG;
+            RANK_CHECK_OK(rank, tutti_all_reduce(at, at, place % N ? COUNT : BIG, TUTTI_UINT64, TUTTI_SUM, comms[of],
+                                                 NULL, turn % 3 == 2 ? &works[place] : NULL));
+        }
+        RANK_CHECK_OK(rank, tutti_group_end(turn % 3 == 1 ? &all : NULL));
+        if (all) RANK_CHECK_OK(rank, tutti_work_wait(all, 0));
+        tutti_work_free(all);
+        for (uint32_t i = 0; i < 2 * N; i++) {
+            if (works[i]) RANK_CHECK_OK(rank, tutti_work_wait(works[i], 0));
+            tutti_work_free(works[i]);
+            RANK_CHECK(rank, data[i * BIG] == 10 || data[i * BIG] == 7);
+            RANK_CHECK(rank, data[i * BIG + COUNT - 1] == data[i * BIG]);
+            if (i % N) RANK_CHECK(rank, data[i * BIG] <= data[(i - 1) * BIG]);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        RANK_CHECK_OK(rank, tutti_barrier(comms[i], NULL, NULL));
+        tutti_comm_destroy(comms[i]);
+    }
+}
+
 /* A rank is stopped in the middle of its calls, and continued when the others have gone on without it: it hears a
  * sentence, and what it had is as it was. */
 static void stopped(struct rank *rank)
@@ -364,6 +407,10 @@ static void refused(struct rank *rank)
                      tutti_all_to_all(x, y, 1, TUTTI_UINT64, comm, NULL, NULL));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "survives carries out",
                      tutti_send(x, 1, TUTTI_UINT64, 1 - rank->index, 0, comm, NULL, NULL));
+    struct tutti_persistent *persistent = NULL;
+    RANK_CHECK_OK(rank, tutti_persistent_record());
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "recordings", tutti_barrier(comm, NULL, NULL));
+    RANK_CHECK(rank, tutti_persistent_end(&persistent) < 0);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_dup(comm, &none));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_shrink(comm, NULL, 0, &none));
     RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, "create another one", tutti_comm_set_device(comm, 0));
@@ -393,6 +440,12 @@ static void in_flight(void **state)
 {
     (void)state;
     four_ranks(many_in_flight, 1 << 2);
+}
+
+static void grouped(void **state)
+{
+    (void)state;
+    four_ranks(groups, 1 << 2);
 }
 
 static void stop(void **state)
@@ -432,9 +485,13 @@ int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),
-                                       cmocka_unit_test(stop),          cmocka_unit_test(mismatch),
-                                       cmocka_unit_test(last),          cmocka_unit_test(abort_in_agreement),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths),
+                                       cmocka_unit_test(in_flight),
+                                       cmocka_unit_test(grouped),
+                                       cmocka_unit_test(stop),
+                                       cmocka_unit_test(mismatch),
+                                       cmocka_unit_test(last),
+                                       cmocka_unit_test(abort_in_agreement),
                                        cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

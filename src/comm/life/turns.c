@@ -132,9 +132,9 @@ enum tutti_status tutti_survive_call(struct tutti_call *call)
             call, TUTTI_ERR_UNSUPPORTED,
             "a communicator that survives carries out all_reduce, reduce, reduce_scatter, all_gather, "
             "gather, broadcast, barrier, all_gather_v and reduce_scatter_v");
-    if (tutti_collects() != TUTTI_COLLECTS_NOTHING)
-        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
-                               "a communicator that survives takes no part in groups and recordings");
+    if (tutti_collects() == TUTTI_COLLECTS_RECORD)
+        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED, "a communicator that survives takes no part in recordings");
+    if (tutti_collects() == TUTTI_COLLECTS_GROUP) return tutti_group_add(call);
     const bool on_device = is_on_device(call);
     if (on_device) tutti_call_ready(call); /* buffers that are not significant here are NULL */
     pthread_mutex_lock(&s->lock);
