@@ -28,10 +28,10 @@ struct share {
 
 struct tutti_shares {
     struct tutti_family *family; /* held: what is mapped stays */
-    uint64_t epoch;              /* of the view that all below is of */
+    uint64_t epoch;              /* the view's; all below is its members' */
     bool is_refused;             /* some member can not */
     uint32_t n, me;
-    size_t bytes;      /* of a share, at most */
+    size_t bytes;      /* the most that a share has */
     size_t *counts;    /* n, then as many offsets: elements of the call at hand */
     struct share **at; /* n */
     size_t *halves;    /* n */
