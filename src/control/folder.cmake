@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tls_openssl.c, or tls_none.c, as with the HMACs of src/base.
-if(TUTTI_OPENSSL AND TARGET OpenSSL::SSL)
-  set_source_files_properties(${dir}/net/tls_none.c PROPERTIES HEADER_FILE_ONLY ON)
-  target_link_libraries(tutti_control PUBLIC OpenSSL::SSL)
+# tls_openssl.c, or tls_none.c, as with the HMACs of src/base. ipsec-mb's header alone is needed here: the library is
+# opened at run time. Without it gcm_mb_none.c stands for gcm_mb.c.
+if(TUTTI_IPSEC_MB_INCLUDE)
+  set(gcm_mb_unused gcm_mb_none.c)
+  target_include_directories(tutti_control SYSTEM PRIVATE ${TUTTI_IPSEC_MB_INCLUDE})
 else()
-  set_source_files_properties(${dir}/net/tls_openssl.c PROPERTIES HEADER_FILE_ONLY ON)
+  set(gcm_mb_unused gcm_mb.c)
 endif()
+if(TUTTI_OPENSSL AND TARGET OpenSSL::SSL)
+  set(tls_unused tls_none.c ${gcm_mb_unused})
+  target_link_libraries(tutti_control PUBLIC OpenSSL::SSL ${CMAKE_DL_LIBS})
+else()
+  set(tls_unused tls_openssl.c cipher.c gcm_openssl.c gcm_mb.c gcm_mb_none.c)
+endif()
+list(TRANSFORM tls_unused PREPEND ${dir}/net/)
+set_source_files_properties(${tls_unused} PROPERTIES HEADER_FILE_ONLY ON)
 # A test of meetings puts its own recvmsg in front of the system's.
 if(TUTTI_BUILD_TESTS)
   function(control_tests)

@@ -5,8 +5,8 @@
 
 #include "test.h"
 
+#include "control/net/cipher.h"
 #include "control/net/net_test.h"
-#include "control/net/tls.h"
 
 #include <errno.h>
 

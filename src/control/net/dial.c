@@ -5,6 +5,7 @@
 
 #include "control/net/tls.h"
 
+#include "control/net/cipher.h"
 #include "control/net/conn.h"
 
 #include <errno.h>

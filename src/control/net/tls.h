@@ -4,7 +4,7 @@
 
 /* TLS 1.3 on a socket, with a key that both ends have from their proof, so without certificates; keys of the traffic
  * are fresh (ECDHE). tls_openssl.c, or tls_none.c where OpenSSL is missing. The calling thread has SIGPIPE blocked.
- * What both ends agree on gives the keys of the records below. */
+ * What both ends agree on gives the keys of the records that follow (cipher.h). */
 
 #include "base/base.h"
 #include "base/stream.h"
@@ -28,28 +28,5 @@ enum tutti_status tutti_tls_write(struct tutti_tls *tls, const void *bytes, size
 bool tutti_tls_wants_room(const struct tutti_tls *tls); /* the last call waits for room in the socket */
 void tutti_tls_finish(struct tutti_tls *tls);           /* says that no more comes */
 void tutti_tls_close(struct tutti_tls *tls);
-
-/* ---- records ---- */
-/* Data between hosts, encrypted on the thread that sends and receives it: AES-128-GCM from the sender's memory into
- * what goes to the socket, and from what came into the receiver's memory. The secrets are those that TLS has made
- * (tls.h).
- *
- * On the socket are records: the length (4 bytes, little-endian, at most TUTTI_CIPHER_RECORD), so many bytes, and a tag
- * of 16, which covers both. The nonce of a record is its number, each way by itself, combined with a part of the key as
- * in TLS 1.3; so none can be left out, repeated or given another place. A record of length 0 says that no more comes.
- * After every so many records a way has a new secret, made of the one before: a key protects no more than it may
- * (RFC 8446, 5.5: 2^24.5 records of 16 KiB, as many bytes as 2^22.5 of these). */
-
-#define TUTTI_CIPHER_RECORD 65536
-#define TUTTI_CIPHER_HEAD 4
-#define TUTTI_CIPHER_TAG 16
-
-struct tutti_cipher_config {
-    int fd; /* non-blocking, stays the caller's */
-    uint8_t in[TUTTI_HMAC_BYTES], out[TUTTI_HMAC_BYTES];
-    uint64_t renewed; /* records by one secret; 0: 2^20 */
-};
-/* MEMORY. */
-enum tutti_status tutti_cipher_open(const struct tutti_cipher_config *config, struct tutti_stream **out);
 
 #endif

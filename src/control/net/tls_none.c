@@ -2,6 +2,7 @@
 
 /* Without OpenSSL nothing is encrypted, and hosts do not talk at all. */
 
+#include "control/net/cipher.h"
 #include "control/net/tls.h"
 
 bool tutti_tls_available(void)
@@ -25,6 +26,12 @@ enum tutti_status tutti_tls_secrets(struct tutti_tls *tls, uint8_t in[TUTTI_HMAC
 {
     (void)tls, (void)in, (void)out;
     return TUTTI_ERR_UNSUPPORTED;
+}
+
+const char *tutti_cipher_library(const char **why)
+{
+    *why = NULL;
+    return "nothing: built without OpenSSL";
 }
 
 enum tutti_status tutti_cipher_open(const struct tutti_cipher_config *config, struct tutti_stream **out)

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "control/meet/bootstrap.h"
+#include "control/net/cipher.h"
 #include "device/cpu/reduce.h"
 #include "ft/serve/serve.h"
 #include "load/load.h"
@@ -122,6 +123,9 @@ static void features_gather(struct info *info)
     info_text(info, features, "stores", NULL, "tcp, file, and those of the caller");
     info_flag(info, features, "hmac", tutti_hmac_available() ? "OpenSSL's HMAC-SHA256" : "built without OpenSSL",
               tutti_hmac_available());
+    const char *slow;
+    info_text(info, features, "encryption", "AES-128-GCM of what passes between hosts", "%s",
+              tutti_cipher_library(&slow));
     const char *lacks = tutti_serve_missing();
     info_flag(info, features, "lighthouse", lacks[0] ? lacks : "nghttp2 and protobuf-c", !lacks[0]);
     const char *page_lacks = tutti_serve_page_missing();
@@ -170,7 +174,7 @@ static void security_hosts(struct info *info, bool secret, bool authenticated)
     if (!authenticated && (!trusts || data)) return;
     info_text(info, security, "control", "between hosts", "%s", authenticated ? "TLS 1.3" : "readable on the way");
     info_text(info, security, "data", "between hosts; option encrypt", "%s",
-              authenticated && data ? "TLS 1.3" : "readable on the way");
+              authenticated && data ? "AES-128-GCM, keys by TLS 1.3" : "readable on the way");
 }
 
 static void security_gather(struct info *info)

@@ -4,6 +4,7 @@
 
 #include "info.h"
 
+#include "control/net/cipher.h"
 #include "topo/topo.h"
 #include "transport/ofi/ofi.h"
 
@@ -90,6 +91,13 @@ static bool has_libfabric(void)
     return tutti_ofi_lacks() == NULL || !has_libfabric_header();
 }
 
+static bool has_quick_cipher(void)
+{
+    const char *why;
+    tutti_cipher_library(&why);
+    return !why;
+}
+
 static bool has_cmocka(void)
 {
 #ifdef TUTTI_HAVE_CMOCKA
@@ -129,6 +137,9 @@ void info_probes_gather(struct info *info)
          "apt-get install libfabric-dev, then build again"},
         {has_libfabric, "libfabric", "transport ofi (InfiniBand, EFA, Slingshot, ...) does not work",
          "apt-get install libfabric1, or the cluster's own"},
+        {has_quick_cipher, "ipsec-mb",
+         "encryption between hosts takes two to four times as long as this CPU needs for it",
+         "apt-get install libipsec-mb-dev, then build again; or OpenSSL 3.1 or later"},
         {has_python, "python3-dev", "the Python module (import tutti) is not in this build",
          "apt-get install python3-dev, then build again"},
         {has_cmocka, "cmocka", "the tests run on a small stand-in", "apt-get install libcmocka-dev, then build again"},
