@@ -3,11 +3,13 @@
 A program that knows of gloo and NCCL alone, with what programs of both ask for; replaced_test.py runs it where tutti
 stands in for them."""
 
+import ast
 import copy
 import os
 import pickle
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -76,19 +78,43 @@ def groups(world, options) -> None:
         check_carried(parts, parts._get_backend(device()).options._timeout)
 
 
+def check_names() -> None:
+    """What PyTorch's own stub of the class has, is there; and what the frameworks take of it beside."""
+    stub = ast.parse((Path(torch.__file__).parent / "_C" / "_distributed_c10d.pyi").read_text())
+    body = next(node.body for node in stub.body if getattr(node, "name", "") == "ProcessGroupNCCL")
+    names = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    missing = {name for name in names if not hasattr(ProcessGroupNCCL, name)}
+    assert len(names) > 10 and not missing, missing
+    assert ProcessGroupNCCL.NCCL_CTA_POLICY_ZERO == 2
+
+
+def check_refused(call: str, *arguments) -> None:
+    backend = dist.group.WORLD._get_backend(device())
+    try:
+        getattr(backend, call)(*arguments)
+    except RuntimeError as error:
+        assert str(error).startswith(f"tutti stands in for nccl: {call}: "), error
+    else:
+        raise AssertionError(f"{call} was taken")
+
+
 def calls_of_nccl_alone(world) -> None:
     backend = world._get_backend(device())
+    check_names()
     backend._group_start()
     backend._group_end()
     assert backend._is_initialized() and isinstance(backend.uid, int)
     assert c10d._get_process_group_uid(world) == backend.uid
     assert torch.cuda.nccl.version() >= (2, 10) and ProcessGroupNCCL.get_runtime_nccl_version() >= (2, 10, 0)
-    try:
-        backend._verify_work_timeout(None, timedelta(seconds=1))
-    except RuntimeError as error:
-        assert str(error).startswith("tutti stands in for nccl: _verify_work_timeout: "), error
-    else:
-        raise AssertionError("_verify_work_timeout was taken")
+    check_refused("_verify_work_timeout", None, timedelta(seconds=1))
+    check_refused("_add_ephemeral_timeout", timedelta(seconds=1))
+    check_refused("_start_time_estimate")
+    check_refused("_end_time_estimate")
+    check_refused("_comm_ptr")
+    assert backend.comm_split_count() == 0
+    backend.perform_nocolor_split(device())
+    backend.eager_connect_single_device(device())
+    assert backend.get_error() == backend.get_error().SUCCESS
     c10d._set_pg_timeout(timedelta(seconds=41))
     assert backend.options._timeout == timedelta(seconds=41)
     trace = pickle.loads(sys.modules["torch._C._distributed_c10d"]._dump_nccl_trace())

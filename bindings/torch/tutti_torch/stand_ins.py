@@ -131,8 +131,10 @@ METHODS = {
     "_group_start": nothing,  # the end of one group waits for no other's
     "_group_end": nothing,
     "_is_initialized": lambda self: True,  # it met when it was made
+    "comm_split_count": lambda self: 0,  # groups of parts are made anew
     "uid": property(lambda self: zlib.crc32(getattr(self.options, "group_name", "").encode())),
     "_shutdown": lambda self: self.shutdown(),
+    "_comm_ptr": refused("_comm_ptr", "there is no communicator of NCCL's (tutti run --as-nccl has them)"),
     "_add_ephemeral_timeout": refused("_add_ephemeral_timeout", "give the calls that need it a timeout of their own"),
     "_verify_work_timeout": refused("_verify_work_timeout", "a call's deadline can not be asked for"),
     "_start_time_estimate": refused("_start_time_estimate", "`tutti sched predict` tells a call's time beforehand"),
@@ -141,6 +143,7 @@ METHODS = {
     "get_build_nccl_version": staticmethod(lambda: NCCL_VERSION),
     "get_runtime_nccl_version": staticmethod(lambda: NCCL_VERSION),
 }  # fmt: skip
+POLICIES = ("DEFAULT", "EFFICIENCY", "ZERO")  # of config.cta_policy, by their numbers
 FUNCTIONS = {"_dump_nccl_trace": dump_trace, "_dump_nccl_trace_json": dump_trace_json}
 
 
@@ -166,6 +169,8 @@ def put(names: list) -> None:
         return
     for name, method in METHODS.items():
         setattr(_C.Backend, name, method)
+    for number, policy in enumerate(POLICIES):
+        setattr(dist.ProcessGroupNCCL, f"NCCL_CTA_POLICY_{policy}", number)
     for name, function in FUNCTIONS.items():
         setattr(sys.modules["torch._C._distributed_c10d"], name, function)
     c10d.default_pg_nccl_timeout = c10d.default_pg_nccl_timeout or TIMEOUT
