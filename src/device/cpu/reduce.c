@@ -16,27 +16,33 @@ static bool always(void)
 }
 
 #if defined(__x86_64__)
-/* Not every compiler's builtin knows f16c. Asked once: under a hypervisor cpuid takes tens of microseconds. */
-static bool has_f16c(void)
+/* What the processor has and the system saves, asked once: under a hypervisor cpuid takes tens of microseconds. Not by
+ * __builtin_cpu_supports, which is always 0 with zig's run time. */
+enum { ASKED = 1, AVX2 = 2, AVX512 = 4 };
+
+static unsigned features(void)
 {
-    enum { UNKNOWN, NO, YES };
-    static _Atomic int known = UNKNOWN;
-    if (known == UNKNOWN) {
-        unsigned a = 0, b = 0, c = 0, d = 0;
-        known = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) ? YES : NO;
+    static _Atomic unsigned known = 0;
+    const unsigned ymm = 0x06, zmm = 0xe6, wide = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    unsigned a = 0, b = 0, c = 0, d = 0, saved = 0, found = ASKED;
+    if (known) return known;
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && (c & bit_F16C)) {
+        __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+        const bool more = __get_cpuid_count(7, 0, &a, &b, &c, &d);
+        if (more && (saved & ymm) == ymm && (b & bit_AVX2)) found |= AVX2;
+        if (more && (saved & zmm) == zmm && (b & wide) == wide) found |= AVX512;
     }
-    return known == YES;
+    return known = found;
 }
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && has_f16c();
+    return features() & AVX2;
 }
 
 static bool has_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return features() & AVX512;
 }
 #endif
 

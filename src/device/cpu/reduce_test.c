@@ -325,6 +325,24 @@ static void test_table_and_refusals(void **state)
     assert_non_null(tutti_reduce_refusal(TUTTI_INT8, TUTTI_N_OPS));
 }
 
+#ifdef __x86_64__
+/* Whether /proc/cpuinfo has the word among the flags. */
+static bool kernel_tells(const char *flag)
+{
+    char line[16384], word[32];
+    snprintf(word, sizeof word, " %s ", flag);
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    bool found = false;
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = ' ';
+        found = strncmp(line, "flags", 5) == 0 && strstr(line, word);
+    }
+    fclose(file);
+    return found;
+}
+#endif
+
 static void test_choice_of_set(void **state)
 {
     (void)state;
@@ -334,6 +352,12 @@ static void test_choice_of_set(void **state)
     assert_true(best == tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, tutti_reduce_isa()));
     assert_true(tutti_reduce_find(TUTTI_FLOAT32, TUTTI_SUM, "scalar") ==
                 tutti_cpu_scalar.reduce[TUTTI_FLOAT32][TUTTI_SUM]);
+#ifdef __x86_64__
+    const bool avx2 = kernel_tells("avx2") && kernel_tells("f16c");
+    const bool avx512 = avx2 && kernel_tells("avx512f") && kernel_tells("avx512bw") && kernel_tells("avx512dq") &&
+                        kernel_tells("avx512vl");
+    assert_string_equal(tutti_reduce_isa(), avx512 ? "avx512" : avx2 ? "avx2" : "scalar");
+#endif
 }
 
 static void test_factors(void **state)
