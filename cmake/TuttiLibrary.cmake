@@ -31,6 +31,15 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/CHANGELOG.md D
 install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.1 ${PROJECT_SOURCE_DIR}/man/tutti-sched.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
   COMPONENT tools)
 install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT development)
+find_program(TUTTI_PYTHON3 python3)
+if(TUTTI_PYTHON3) # a page for each public function
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/tutti/*.h)
+  add_custom_command(OUTPUT man/stamp DEPENDS ${headers} ${map} ${PROJECT_SOURCE_DIR}/man/pages.py VERBATIM
+    COMMAND ${TUTTI_PYTHON3} ${PROJECT_SOURCE_DIR}/man/pages.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/man/man3
+    COMMAND ${CMAKE_COMMAND} -E touch man/stamp)
+  add_custom_target(tutti_man ALL DEPENDS man/stamp)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man/man3 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT development OPTIONAL)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/man/tutti.7 DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT runtime)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/tutti.bash RENAME tutti
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT tools)
