@@ -71,6 +71,7 @@ def with_zig(tools: Path) -> tuple:
     headers = header_folder(tools / "include")
     target = f"{MACHINE}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
     settings = {
+        "CMAKE_C_FLAGS": "-Wno-enum-float-conversion",
         "CMAKE_C_COMPILER": script(tools / "cc", str(zig), "cc", "-target", target),
         "CMAKE_AR": script(tools / "ar", str(zig), "ar"),
         "CMAKE_RANLIB": script(tools / "ranlib", str(zig), "ranlib"),
@@ -95,6 +96,7 @@ def compile_tree() -> Path:
     tree = TREE / ("zig" if has_zig else "cc")
     settings, variables = (with_zig if has_zig else with_system)(tree / "tools")
     settings.update({
+        "CMAKE_C_FLAGS": f"{settings.get('CMAKE_C_FLAGS', '')} -ffile-prefix-map={ROOT}/=",
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
         "CMAKE_INSTALL_RPATH": "$ORIGIN;$ORIGIN/../lib",
