@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Man pages of section 3, one for each public function, of the public headers: `pages.py ROOT FOLDER`. A page has what the
-header says of the function, the structs that it takes as they are declared, and what the header says of all its calls."""
+"""Man pages of section 3, one for each public function, of the public headers: `pages.py ROOT FOLDER`. A page has what
+the header says of the function, the structs that it takes as they are declared, and what the header says of all its
+calls."""
 
 import re
 import sys
@@ -49,10 +50,11 @@ def page(name: str, header: Header, structs: dict, version: str) -> str:
     """The page of one function."""
     one = header.functions[name]
     about = words(one["before"]) or words(one["behind"])
-    brief = re.split(r"(?<=[.:;]) ", (about or header.about or "a call of " + header.name).replace("\n", " "))[0].rstrip(".:;")
+    first = (about or header.about or f"a call of {header.name}").replace("\n", " ")
+    brief = re.split(r"(?<=[.:;]) ", first)[0].rstrip(".:;")
     prototype = re.sub(r"\s+", " ", one["text"].replace("TUTTI_MUST_USE", "")).strip()
-    whole = re.sub(r"(?<!,) ", "\N{NO-BREAK SPACE}", prototype) + ";"  # lines end behind commas
-    shape = textwrap.fill(whole, 76, subsequent_indent="    ", break_long_words=False).replace("\N{NO-BREAK SPACE}", " ")
+    whole = re.sub(r"(?<!,) ", "\xa0", prototype) + ";"  # lines end behind commas
+    shape = textwrap.fill(whole, 76, subsequent_indent="    ", break_long_words=False).replace("\xa0", " ")
     parts = [f'.TH {name} 3 "" "tutti {version}" "{header.name}"', ".SH NAME", f"{name} \\- {escaped(brief)}",
              ".SH SYNOPSIS", ".nf", f"#include <{header.name}>", "", escaped(shape), ".fi"]
     if about:

@@ -5,7 +5,9 @@
 # command; libnccl.so.2 is found; removal leaves nothing. Needs no rights.
 set -eu
 root=${1:?usage: deb.sh ROOT BUILD} build=${2:?usage: deb.sh ROOT BUILD}
-command -v dpkg >/dev/null && command -v dpkg-shlibdeps >/dev/null || { echo "deb: no dpkg here"; exit 77; }
+for tool in dpkg dpkg-shlibdeps file gzip; do
+    command -v $tool >/dev/null || { echo "deb: $tool is not here (Debian: apt-get install dpkg-dev file)"; exit 77; }
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "deb: $*"; exit 1; }

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # label: long
 # timeout: 2400
-"""The wheels as a stranger gets them: made, installed into an empty environment, and used there: README's examples, the
-command, the headers, libnccl.so.2; what they need of the system and of Python, and that nothing is left when they go. No
-kernels for GPUs: these take half an hour. The other versions of Python that are here import it, too. TUTTI_WHEELS names a
-folder of wheels that ./dev wheel has made: then none is made here. That of tutti-torch is tried where .venv has PyTorch."""
+"""The wheels as a stranger gets them: made, installed into an empty environment, and used there: README's examples,
+the command, the headers, libnccl.so.2; what they need of the system and of Python, and that nothing is left when they
+go. No kernels for GPUs: these take half an hour. The other versions of Python that are here import it, too. WHEELS
+names a folder of wheels that ./dev wheel has made: then none is made here. That of tutti-torch is tried where .venv
+has PyTorch."""
 
 import json
 import os
@@ -23,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests" / "python"
 TORCH = ROOT / ".venv" / "bin" / "python"
 # In Python's stable ABI only from 3.10 or 3.11 on, and the same in 3.9 (bindings/python/csrc/abi.h).
-LATER = {"PyObject_CheckBuffer", "PyObject_GetBuffer", "PyBuffer_FillInfo", "PyBuffer_Release", "PyUnicode_AsUTF8AndSize"}
+LATER = {"PyObject_CheckBuffer", "PyObject_GetBuffer", "PyBuffer_FillInfo", "PyBuffer_Release",
+         "PyUnicode_AsUTF8AndSize"}
 OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}"))]
 
 
@@ -68,8 +70,8 @@ class Made(unittest.TestCase):
     @classmethod
     def made(cls, name, python, what):
         """The one wheel of this name."""
-        folder = Path(os.environ.get("TUTTI_WHEELS") or cls.folder / "dist").resolve()
-        if "TUTTI_WHEELS" not in os.environ:
+        folder = Path(os.environ.get("WHEELS") or cls.folder / "dist").resolve()
+        if "WHEELS" not in os.environ:
             run(python, ROOT / "bindings" / "python" / "wheel.py", folder, *what, TUTTI_BUILD_CUDA="off")
         (wheel,) = folder.glob(name)
         return wheel
@@ -124,8 +126,8 @@ class Wheel(Made):
         self.assertEqual("avx2" in said, {"avx2", "f16c"} <= set(flags[1].split()), said)
 
     def test_what_it_needs(self):
-        """Its name says which glibc: no program in it uses a newer name, or a library that is not in it, or looks for one
-        outside of it."""
+        """Its name says which glibc: no program in it uses a newer name, or a library that is not in it, or looks for
+        one outside of it."""
         glibc = tuple(map(int, re.search(r"manylinux_(\d+)_(\d+)_", self.wheel.name).groups()))
         programs = self.programs_in(self.wheel)
         self.assertGreaterEqual(len(programs), 4)
@@ -154,8 +156,8 @@ class Wheel(Made):
         """The module uses names of Python 3.9's stable ABI, and those that abi.h vouches for."""
         if not has(maker(), "abi3audit"):
             self.skipTest("abi3audit is not here: ./dev wheel installs it")
-        ended = subprocess.run([maker(), "-m", "abi3audit", "--assume-minimum-abi3", "3.9", "--report", str(self.wheel)],
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        words = [maker(), "-m", "abi3audit", "--assume-minimum-abi3", "3.9", "--report", self.wheel]
+        ended = subprocess.run(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         (module,) = json.loads(ended.stdout)["specs"][str(self.wheel)]["wheel"]
         self.assertEqual(module["result"]["non_abi3_symbols"], [])
         self.assertEqual(set(module["result"]["future_abi3_objects"]), LATER)
