@@ -55,6 +55,7 @@ void tutti_comm_free(struct tutti_comm *comm)
     if (comm->family) tutti_family_drop(comm->family);
     pthread_mutex_destroy(&comm->lock);
     tutti_unmap(comm->spare, comm->spare_bytes);
+    tutti_free(comm->names);
     tutti_free(comm->members);
     tutti_context_delist(context, comm);
     tutti_free(comm);

@@ -131,6 +131,7 @@ struct tutti_comm {
     struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
     struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
     struct tutti_survive *survive;                        /* NULL: the death of a rank ends it */
+    struct tutti_names *names;  /* its team's, where it is a view of one that survives; NULL: its own */
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
     bool named_device;          /* not merely the current one */
     uint32_t n_devices;         /* times that a device was opened, equal on all */

@@ -66,6 +66,19 @@ struct tutti_team_config {
 };
 enum tutti_status tutti_team_create(struct tutti_engine *engine, const struct tutti_team_config *config,
                                     struct tutti_team **out);
+/* What sentences call this team, its slots and its calls, where they stand for those of another communicator; the owner
+ * of the team keeps it until the team is destroyed. */
+enum { TUTTI_NAMED_CALLS = 64 };
+struct tutti_names {
+    uint64_t comm;
+    _Atomic uint64_t calls[TUTTI_NAMED_CALLS]; /* by number of the call here, modulo; 0: none */
+    uint32_t ranks[];                          /* by slot */
+};
+void tutti_team_set_names(struct tutti_team *team, const struct tutti_names *names);
+/* What a sentence calls a slot, a call, the team. */
+uint32_t tutti_said_rank(const struct tutti_team *team, uint32_t slot);
+uint64_t tutti_said_call(const struct tutti_team *team, uint64_t seq);
+uint64_t tutti_said_comm(const struct tutti_team *team);
 /* Waits until no call is in flight here: true. False: until_ns came first. */
 bool tutti_team_wait(struct tutti_team *team, uint64_t until_ns);
 /* Waits for the calls in flight until their deadlines and for the functions that tutti_work_notify queued for them,

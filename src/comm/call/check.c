@@ -27,9 +27,13 @@ enum tutti_status tutti_call_fail(const struct tutti_call *call, enum tutti_stat
     char number[24] = "";
     struct tutti_error error;
     uint64_t seq = number_due(call);
+    const struct tutti_team *team = call->comm ? call->comm->team : NULL; /* NULL: an end of it */
+    int32_t rank = tutti_comm_rank(call->comm);
+    if (seq && team) seq = tutti_said_call(team, seq);
+    if (team) rank = (int32_t)tutti_said_rank(team, (uint32_t)rank);
     if (seq) snprintf(number, sizeof(number), " #%" PRIu64, seq);
     tutti_error_set(&error, status, "%s%s%s%.24s%s on rank %d: %s", call->name, number, label ? " [" : "",
-                    label ? label : "", label ? "]" : "", (int)tutti_comm_rank(call->comm), text);
+                    label ? label : "", label ? "]" : "", (int)rank, text);
     error.collective = call->name;
     error.seq = seq;
     return tutti_fail_record(&error);

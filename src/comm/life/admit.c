@@ -45,6 +45,7 @@ struct come {
     int32_t rank, size;
     uint32_t n; /* in the view */
     uint64_t epoch, called, keeps_most;
+    uint64_t comm;          /* the communicator's id */
     int64_t ticket, number; /* the newcomer's, and of this message */
 };
 
@@ -235,7 +236,8 @@ static void invite(struct tutti_survive *s, const struct guests *guests, const u
                         .n = s->n + (uint32_t)guests->n,
                         .epoch = s->synchrony.epoch + 1,
                         .called = s->synchrony.called,
-                        .keeps_most = s->keeps_most};
+                        .keeps_most = s->keeps_most,
+                        .comm = s->comm->id};
     if (bytes > sizeof(text)) return; /* more than 65000 ranks */
     memcpy(text + sizeof(come), set, s->set_bytes);
     tutti_survive_set_to_view(s, text + sizeof(come) + s->set_bytes);
@@ -267,7 +269,8 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
         larger = meet(s, set);
     }
     enum tutti_synchrony_do what;
-    const struct tutti_next how = {.larger = larger, .patience_ns = s->comm->create_timeout_ns + MEET_NS};
+    const struct tutti_next how = {
+        .larger = larger, .handle = s->comm, .patience_ns = s->comm->create_timeout_ns + MEET_NS};
     if (tutti_comm_next(s->inner, &how, &next) < 0) {
         what = tutti_survive_stop(s);
     } else if (next == larger) {
@@ -440,6 +443,7 @@ static enum tutti_status enter(struct tutti_context *context, const struct tutti
         tutti_comm_destroy(view);
         return status;
     }
+    comm->id = come->comm; /* as the members call it; its team is of this rank alone */
     const uint64_t *number = context->config.number;
     comm->wanted_device = tutti_device_resolve(&context->config, given->device);
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];

@@ -53,7 +53,8 @@ static void record(struct tutti_comm *comm, const struct tutti_error *error)
 static void abort_error(const struct tutti_comm *comm, const char *where, const char *reason, struct tutti_error *out)
 {
     bool said = reason && reason[0];
-    tutti_error_set(out, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s%s", (int)comm->rank, where,
+    tutti_error_set(out, TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s%s",
+                    (int)(comm->team ? tutti_said_rank(comm->team, (uint32_t)comm->rank) : (uint32_t)comm->rank), where,
                     said ? ": " : "", said ? reason : "");
     out->peer = comm->rank;
 }

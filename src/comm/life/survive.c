@@ -229,6 +229,8 @@ enum tutti_synchrony_do tutti_survive_stop(struct tutti_survive *s)
 {
     s->has_ended = true;
     s->error = *tutti_last_error();
+    if (s->error.peer >= 0 && (uint32_t)s->error.peer < s->n) s->error.peer = (int32_t)s->ranks[s->error.peer];
+    if (s->error.seq > 0) s->error.seq = s->synchrony.called;
     return TUTTI_SYNCHRONY_END;
 }
 
@@ -239,8 +241,31 @@ static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status 
     return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
+/* What sentences of a view call its ranks, its calls and itself: as the handle does. Without memory: as the view does.
+ */
+static void name_view(const struct tutti_survive *s, struct tutti_comm *view)
+{
+    struct tutti_names *names = tutti_alloc(sizeof(*names) + (size_t)view->size * sizeof(names->ranks[0]));
+    if (!names) return;
+    names->comm = s->comm->id;
+    memcpy(names->ranks, s->ranks, (size_t)view->size * sizeof(names->ranks[0]));
+    view->names = names;
+    tutti_team_set_names(view->team, names);
+}
+
+/* The next collectives of the view, as many as a call may take, are the call at hand. */
+static void name_call(const struct tutti_survive *s)
+{
+    struct tutti_names *names = s->inner->names;
+    const uint64_t number = tutti_comm_sequence(s->inner);
+    for (uint64_t k = 1; names && k <= 4; k++)
+        atomic_store_explicit(&names->calls[(number + k) % TUTTI_NAMED_CALLS], s->synchrony.called,
+                              memory_order_relaxed);
+}
+
 static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call)
 {
+    name_call(s);
     s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
     restore(s, call);
     enum tutti_status status = tutti_shares_ready(s, call);
@@ -284,6 +309,7 @@ static void keep_world(struct tutti_survive *s, struct tutti_family *family)
 
 static void install(struct tutti_survive *s, struct tutti_comm *next)
 {
+    name_view(s, next);
     struct tutti_comm *before = s->inner;
     if (before && before->family == next->family) s->has_missing = s->has_missing || has_missing(before, next);
     if (before && before->family != next->family && s->has_missing) keep_world(s, before->family);
@@ -331,6 +357,7 @@ static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
     const struct tutti_next how = {.patience_ns = tutti_survive_patience(s),
+                                   .handle = s->comm,
                                    .is_late = s->loss.status == TUTTI_ERR_TIMEOUT,
                                    .elders = s->is_joint ? s->elders : NULL};
     if (tutti_comm_next(s->inner, &how, &next) < 0) return tutti_survive_stop(s);

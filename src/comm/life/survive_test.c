@@ -320,6 +320,30 @@ static void other_call(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* Sentences of a smaller view call ranks, calls and the communicator as the program does. */
+static void names(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t x[1000] = {0};
+    enum tutti_status status = TUTTI_OK;
+    char id[48];
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    snprintf(id, sizeof(id), "#5 on communicator %llx", (unsigned long long)tutti_comm_id(comm));
+    for (uint32_t call = 1; call <= 4; call++) {
+        if (call == 3 && rank->index == 1) raise(SIGKILL);
+        RANK_CHECK_OK(rank, tutti_all_reduce(x, x, call > 2 ? 1000 : 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+    }
+    if (rank->index == 3)
+        status = tutti_broadcast(x, 1000, TUTTI_UINT64, 2, comm, NULL, NULL);
+    else
+        status = tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+    const struct tutti_error *error = tutti_last_error();
+    const bool said = status == TUTTI_ERR_MISMATCH && strstr(error->text, id) && error->seq == 5 &&
+                      strstr(error->text, "rank 3 called broadcast(uint64, 1000 elements, root 2)");
+    if (!said) rank_fail(rank, __FILE__, __LINE__, "%s: %s", id, error->text);
+    tutti_comm_destroy(comm);
+}
+
 /* All but one, of which two at once. */
 static void last_one(struct rank *rank)
 {
@@ -355,7 +379,8 @@ static void all_but_one(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
-/* An abort while the others agree on who is left: one is dead, and one has not come yet. */
+/* An abort while the others agree on who is left: one is dead, and one has not come yet. It is told at once, and the
+ * one that comes later hears it, too. */
 static void aborted_meanwhile(struct rank *rank)
 {
     struct tutti_comm *comm = NULL;
@@ -370,9 +395,9 @@ static void aborted_meanwhile(struct rank *rank)
     if (rank->index == 0) {
         tutti_sleep_ns(2 * TUTTI_NS_PER_S); /* it has seen the death by then, and agrees */
         tutti_comm_abort(comm, "enough");
-        kill(board->pids[3], SIGCONT);
     }
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough", tutti_work_wait(work, 0));
+    if (rank->index == 1) kill(board->pids[3], SIGCONT);
     tutti_work_free(work);
     RANK_CHECK_ERROR(rank, TUTTI_ERR_ABORTED, "enough", tutti_barrier(comm, NULL, NULL));
     tutti_comm_destroy(comm);
@@ -390,7 +415,7 @@ static void flushed(struct rank *rank, struct tutti_comm *comm)
         RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     }
     RANK_CHECK_OK(rank, tutti_comm_flush(comm, 0));
-    RANK_CHECK(rank, tutti_work_test(work) == TUTTI_OK);
+    RANK_CHECK_OK(rank, tutti_work_test(work));
     tutti_work_free(work);
 }
 
@@ -460,6 +485,7 @@ static void mismatch(void **state)
 {
     (void)state;
     four_ranks(other_call, 1 << 2);
+    four_ranks(names, 1 << 1);
 }
 
 static void last(void **state)

@@ -438,8 +438,9 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
 
     if (!tutti_loan_end(port, token, &loan) || loan.team->halted) return;
     if (status < 0)
-        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u", loan.team->id,
-                   loan.team->slot, loan.peer);
+        tutti_fail(status, "on communicator %" PRIx64 ", rank %u: the wire lost a message with rank %u",
+                   tutti_said_comm(loan.team), tutti_said_rank(loan.team, loan.team->slot),
+                   tutti_said_rank(loan.team, loan.peer));
     if (loan.step == TUTTI_NO_STEP)
         tutti_p2p_messages_back(loan.team, &loan, status);
     else

@@ -335,8 +335,8 @@ static void watch_calls(struct tutti_team *team, uint64_t now)
     char call[TUTTI_CALL_TEXT];
     oldest->reported_missing = true;
     tutti_say_flight(oldest, call, sizeof(call));
-    tutti_log(TUTTI_LOG_INFO, "%s: rank %u and %u others have not called it yet, rank %u waits", call, missing,
-              n_missing - 1, team->slot);
+    tutti_log(TUTTI_LOG_INFO, "%s: rank %u and %u others have not called it yet, rank %u waits", call,
+              tutti_said_rank(team, missing), n_missing - 1, tutti_said_rank(team, team->slot));
 }
 
 /* What this rank raised is not back yet. */

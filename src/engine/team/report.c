@@ -15,7 +15,7 @@ void tutti_report_failed(struct tutti_team *team, const struct tutti_flight *fli
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
-    tutti_append(text, sizeof(text), "%s failed on rank %u: %s", call, team->slot, error->text);
+    tutti_append(text, sizeof(text), "%s failed on rank %u: %s", call, tutti_said_rank(team, team->slot), error->text);
     tutti_team_break(team, error->status < 0 ? error->status : TUTTI_ERR_INTERNAL, error->peer, flight, TUTTI_NO_STEP,
                      text);
 }
@@ -47,8 +47,8 @@ void tutti_report_protocol(struct tutti_team *team, uint32_t peer, const struct 
 {
     char text[TUTTI_ERROR_TEXT];
 
-    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", team->id, team->slot,
-             peer, what);
+    snprintf(text, sizeof(text), "on communicator %" PRIx64 ", rank %u received from rank %u %s", tutti_said_comm(team),
+             tutti_said_rank(team, team->slot), tutti_said_rank(team, peer), what);
     tutti_team_break(team, TUTTI_ERR_PROTOCOL, (int32_t)peer, flight, TUTTI_NO_STEP, text);
 }
 
@@ -61,7 +61,8 @@ void tutti_report_sizes(struct tutti_team *team, const struct tutti_slice *slice
 
     tutti_say_flight(slice->flight, call, sizeof(call));
     snprintf(text, sizeof(text), "%s: rank %u sends %" PRIu64 " bytes to rank %u, which expects %" PRIu64, call,
-             sending ? team->slot : step->peer, sent, sending ? step->peer : team->slot, expected);
+             tutti_said_rank(team, sending ? team->slot : step->peer), sent,
+             tutti_said_rank(team, sending ? step->peer : team->slot), expected);
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
 }
 
@@ -73,9 +74,9 @@ void tutti_report_in_vain(struct tutti_team *team, const struct tutti_slice *sli
     char call[TUTTI_CALL_TEXT], how[96], text[TUTTI_ERROR_TEXT];
 
     tutti_say_flight(slice->flight, call, sizeof(call));
-    snprintf(how, sizeof(how), what, team->slot);
+    snprintf(how, sizeof(how), what, tutti_said_rank(team, team->slot));
     snprintf(text, sizeof(text), "%s: rank %u has completed it and %s at step %u: their counts differ, or it was lost",
-             call, step->peer, how, index + 1);
+             call, tutti_said_rank(team, step->peer), how, index + 1);
     tutti_team_break(team, TUTTI_ERR_MISMATCH, (int32_t)step->peer, slice->flight, index, text);
 }
 
@@ -98,7 +99,8 @@ static void tutti_say_state(const struct tutti_team *team, const struct tutti_bo
             tutti_append(out, capacity, " (it has called nothing yet)");
         else
             tutti_append(out, capacity, " (its last call is %s #%" PRIu64 ", %s)",
-                         board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?", board->seq,
+                         board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "?",
+                         tutti_said_call(team, board->seq),
                          board->completed >= board->seq ? "complete" : "in progress");
     } else if (board->completed >= seq) {
         tutti_append(out, capacity, " has completed it");
@@ -106,7 +108,8 @@ static void tutti_say_state(const struct tutti_team *team, const struct tutti_bo
         tutti_append(out, capacity, " is in it");
         if (board->seq == seq && board->n_steps > 0)
             tutti_append(out, capacity, ", at step %u of %u", board->step + 1, board->n_steps);
-        if (board->seq == seq && board->peer >= 0) tutti_append(out, capacity, ", waiting for rank %d", board->peer);
+        if (board->seq == seq && board->peer >= 0)
+            tutti_append(out, capacity, ", waiting for rank %u", tutti_said_rank(team, (uint32_t)board->peer));
     }
 }
 
@@ -154,7 +157,7 @@ static void say_missing(struct tutti_team *team, uint64_t seq, uint32_t named, c
         if (n++ >= NAMED)
             more++;
         else
-            tutti_append(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", i);
+            tutti_append(out, capacity, "%s%u", n == 1 ? "; not called by rank " : ", ", tutti_said_rank(team, i));
     }
     if (more > 0) tutti_append(out, capacity, " and %u more", more);
 }
@@ -172,8 +175,9 @@ static uint32_t say_wait(struct tutti_team *team, uint64_t seq, const char *what
 {
     uint32_t end = chain_end(team, seq, peer);
 
-    tutti_append(out, capacity, ", waiting %s rank %u; ", what, peer);
-    if (end != peer) tutti_append(out, capacity, "that one waits in turn, in the end for rank %u; ", end);
+    tutti_append(out, capacity, ", waiting %s rank %u; ", what, tutti_said_rank(team, peer));
+    if (end != peer)
+        tutti_append(out, capacity, "that one waits in turn, in the end for rank %u; ", tutti_said_rank(team, end));
     say_state(team, seq, end, out, capacity);
     say_missing(team, seq, end, out, capacity);
     return end;
@@ -189,7 +193,7 @@ void tutti_report_timeout(struct tutti_team *team, const struct tutti_flight *fl
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_flight(flight, call, sizeof(call));
-    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, tutti_said_rank(team, team->slot),
                  tutti_says_ms(flight->work.timeout_ns));
     if (!slice)
         tutti_append(text, sizeof(text), " %s", awaits_input ? "while its input comes" : "behind the calls before it");
@@ -214,7 +218,7 @@ void tutti_report_message_timeout(struct tutti_team *team, const struct tutti_p2
     char call[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     tutti_say_message(msg, call, sizeof(call));
-    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, team->slot,
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, call, tutti_said_rank(team, team->slot),
                  tutti_says_ms(msg->work.timeout_ns));
     tutti_append(text, sizeof(text), ": %s", msg->offered ? "it was not read" : waiting[send][msg->state]);
     tutti_team_break(team, TUTTI_ERR_TIMEOUT, msg->peer, NULL, TUTTI_NO_STEP, text);
@@ -249,9 +253,10 @@ static void say_last(const struct tutti_team *team, const struct tutti_board *bo
     const char *name =
         board->seq == seq && board->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)board->kind) : "call";
     if (seq > 0)
-        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64, name, seq, team->id);
+        snprintf(out, capacity, "after %s #%" PRIu64 " on communicator %" PRIx64, name, tutti_said_call(team, seq),
+                 tutti_said_comm(team));
     else
-        snprintf(out, capacity, "before any call on communicator %" PRIx64, team->id);
+        snprintf(out, capacity, "before any call on communicator %" PRIx64, tutti_said_comm(team));
 }
 
 uint64_t tutti_team_where(struct tutti_team *team, char *out, size_t capacity)
@@ -294,7 +299,7 @@ void tutti_report_undelivered(struct tutti_team *team, const struct tutti_slice 
  * others. ---- */
 
 /* "float32, 1024 elements, sum, root 0"; empty for a barrier. */
-static void say_arguments(const struct tutti_board *b, char *out, size_t capacity)
+static void say_arguments(const struct tutti_team *team, const struct tutti_board *b, char *out, size_t capacity)
 {
     out[0] = '\0';
     if (b->kind == TUTTI_BARRIER) return;
@@ -307,7 +312,8 @@ static void say_arguments(const struct tutti_board *b, char *out, size_t capacit
         tutti_append(out, capacity, ", user operation");
     else if (b->op != TUTTI_BOARD_NO_OP)
         tutti_append(out, capacity, ", %s", tutti_op_name((enum tutti_op)b->op));
-    if (b->root >= 0) tutti_append(out, capacity, ", root %d", b->root);
+    if (b->root >= 0)
+        tutti_append(out, capacity, ", root %u", team ? tutti_said_rank(team, (uint32_t)b->root) : (uint32_t)b->root);
 }
 
 static const char *kind_name(const struct tutti_board *b)
@@ -315,11 +321,11 @@ static const char *kind_name(const struct tutti_board *b)
     return b->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)b->kind) : "something unknown";
 }
 
-void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity)
+static void say_board(const struct tutti_team *team, const struct tutti_board *board, char *out, size_t capacity)
 {
     char arguments[128];
 
-    say_arguments(board, arguments, sizeof(arguments));
+    say_arguments(team, board, arguments, sizeof(arguments));
     snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
 }
 
@@ -328,11 +334,11 @@ void tutti_say_call(const struct tutti_team *team, const struct tutti_board *boa
 {
     char arguments[192];
 
-    say_arguments(board, arguments, sizeof(arguments));
+    say_arguments(team, board, arguments, sizeof(arguments));
     if (label) tutti_append(arguments, sizeof(arguments), "%slabel '%.40s'", arguments[0] ? ", " : "", label);
-    snprintf(out, capacity, "%s #%" PRIu64, kind_name(board), board->seq);
+    snprintf(out, capacity, "%s #%" PRIu64, kind_name(board), team ? tutti_said_call(team, board->seq) : board->seq);
     if (arguments[0]) tutti_append(out, capacity, " (%s)", arguments);
-    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, team->id);
+    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, tutti_said_comm(team));
 }
 
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity)
@@ -359,7 +365,7 @@ void tutti_say_message(const struct tutti_p2p_message *msg, char *out, size_t ca
     snprintf(out, capacity, "%s %s (%s, %zu bytes", send ? "send to" : "recv from", peer, tag, msg->bytes);
     if (msg->work.label) tutti_append(out, capacity, ", label '%.40s'", msg->work.label);
     tutti_append(out, capacity, ")");
-    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, team->id);
+    if (team) tutti_append(out, capacity, " on communicator %" PRIx64, tutti_said_comm(team));
 }
 
 void tutti_say_rank(const struct tutti_team *team, uint32_t slot, char *out, size_t capacity)
@@ -368,7 +374,7 @@ void tutti_say_rank(const struct tutti_team *team, uint32_t slot, char *out, siz
     char host[128] = "";
 
     if (control->ops->host) control->ops->host(control, team->members[slot], host, sizeof(host));
-    tutti_append(out, capacity, host[0] ? "rank %u on host %s" : "rank %u", slot, host);
+    tutti_append(out, capacity, host[0] ? "rank %u on host %s" : "rank %u", tutti_said_rank(team, slot), host);
 }
 
 void tutti_say_lost(const struct tutti_team *team, uint32_t peer, enum tutti_life life, const char *call, char *out,
@@ -382,7 +388,7 @@ void tutti_say_lost(const struct tutti_team *team, uint32_t peer, enum tutti_lif
                  life != TUTTI_LIFE_DEAD ? "left the communicator"
                  : one_host              ? "died (its process is gone)"
                                          : "died (its process or its host is gone)",
-                 team->slot, call);
+                 tutti_said_rank(team, team->slot), call);
 }
 
 void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const struct tutti_board *mine,
@@ -390,15 +396,16 @@ void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const stru
 {
     char my_call[112], their_call[160];
 
-    tutti_say_board(mine, my_call, sizeof(my_call));
-    tutti_say_board(theirs, their_call, sizeof(their_call));
+    say_board(team, mine, my_call, sizeof(my_call));
+    say_board(team, theirs, their_call, sizeof(their_call));
     if (mine->seq != theirs->seq)
-        tutti_append(their_call, sizeof(their_call), " as its #%" PRIu64, theirs->seq);
+        tutti_append(their_call, sizeof(their_call), " as its #%" PRIu64, tutti_said_call(team, theirs->seq));
     else if (strcmp(my_call, their_call) == 0)
         tutti_append(their_call, sizeof(their_call), " with another algorithm, %s", other);
     snprintf(out, capacity, "%s #%" PRIu64 " on communicator %" PRIx64 ": rank %u called %s, rank %u called %s",
-             mine->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)mine->kind) : "call", mine->seq, team->id,
-             peer, their_call, team->slot, my_call);
+             mine->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)mine->kind) : "call",
+             tutti_said_call(team, mine->seq), tutti_said_comm(team), tutti_said_rank(team, peer), their_call,
+             tutti_said_rank(team, team->slot), my_call);
 }
 
 /* ---- Sentences for calls on devices, which never pass the engine. The watch (backend/watch.h) finds what became of
@@ -407,18 +414,21 @@ void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const stru
 static void say_call(const struct tutti_team *team, const struct tutti_board *call, char *out, size_t capacity)
 {
     if (call->seq > 0 && call->kind >= TUTTI_N_KINDS)
-        snprintf(out, capacity, "call #%" PRIu64 " on communicator %" PRIx64, call->seq, team->id);
+        snprintf(out, capacity, "call #%" PRIu64 " on communicator %" PRIx64, tutti_said_call(team, call->seq),
+                 tutti_said_comm(team));
     else if (call->seq > 0)
         tutti_say_call(team, call, NULL, out, capacity);
     else if (call->kind == TUTTI_REPORT_SEND || call->kind == TUTTI_REPORT_RECV)
         snprintf(out, capacity, "%s rank %d (%" PRIu64 " bytes) on communicator %" PRIx64,
-                 call->kind == TUTTI_REPORT_SEND ? "send to" : "recv from", (int)call->peer, call->count, team->id);
+                 call->kind == TUTTI_REPORT_SEND ? "send to" : "recv from", (int)call->peer, call->count,
+                 tutti_said_comm(team));
     else if (call->kind == TUTTI_REPORT_WAIT_SIGNAL)
-        snprintf(out, capacity, "wait_signal (signal %" PRIu64 ") on communicator %" PRIx64, call->count, team->id);
+        snprintf(out, capacity, "wait_signal (signal %" PRIu64 ") on communicator %" PRIx64, call->count,
+                 tutti_said_comm(team));
     else if (call->kind == TUTTI_REPORT_ONE_SIDED)
-        snprintf(out, capacity, "one-sided calls on communicator %" PRIx64, team->id);
+        snprintf(out, capacity, "one-sided calls on communicator %" PRIx64, tutti_said_comm(team));
     else
-        snprintf(out, capacity, "messages on communicator %" PRIx64, team->id);
+        snprintf(out, capacity, "messages on communicator %" PRIx64, tutti_said_comm(team));
 }
 
 static void end(struct tutti_team *team, enum tutti_status status, const struct tutti_board *call, uint32_t peer,
@@ -443,8 +453,9 @@ void tutti_team_report_timeout(struct tutti_team *team, const struct tutti_board
     char what[TUTTI_CALL_TEXT], text[TUTTI_ERROR_TEXT] = "";
 
     say_call(team, call, what, sizeof(what));
-    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, what, team->slot, tutti_says_ms(timeout_ns));
-    tutti_append(text, sizeof(text), " on the device, waiting for rank %u", peer);
+    tutti_append(text, sizeof(text), "%s: rank %u " TUTTI_SAYS_TIMED_OUT, what, tutti_said_rank(team, team->slot),
+                 tutti_says_ms(timeout_ns));
+    tutti_append(text, sizeof(text), " on the device, waiting for rank %u", tutti_said_rank(team, peer));
     if (call->seq > 0 || tutti_life_gone(life)) {
         tutti_append(text, sizeof(text), "; ");
         tutti_say_state(team, theirs, life, call->seq, peer, text, sizeof(text));
@@ -459,8 +470,8 @@ void tutti_team_report_signal(struct tutti_team *team, const struct tutti_report
     char text[TUTTI_ERROR_TEXT] = "";
 
     tutti_append(text, sizeof(text), "%s on communicator %" PRIx64 ": rank %u " TUTTI_SAYS_TIMED_OUT,
-                 barrier ? "barrier of kernels" : "wait_signal", team->id, team->slot,
-                 tutti_says_ms(signal->timeout_ns));
+                 barrier ? "barrier of kernels" : "wait_signal", tutti_said_comm(team),
+                 tutti_said_rank(team, team->slot), tutti_says_ms(signal->timeout_ns));
     if (barrier)
         tutti_append(text, sizeof(text), " on the device at barrier %u", signal->index);
     else
@@ -494,7 +505,7 @@ void tutti_team_report_elsewhere(struct tutti_team *team, const struct tutti_boa
     say_call(team, call, what, sizeof(what));
     snprintf(text, sizeof(text),
              "%s: rank %u called it on device memory, rank %u did not: buffers are device memory on all ranks or none",
-             what, team->slot, peer);
+             what, tutti_said_rank(team, team->slot), tutti_said_rank(team, peer));
     end(team, TUTTI_ERR_MISMATCH, call, peer, text);
 }
 
@@ -505,7 +516,7 @@ void tutti_team_report_messages(struct tutti_team *team, uint32_t peer, uint64_t
     snprintf(text, sizeof(text),
              "messages on communicator %" PRIx64 ": of the first %" PRIu64
              " messages between rank %u and rank %u one was received with another size than it was sent with",
-             team->id, n, team->slot, peer);
+             tutti_said_comm(team), n, tutti_said_rank(team, team->slot), tutti_said_rank(team, peer));
     end(team, TUTTI_ERR_MISMATCH, NULL, peer, text);
 }
 

@@ -340,6 +340,33 @@ static void apply_failure(struct tutti_team *team, const struct tutti_failure *f
     tutti_team_apply(team, &error);
 }
 
+/* ---- names ---- */
+
+void tutti_team_set_names(struct tutti_team *team, const struct tutti_names *names)
+{
+    atomic_store(&team->names, names);
+}
+
+uint32_t tutti_said_rank(const struct tutti_team *team, uint32_t slot)
+{
+    const struct tutti_names *names = atomic_load(&team->names);
+    return names && slot < team->size ? names->ranks[slot] : slot;
+}
+
+uint64_t tutti_said_call(const struct tutti_team *team, uint64_t seq)
+{
+    const struct tutti_names *names = atomic_load(&team->names);
+    const uint64_t said =
+        names ? atomic_load_explicit(&names->calls[seq % TUTTI_NAMED_CALLS], memory_order_relaxed) : 0;
+    return said ? said : seq;
+}
+
+uint64_t tutti_said_comm(const struct tutti_team *team)
+{
+    const struct tutti_names *names = atomic_load(&team->names);
+    return names ? names->comm : team->id;
+}
+
 bool tutti_port_failures(struct tutti_port *port)
 {
     struct tutti_failure failure;

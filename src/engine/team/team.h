@@ -33,7 +33,8 @@ struct tutti_team {
     _Atomic uint64_t seq; /* last number given (who starts a call: engine->lock, or the turn of the caller) */
     _Atomic uint64_t *shown, unseen; /* the same, where others read it; that place where there is none */
     uint64_t shown_tag;
-    _Atomic bool failed; /* then error is final */
+    _Atomic(const struct tutti_names *) names; /* NULL: sentences call all as it is here */
+    _Atomic bool failed;                       /* then error is final */
     bool halted;         /* failed, or about to: nothing goes on; `error` is set when control has said whose failure
                           * counts */
     uint64_t verdict_ns; /* until then */
