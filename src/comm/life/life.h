@@ -19,7 +19,7 @@ void tutti_comm_discard(struct tutti_comm *comm);
 struct tutti_next {
     struct tutti_comm *larger; /* that this member has; NULL: it has none. Then *out is what tutti_comm_shrink makes */
     uint64_t patience_ns;      /* a member that says nothing for so long is left out, as one of a silent host is */
-    const struct tutti_comm *handle; /* whose abort ends the agreement, too; NULL: there is none */
+    const struct tutti_comm *handle; /* an abort of it ends the agreement, too; NULL: there is none */
     bool is_late;                    /* a deadline has passed: who is stopped is waited for no longer */
     const bool *elders;              /* by slot: who was in the view before; NULL: all have come into this one */
 };
