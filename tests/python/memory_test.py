@@ -3,14 +3,12 @@
 (NumPy, ml_dtypes, PyTorch, JAX, pyarrow), and what is refused."""
 
 import array
-import ctypes
 import importlib
 import unittest
 
 import ranks
 import tutti
-
-CPU = 1
+from dlpack import Producer
 
 
 def package(name):
@@ -19,48 +17,6 @@ def package(name):
         return importlib.import_module(name)
     except ImportError:
         raise unittest.SkipTest(f"{name} is not here") from None
-
-
-class Tensor(ctypes.Structure):
-    """DLTensor, by the specification of DLPack."""
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
-
-
-class Managed(ctypes.Structure):
-    """DLManagedTensor, of before 1.0."""
-    _fields_ = [("tensor", Tensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-class Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned, of 1.0."""
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
-                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", Tensor)]
-
-
-class Producer:
-    """An array that shows its memory by DLPack alone."""
-
-    def __init__(self, data, code, bits, shape, strides=None, versioned=True, flags=0, offset=0):
-        self.memory = (ctypes.c_char * len(data)).from_buffer(data)
-        self.shape = (ctypes.c_int64 * len(shape))(*shape)
-        self.strides = (ctypes.c_int64 * len(shape))(*strides) if strides else None
-        tensor = Tensor(ctypes.addressof(self.memory), CPU, 0, len(shape), code, bits, 1, self.shape,
-                        self.strides, offset)
-        self.versioned = versioned
-        self.managed = Versioned(1, 0, None, None, flags, tensor) if versioned else Managed(tensor, None, None)
-
-    def __dlpack_device__(self):
-        return CPU, 0
-
-    def __dlpack__(self, **options):
-        if not self.versioned and "max_version" in options:
-            raise TypeError("max_version is not known here")
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-        return make(ctypes.addressof(self.managed), b"dltensor_versioned" if self.versioned else b"dltensor", None)
 
 
 class Protocols(unittest.TestCase):
@@ -157,6 +113,11 @@ class Protocols(unittest.TestCase):
         got = array.array("d", [0.0] * 3)
         self.copied(pyarrow.array([1.0, 2.0, 3.0]), got)
         self.assertEqual(list(got), [1.0, 2.0, 3.0])
+        buffer = pyarrow.allocate_buffer(24)
+        self.comm.all_reduce(got, buffer, dtype="float64")
+        self.assertEqual(pyarrow.Array.from_buffers(pyarrow.float64(), 3, [None, buffer]).to_pylist(), [1.0, 2.0, 3.0])
+        with self.assertRaisesRegex(tutti.ArgumentError, "read-only"):
+            self.comm.all_reduce(pyarrow.py_buffer(bytes(8)), dtype="float64")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ LIMIT = float(os.environ.get("LIMIT", 60))  # seconds; ranks that are well take 
 
 
 def _rank(function, rank, size, address, config):
+    config = {name: value(rank) if callable(value) else value for name, value in config.items()}
     with tutti.Comm(rank, size, store=address, timeout=30, **config) as comm:
         function(comm)
 
@@ -68,7 +69,8 @@ def processes(size, function, died=(), **config):
 
 
 def threads(size, function, **config):
-    """The same with threads of this process: a context is a rank's, so that many live in one."""
+    """The same with threads of this process: a context is a rank's, so that many live in one. What of the configuration
+    differs between ranks is a function of the rank."""
     raised = []
 
     def run(rank, address):

@@ -140,7 +140,7 @@ static enum taken buffer_take(struct view *view, PyObject *object, const struct 
 
 /* ---- DLPack ---- */
 
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_READ_ONLY = 1 };
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_READ_ONLY = 1 };
 struct dl_tensor {
     void *data;
     int32_t device_type, device_id;
@@ -226,6 +226,16 @@ static bool is_immutable(PyObject *object)
     return is;
 }
 
+/* Memory of CUDA's devices belongs to one of them. */
+static bool is_elsewhere(const struct view_request *request, const struct dl_tensor *tensor)
+{
+    const int32_t own = request->comm ? tutti_comm_device(request->comm->comm) : TUTTI_DEVICE_NONE;
+    if (tensor->device_type != DL_CUDA || own < 0 || tensor->device_id == own) return false;
+    error_argument(request->comm, request->call, "%s is memory of device %d, and the communicator has %d",
+                   parameter_name(request->parameter), (int)tensor->device_id, (int)own);
+    return true;
+}
+
 static enum taken dlpack_take(struct view *view, PyObject *object, const struct view_request *request)
 {
     if (!PyObject_HasAttrString(object, "__dlpack__")) return ASK_ELSE;
@@ -246,6 +256,7 @@ static enum taken dlpack_take(struct view *view, PyObject *object, const struct 
     else if (request->writable && (versioned ? versioned->flags & DL_READ_ONLY : is_immutable(object)))
         why = "is read-only";
     if (why) return refuse(request, why), Py_DecRef(capsule), REFUSED;
+    if (is_elsewhere(request, tensor)) return Py_DecRef(capsule), REFUSED;
     view->data = tensor->data ? (char *)tensor->data + tensor->byte_offset : NULL;
     view->dtype = dtype_by_dlpack(tensor);
     view->on_device = !on_host;
