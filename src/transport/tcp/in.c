@@ -183,6 +183,9 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
         peer->readable = false;
         return TUTTI_AGAIN;
     }
+    if (n < 0 && peer->stream && errno == EPROTO)
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "what member %u sent to member %u was changed on its way", peer->member,
+                          tcp->base.me);
     if (n <= 0) {
         if (n < 0 && errno != EAGAIN) peer->error = errno;
         return TUTTI_ERR_PEER_DEAD; /* a peer that leaves says goodbye */
