@@ -17,6 +17,8 @@ static size_t align64(size_t bytes)
 /* The i-th of `parts` even parts of n: its size, and where it starts. */
 static size_t cut(size_t n, uint32_t parts, uint32_t i, size_t *first)
 {
+    *first = 0;
+    if (parts == 1) return n;
     size_t q = n / parts, r = n % parts;
     *first = q * i + (i < r ? i : r);
     return q + (i < r);

@@ -279,8 +279,9 @@ static bool advance(struct tutti_slice *slice)
 static bool sweep_part(struct tutti_team *team, struct tutti_slice *slice, uint64_t open, bool receiving, bool *moved)
 {
     const struct tutti_schedule *schedule = slice->flight->bind.schedule;
-    struct blocked sends = {.n = 0}, recvs = {.n = 0};
+    struct blocked sends, recvs;
 
+    sends.filter = recvs.filter = 0, sends.n = recvs.n = 0; /* the peers need not be written */
     while (open) {
         uint32_t k = (uint32_t)__builtin_clzll(open), index = slice->base + k;
         const struct tutti_step *step = &schedule->steps[index];

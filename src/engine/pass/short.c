@@ -11,7 +11,7 @@
 #include <sched.h>
 
 /* The awaited rank may be on this CPU: a rank looks without a break for a part of the time for which it spins. */
-#define SPIN_ALONE 4
+#define SPIN_ALONE 2
 #define YIELD_NS (200 * UINT64_C(1000)) /* where ranks outnumber CPUs: it gives up turns for so long, then sleeps */
 #define LOOKS_MOST 4096                 /* whatever the clock says */
 

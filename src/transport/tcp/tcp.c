@@ -43,10 +43,8 @@ static void ask_epoll(struct tutti_tcp *tcp)
 
 static void look(struct tutti_tcp *tcp)
 {
-    struct tutti_tcp_peer *expected = tcp->expected;
-    tcp->expected = NULL;
-    if (expected && expected->fd >= 0) {
-        tutti_tcp_peer_ready(tcp, expected);
+    if (tcp->expected && tcp->expected->fd >= 0) {
+        tutti_tcp_peer_ready(tcp, tcp->expected);
         return;
     }
     if (!tcp->hot[0] || tcp->n_open > TUTTI_TCP_HOT) {
@@ -85,7 +83,10 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
     const size_t used = peer->in.reading == TUTTI_TCP_GIVEN ? peer->in.next : 0;
     peer->more = status == TUTTI_OK && peer->in.end >= used + TUTTI_PACKET_WIRE_BYTES;
     if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
-    tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
+    if (peer == tcp->expected)
+        tcp->n_turns += status == TUTTI_OK; /* who expects it does not wait for long */
+    else
+        tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
     return status;
 }
 
@@ -102,12 +103,8 @@ static bool tell_over(struct tutti_tcp *tcp, struct tutti_event *out)
     return false;
 }
 
-enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out)
+static enum tutti_status next_event(struct tutti_tcp *tcp, struct tutti_event *out)
 {
-    struct tutti_tcp *tcp = tutti_tcp_of(t);
-    if (tcp->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was released or answered");
-    if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
-    if (tcp->n_turns >= TURNS) ask_epoll(tcp);
     for (bool looked = false;; looked = true) {
         uint32_t n_turns = 0;
         do {
@@ -120,6 +117,17 @@ enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *
         if (looked) return TUTTI_AGAIN;
         look(tcp);
     }
+}
+
+enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out)
+{
+    struct tutti_tcp *tcp = tutti_tcp_of(t);
+    if (tcp->given) return tutti_fail(TUTTI_ERR_INTERNAL, "poll before the last event was released or answered");
+    if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
+    if (tcp->n_turns >= TURNS) ask_epoll(tcp);
+    enum tutti_status status = next_event(tcp, out);
+    tcp->expected = NULL;
+    return status;
 }
 
 /* ---- sleep ---- */
