@@ -322,6 +322,7 @@ bool tutti_slice_issue(struct tutti_team *team, struct tutti_slice *slice)
 
     slice->dirty = slice->stalled = false;
     if (slice->ack && !acknowledge(team, slice)) return true;
+    advance(slice); /* what has arrived may have been the end */
     do {
         if (tutti_slice_over(slice)) break;
         if (!sweep(team, slice, &moved)) return true;
