@@ -9,6 +9,9 @@ stalls, lost samples, where the time of a stall and of a start goes, and what th
     bench/ft_peers.py --kinds cut --every 30       hosts that vanish: networks are cut
     bench/ft_peers.py --parts survive,torchft --way diloco --json FILE --svg FILE
 
+A step lasts at least --pace seconds, as on a device that computes, and takes little of the CPU, so that several groups on
+few CPUs are not slowed by one another. On a busy machine `nice -n -15` (root) keeps other programs out of it.
+
 Parts: "survive", where a step with a loss goes on; "tutti", as torchft does it; "torchft" (torchft-nightly) with
 its own lighthouse, managers and gloo, where it is installed."""
 
@@ -50,6 +53,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--every", type=float, default=15, help="seconds between two blows (15)")
     parser.add_argument("--seconds", type=float, default=120, help="of each of the parts under blows (120)")
     parser.add_argument("--calm", type=float, default=15, help="seconds without, before (15)")
+    parser.add_argument("--pace", type=float, default=0.1, help="seconds that a step lasts at least (0.1)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where groups compute, by turns (cpu)")
     parser.add_argument("--control", action="store_true", help="what the control plane costs, too")
@@ -63,11 +67,11 @@ def options() -> argparse.Namespace:
     return chosen
 
 
-def environment(trace: str = "", device: str = "cpu") -> "dict[str, str]":
+def environment(trace: str = "", device: str = "cpu", pace: float = 0.1) -> "dict[str, str]":
     """The interpreter that runs this is the first in the path, for the lighthouse."""
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     own = {"PATH": path, "OMP_NUM_THREADS": "1", "RUST_LOG": "error", "TUTTI_TRUST_NETWORK": "1", "FT_TRACE": trace,
-           "FT_DEVICE": device}
+           "FT_DEVICE": device, "FT_PACE": str(pace)}
     return {**os.environ, **own}
 
 
@@ -82,7 +86,7 @@ def disturbed(parts: str, chosen: argparse.Namespace) -> "dict":
             command += ["--lighthouse-program", HERE / "peers" / "ft_lighthouse.py"]
         command += ["--", sys.executable, HERE / "peers" / "ft_train.py", parts, chosen.way]
         load = os.getloadavg()[0]
-        done = subprocess.run(list(map(str, command)), env=environment(folder, chosen.device),
+        done = subprocess.run(list(map(str, command)), env=environment(folder, chosen.device, chosen.pace),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=chosen.calm + chosen.seconds + 400)
         if done.returncode != 0:
@@ -91,6 +95,7 @@ def disturbed(parts: str, chosen: argparse.Namespace) -> "dict":
         with open(steps, encoding="utf-8", newline="") as file:
             result["rows"] = list(csv.DictReader(file))
         result["where"] = ft_where.where(pathlib.Path(folder), result)
+        result["weights"] = ft_where.weights(pathlib.Path(folder))
     return {**result, "load": [load, os.getloadavg()[0]]}
 
 
@@ -136,13 +141,15 @@ def control_plane(parts: str, chosen: argparse.Namespace) -> float:
 def table(results: "dict[str, dict]", chosen: argparse.Namespace) -> None:
     print(f"{chosen.way}, {chosen.groups} groups, {chosen.kinds} every {chosen.every:g} s, {chosen.seconds:g} s, "
           f"seed {chosen.seed}\n")
-    print("| parts | steps/s | under blows | goodput, steps | samples | lost a blow | stall, median | 9 of 10 |"
-          " joining | back after | load |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("| parts | blows | steps/s | under blows | goodput, steps | samples | stall, median | 9 of 10 | most | joining |"
+          " in all | back after | weights differ | all dead | load |\n|---|" + "--:|" * 14)
     for parts, r in results.items():
-        print(f"| {parts} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | {r['goodput']:.3f} | "
-              f"{r['goodput_samples']:.3f} | {r['samples_lost'] / max(r['blows'], 1):.0f} | "
-              f"{r['stall_median_s']:.2f} s | {r['stall_p90_s']:.2f} s | {r['rejoin_median_s']:.2f} s | "
-              f"{r['away_median_s']:.1f} s | {r['load'][0]:.0f} to {r['load'][1]:.0f} |")
+        print(f"| {parts} | {r['blows']} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | "
+              f"{r['goodput']:.3f} | {r['goodput_samples']:.3f} | {r['stall_median_s']:.2f} s | "
+              f"{r['stall_p90_s']:.2f} s | {r['stall_worst_s']:.2f} s | {r['rejoin_median_s']:.2f} s | "
+              f"{100 * r['still_s'] / r['seconds']:.1f} % | {r['away_median_s']:.1f} s | "
+              f"{r['weights']['differ']} of {r['weights']['steps']} | {r['weights']['anew']} | "
+              f"{r['load'][0]:.0f} to {r['load'][1]:.0f} |")
     print()
     ft_where.table({parts: r["where"] for parts, r in results.items()})
 

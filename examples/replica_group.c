@@ -52,6 +52,20 @@ static void compute(struct group *g, double data)
     nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
 }
 
+/* To `tutti chaos`: that a step counts, with one batch of this group, and how many groups are in it. */
+static void tell(int64_t step, size_t n_groups)
+{
+    static FILE *steps;
+    const char *path = variable("CHAOS_STEPS", NULL);
+    struct timespec now;
+
+    if (path && !steps) steps = fopen(path, "ae");
+    if (!steps) return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    fprintf(steps, "%lld %lld 1 %zu\n", now.tv_sec * 1000000000ll + now.tv_nsec, (long long)step, n_groups);
+    fflush(steps);
+}
+
 /* Those who are behind get the model, and then all are alike. When the one that has it dies in this, they come again.
  */
 static enum tutti_status train(struct group *g, const struct tutti_ft_step *step, double data)
@@ -68,10 +82,12 @@ static enum tutti_status train(struct group *g, const struct tutti_ft_step *step
 static void turn(struct group *g, double data)
 {
     struct tutti_ft_step step;
+    size_t n_groups = 0;
     bool commit = false;
 
     CHECK(tutti_ft_team_begin(g->team, g->step, &step));
-    const enum tutti_status status = train(g, &step, data);
+    enum tutti_status status = train(g, &step, data);
+    if (status >= 0) status = tutti_work_contributors(NULL, step.comm, NULL, 0, &n_groups);
     if (status < 0) {
         fprintf(stderr, "step %lld: %s\n", (long long)step.step, tutti_last_error()->text);
         tutti_ft_team_leave(g->team); /* the next begin takes it in again */
@@ -80,6 +96,7 @@ static void turn(struct group *g, double data)
     CHECK(tutti_ft_team_commit(g->team, false, &commit));
     for (size_t i = 0; commit && i < WEIGHTS; i++) g->weights[i] -= 0.1 * g->gradients[i];
     g->step = step.step + commit;
+    if (commit) tell(g->step, n_groups);
 }
 
 int main(int argc, char **argv)

@@ -4,7 +4,9 @@ with a loss goes on), "tutti" (as torchft does it) or "torchft", whose packages 
 "diloco". The group is a rank of its own, learns digits by a small convolutional network, and trains until it is killed.
 
 It tells `tutti chaos` each step that it committed (CHAOS_STEPS), and FT_TRACE, a folder, where the time goes: a line
-for each step with the times at which its parts ended. FT_DEVICE=cuda: groups take the GPUs by turns."""
+for each step with the times at which its parts ended, and after each commit a number for the bits of the weights, which
+all groups must have alike. FT_DEVICE=cuda: groups take the GPUs by turns. FT_PACE: a step's least time in seconds,
+that of a device which computes; the CPU has little to do meanwhile, so that groups that share it are not slowed."""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "examples
 import digits  # noqa: E402
 
 TIMEOUT = timedelta(seconds=5)  # a call's: what torchft's examples give gloo
-PACE_S = 0.1  # a step's least time: that of a device which computes, so that processes that start do not slow it
-BATCH = 32
+PACE_S = float(os.environ.get("FT_PACE", "0.1"))
+BATCH = 16
 GROUP = int(os.environ["REPLICA_GROUP_ID"])
 DEVICE = torch.device(f"cuda:{GROUP % torch.cuda.device_count()}" if os.environ.get("FT_DEVICE") == "cuda" else "cpu")
 HOST = socket.gethostname() if socket.gethostname().startswith("10.") else "localhost"  # a network of its own, or none
@@ -56,12 +58,19 @@ class Tell:
             print("step", step, int(committed), int(contributes), *self.marks, file=self.trace, flush=True)
         self.marks = []
 
+    def weights(self, step: int, net: nn.Module) -> None:
+        """After a commit."""
+        if self.trace:
+            sums = [weights.detach().view(torch.int32).sum() for weights in net.parameters()]
+            bits = sum((i + 1) * one for i, one in enumerate(sums))
+            print("weights", step, time.monotonic_ns(), int(bits), file=self.trace, flush=True)
+
 
 def model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, digits.CLASSES),
+        nn.Unflatten(1, (1, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, digits.CLASSES),
     ).to(DEVICE)
 
 
@@ -122,7 +131,10 @@ def ddp(parts: str, ft, batches: Batches, tell: Tell) -> None:
         tell.mark()
         contributes, step = one.is_participating(), one.current_step()
         optimizer.step()
-        tell.committed(one.current_step(), contributes, BATCH, one.num_participants(), one.current_step() > step)
+        committed = one.current_step() > step
+        tell.committed(one.current_step(), contributes, BATCH, one.num_participants(), committed)
+        if committed:
+            tell.weights(one.current_step(), net)
 
 
 def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
@@ -149,6 +161,7 @@ def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
             inner.step()
             if one.current_step() > step:
                 tell.committed(one.current_step(), one.is_participating(), every * BATCH, one.num_participants(), True)
+                tell.weights(one.current_step(), net)
 
 
 def main() -> None:

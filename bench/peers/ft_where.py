@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Where the time goes after a blow, from what ft_train.py wrote down: in the survivors, how much longer than usual each
-part of a step takes until one is committed; in the group that starts again, how long it takes to take part."""
+part of a step takes until one is committed; in the group that starts again, how long it takes to take part. And
+whether all groups had the same weights after each step."""
 
 from __future__ import annotations
 
 import pathlib
 import statistics
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 PHASES = ("quorum", "computing", "reduction", "commit", "between")
+ANEW_NS = 5_000_000_000  # a step whose number was done so long ago is another one: all groups were dead meanwhile
 
 
 class Step(NamedTuple):
@@ -28,7 +30,7 @@ class Life(NamedTuple):
 
 
 def read_life(path: pathlib.Path) -> Optional[Life]:
-    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") in (2, 8)]
+    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") in (2, 8)]  # not weights
     if not rows or rows[0][0] != "started":
         return None
     steps, last = [], 0
@@ -68,6 +70,28 @@ def after(life: Life, blow: float, usual: List[float]) -> Optional[Dict[str, flo
 
 def median_of(found: "List[Dict[str, float]]") -> "Dict[str, float]":
     return {key: statistics.median(one[key] for one in found) for key in found[0]} if found else {}
+
+
+def weights(folder: pathlib.Path) -> "Dict[str, int]":
+    """How many steps several groups told the weights of, after how many these differ, and how often all groups were
+    dead, so that steps began anew."""
+    found: Dict[int, List[Tuple[int, int]]] = {}
+    for path in folder.glob("[0-9]*.[0-9]*"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            words = line.split()
+            if words[0] == "weights" and len(words) == 4:
+                found.setdefault(int(words[1]), []).append((int(words[2]), int(words[3])))
+    together: List[List[int]] = []  # the bits of those who did a step at one time
+    most = 0
+    for told in map(sorted, found.values()):
+        before = len(together)
+        for (at, bits), (last, _) in zip(told, [(-ANEW_NS, 0), *told]):
+            if at - last >= ANEW_NS:
+                together.append([])
+            together[-1].append(bits)
+        most = max(most, len(together) - before)
+    several = [bits for bits in together if len(bits) > 1]
+    return {"steps": len(several), "differ": sum(len(set(bits)) > 1 for bits in several), "anew": max(0, most - 1)}
 
 
 def where(folder: pathlib.Path, report: dict) -> "Dict[str, Dict[str, float]]":

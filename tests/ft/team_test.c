@@ -22,13 +22,15 @@ enum { GROUPS = 3, STEPS = 4000, DIES_AT = 5, FULL = 5 };
 static struct board {
     char lighthouse[300];
     int32_t status; /* the lighthouse's */
+    pid_t lighthouse_pid;
     struct seen {
         bool commits;
         uint32_t n[2]; /* contributors of the two calls */
         int32_t set[2][GROUPS];
         int64_t sum;
     } seen[GROUPS][STEPS];
-    uint32_t n_void[GROUPS];
+    uint32_t n_void[GROUPS], n_full[GROUPS]; /* full: steps of all groups that counted after one of fewer */
+    bool ends_alone;                         /* group 0 */
 } * board;
 
 #define OK(call)                                                                                                       \
@@ -59,12 +61,12 @@ static pid_t split(void)
     return pid;
 }
 
-static void serve(uint64_t least)
+static void serve(uint64_t least, const char *address)
 {
     struct tutti_ft_lighthouse_config config = TUTTI_FT_LIGHTHOUSE_CONFIG_INIT;
     struct tutti_ft_lighthouse *lighthouse;
 
-    config.bind = "127.0.0.1:0";
+    config.bind = address;
     config.min_replicas = least;
     config.join_timeout_ns = S;
     config.heartbeat_timeout_ns = 2 * S;
@@ -110,8 +112,16 @@ static void open_team(struct group *g, const char *manager, uint32_t rank, uint3
     OK(tutti_ft_team_open(&config, &g->team));
 }
 
+/* How a group trains: it dies in that step, or in that one of its own after it has come; 0: in none. */
+struct life {
+    uint32_t least;
+    int64_t dies_at, dies_after;
+    bool with_lighthouse; /* at the same moment */
+};
+
 /* Adds the shares of all groups to the sum of one more step; true: it counts. */
-static bool step_once(struct group *g, int32_t number, int64_t *step, int64_t *sum, bool dies, struct seen *out)
+static bool step_once(struct group *g, int32_t number, int64_t *step, int64_t *sum, const struct life *dies,
+                      struct seen *out)
 {
     struct tutti_ft_step begun;
     int64_t parts[2];
@@ -121,6 +131,7 @@ static bool step_once(struct group *g, int32_t number, int64_t *step, int64_t *s
     if (begun.n_behind > 0) OK(tutti_broadcast(sum, 1, TUTTI_INT64, begun.source, begun.comm, NULL, NULL));
     for (int i = 0; i < 2; i++) {
         size_t n = 0;
+        if (dies && i == 1 && dies->with_lighthouse) kill(board->lighthouse_pid, SIGKILL);
         if (dies && i == 1) kill(getpid(), SIGKILL);
         parts[i] = share(number, begun.step) * (i + 1);
         OK(tutti_all_reduce(&parts[i], &parts[i], 1, TUTTI_INT64, TUTTI_SUM, begun.comm, NULL, NULL));
@@ -135,26 +146,29 @@ static bool step_once(struct group *g, int32_t number, int64_t *step, int64_t *s
     return commit;
 }
 
-/* Until all groups were in some steps after one in which a group was missing. */
-static void train(int32_t number, uint32_t least, bool dies)
+/* Until all groups were in some steps after one in which a group was missing; or, then, until it was alone in some. */
+static void train(int32_t number, const struct life *life)
 {
     struct group g = {0};
-    int64_t step = 0, sum = 0;
-    uint32_t n_full = 0;
+    int64_t step = 0, sum = 0, n_own = 0;
+    uint32_t n_full = 0, n_alone = 0;
     bool was_missing = false;
 
     open_manager(&g, number, 1);
-    open_team(&g, tutti_ft_manager_address(g.manager), 0, least, NULL);
-    while (n_full < FULL && step < STEPS) {
+    open_team(&g, tutti_ft_manager_address(g.manager), 0, life->least, NULL);
+    while ((board->ends_alone ? n_alone : n_full) < FULL && step < STEPS) {
         struct seen seen = {0};
-        const bool counts = step_once(&g, number, &step, &sum, dies && step == DIES_AT, &seen);
+        const bool dies = (life->dies_at && step == life->dies_at) || (life->dies_after && ++n_own > life->dies_after);
+        const bool counts = step_once(&g, number, &step, &sum, dies ? life : NULL, &seen);
         if (counts)
             board->seen[number][step - 1] = seen;
         else
             board->n_void[number]++;
         was_missing |= step > DIES_AT && seen.n[1] < GROUPS;
-        n_full +=
-            counts && seen.n[1] == GROUPS && step > DIES_AT + 1 && (was_missing || least == GROUPS || number == 2);
+        n_full += counts && seen.n[1] == GROUPS && step > DIES_AT + 1 &&
+                  (was_missing || life->least == GROUPS || number == 2);
+        n_alone += counts && n_full >= FULL && seen.n[1] == 1;
+        __atomic_store_n(&board->n_full[number], n_full, __ATOMIC_RELEASE);
         nap(2);
     }
     tutti_ft_team_close(g.team);
@@ -163,10 +177,10 @@ static void train(int32_t number, uint32_t least, bool dies)
     _exit(n_full < FULL);
 }
 
-static pid_t start(int32_t number, uint32_t least, bool dies)
+static pid_t start(int32_t number, struct life life)
 {
     const pid_t pid = split();
-    if (pid == 0) train(number, least, dies);
+    if (pid == 0) train(number, &life);
     return pid;
 }
 
@@ -177,13 +191,19 @@ static int end_of(pid_t pid)
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static pid_t lighthouse_at(const char *address, uint64_t least)
+{
+    board->status = 0;
+    const pid_t pid = split();
+    if (pid == 0) serve(least, address);
+    while (__atomic_load_n(&board->status, __ATOMIC_ACQUIRE) == 0) nap(1);
+    return board->lighthouse_pid = pid;
+}
+
 static pid_t start_lighthouse(uint64_t least)
 {
     memset(board, 0, sizeof(*board));
-    const pid_t pid = split();
-    if (pid == 0) serve(least);
-    while (__atomic_load_n(&board->status, __ATOMIC_ACQUIRE) == 0) nap(1);
-    return pid;
+    return lighthouse_at("127.0.0.1:0", least);
 }
 
 static void stop_lighthouse(pid_t pid)
@@ -204,10 +224,10 @@ static void check_sums(void)
         for (int call = 0; call < 2; call++)
             for (uint32_t k = 0; k < seen->n[call]; k++) sum += share(seen->set[call][k], step) * (call + 1);
         assert_int_equal(seen->sum, sum);
-        assert_memory_equal(seen, &board->seen[1][step], sizeof(*seen));
+        if (board->seen[1][step].commits) assert_memory_equal(seen, &board->seen[1][step], sizeof(*seen));
         if (board->seen[2][step].commits) assert_int_equal(board->seen[2][step].sum, sum);
     }
-    assert_true(step > DIES_AT + FULL);
+    assert_true(step > DIES_AT + FULL && board->seen[1][step - (board->ends_alone ? FULL + 2 : 1)].commits);
 }
 
 static void one_dies(uint32_t least)
@@ -219,9 +239,10 @@ static void one_dies(uint32_t least)
         stop_lighthouse(lighthouse);
         skip();
     }
-    for (int32_t i = 0; i < GROUPS; i++) pids[i] = start(i, least, i == 2);
+    for (int32_t i = 0; i < GROUPS; i++)
+        pids[i] = start(i, (struct life){.least = least, .dies_at = i == 2 ? DIES_AT : 0});
     assert_int_equal(end_of(pids[2]), -SIGKILL);
-    pids[2] = start(2, least, false);
+    pids[2] = start(2, (struct life){.least = least});
     for (int32_t i = 0; i < GROUPS; i++) assert_int_equal(end_of(pids[i]), 0);
     stop_lighthouse(lighthouse);
     check_sums();
@@ -244,6 +265,39 @@ static void survivors_wait(void **state)
     one_dies(GROUPS);
     assert_int_equal(board->n_void[0], 1);
     assert_int_equal(board->seen[0][DIES_AT].n[1], GROUPS);
+}
+
+/* A group and the lighthouse die at once; the group comes back, and dies again in its third step; it comes back once
+ * more; then all die but one, which goes on alone. No step is void. */
+static void bad_moments(void **state)
+{
+    const pid_t lighthouse = start_lighthouse(GROUPS);
+    char address[64];
+    pid_t pids[GROUPS];
+
+    (void)state;
+    if (board->status == TUTTI_ERR_UNSUPPORTED) {
+        stop_lighthouse(lighthouse);
+        skip();
+    }
+    board->ends_alone = true;
+    for (int32_t i = 0; i < GROUPS; i++)
+        pids[i] = start(i, (struct life){.least = 1, .dies_at = i == 2 ? DIES_AT : 0, .with_lighthouse = i == 2});
+    assert_int_equal(end_of(pids[2]), -SIGKILL);
+    assert_int_equal(end_of(lighthouse), -SIGKILL);
+    snprintf(address, sizeof address, "%s", strstr(board->lighthouse, "127.0.0.1"));
+    const pid_t next = lighthouse_at(address, 2); /* of 1: who comes before the others have found it begins alone */
+    assert_int_equal(board->status, 1);
+    pids[2] = start(2, (struct life){.least = 1, .dies_after = 2});
+    assert_int_equal(end_of(pids[2]), -SIGKILL);
+    pids[2] = start(2, (struct life){.least = 1});
+    while (__atomic_load_n(&board->n_full[0], __ATOMIC_ACQUIRE) < FULL) nap(1);
+    for (int32_t i = 1; i < GROUPS; i++) kill(pids[i], SIGKILL);
+    assert_int_equal(end_of(pids[0]), 0);
+    for (int32_t i = 1; i < GROUPS; i++) assert_int_equal(end_of(pids[i]), -SIGKILL);
+    stop_lighthouse(next);
+    assert_int_equal(board->n_void[0], 0);
+    check_sums();
 }
 
 /* ---- groups of two ranks ---- */
@@ -292,7 +346,7 @@ static void train_pair(int32_t number, uint32_t rank)
         struct seen seen = {0};
         if (number == 1 && rank == 1 && step == 3) kill(getpid(), SIGKILL);
         if (number == 1 && rank == 0 && step == 3) _exit(hears_of_loss(&g) ? 3 : 1);
-        step_once(&g, number, &step, &sum, false, &seen);
+        step_once(&g, number, &step, &sum, NULL, &seen);
         board->seen[rank][step - 1] = seen;
     }
     tutti_ft_team_close(g.team);
@@ -356,6 +410,7 @@ int main(void)
     pairs = shared(2 * sizeof(*pairs));
     if (board == MAP_FAILED || pairs == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(refusals), cmocka_unit_test(survivors_finish),
-                                       cmocka_unit_test(survivors_wait), cmocka_unit_test(a_group_is_lost_as_a_whole)};
+                                       cmocka_unit_test(survivors_wait), cmocka_unit_test(bad_moments),
+                                       cmocka_unit_test(a_group_is_lost_as_a_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

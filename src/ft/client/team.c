@@ -21,7 +21,7 @@ struct candidate {
     struct tutti_comm *comm;
     struct tutti_store store; /* where its members met */
     int64_t quorum_id;
-    int64_t number; /* the same at all ranks of all groups: made of the quorum and its groups */
+    int64_t number; /* of number_of */
     uint32_t n;
     char **names; /* its groups' */
 };
@@ -36,7 +36,7 @@ struct tutti_ft_team {
     pthread_cond_t changed;
     /* Under the lock: */
     bool stops;
-    int64_t step, failures, heard; /* failures in a row; the last quorum for which a communicator is made */
+    int64_t step, failures, heard; /* failures in a row; the number of the last one that is made, or need not be */
     uint32_t n_meetings;           /* under way */
     uint32_t n_members;            /* the last one taken has so many, the dead included */
     struct candidate *ready, *voted, *next, *taken; /* voted: a vote says that it is ready; next: all have */
@@ -73,24 +73,32 @@ static bool holds(const struct candidate *c, const struct tutti_ft_place *place)
     return c != NULL;
 }
 
+/* The same at all ranks of all groups: made of the quorum and its groups, for a lighthouse that begins anew may give
+ * the quorum's number again. */
+static int64_t number_of(const struct tutti_ft_place *place)
+{
+    uint64_t number = (uint64_t)place->quorum_id;
+
+    for (uint32_t i = 0; i < place->n_replicas; i++)
+        number = tutti_hash64(place->replica_ids[i], strlen(place->replica_ids[i]), number);
+    return (int64_t)(number >> 2) + 1;
+}
+
 static enum tutti_status meet(struct tutti_ft_team *team, const struct tutti_ft_place *place, struct candidate *c)
 {
     const uint64_t timeout_ns = team->config.timeout_ns < MEET_NS ? team->config.timeout_ns : MEET_NS;
     struct tutti_comm_config config = TUTTI_COMM_CONFIG_INIT;
     char address[300], name[64];
-    uint64_t number = (uint64_t)place->quorum_id;
 
     c->names = tutti_alloc_array(place->n_replicas, sizeof(*c->names));
     if (!c->names) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a team of %" PRIu32 " groups", place->n_replicas);
     for (; c->n < place->n_replicas; c->n++) {
         c->names[c->n] = tutti_text_copy(place->replica_ids[c->n]);
         if (!c->names[c->n]) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the name of a group");
-        number = tutti_hash64(c->names[c->n], strlen(c->names[c->n]), number);
     }
     c->quorum_id = place->quorum_id;
-    c->number = (int64_t)(number >> 2) + 1;
     snprintf(address, sizeof address, "tcp://%s", place->store_address);
-    snprintf(name, sizeof name, "team-%" PRId64 "-%" PRIu32, place->quorum_id, team->config.group_rank);
+    snprintf(name, sizeof name, "team-%" PRId64 "-%" PRIu32, c->number, team->config.group_rank);
     TUTTI_TRY(tutti_store_open(address, team->secret, tutti_deadline_ns(timeout_ns), &c->store));
     config.rank = (int32_t)place->replica_rank;
     config.n_ranks = (int32_t)place->replica_world_size;
@@ -122,9 +130,10 @@ static bool is_new(struct tutti_ft_team *team, const struct tutti_ft_place *plac
     pthread_mutex_lock(&team->lock);
     const bool in_use = holds(team->taken ? team->taken : team->next, place);
     const bool served = (in_use || holds(team->ready, place)) && place->commit_failures == 0;
-    const bool heard = place->quorum_id == team->heard, found = !heard && !served && team->n_meetings < MEETINGS;
+    const int64_t number = number_of(place);
+    const bool heard = number == team->heard, found = !heard && !served && team->n_meetings < MEETINGS;
     if (!heard && served && in_use) drop_ready(team);
-    if (found || (!heard && served && in_use)) team->heard = place->quorum_id;
+    if (found || (!heard && served && in_use)) team->heard = number;
     team->n_meetings += found;
     pthread_mutex_unlock(&team->lock);
     return found;
@@ -144,7 +153,7 @@ static void *hold_meeting(void *arg)
     const enum tutti_status status = meet(team, m->place, m->made);
 
     pthread_mutex_lock(&team->lock);
-    const bool wanted = team->heard == m->place->quorum_id && !team->stops;
+    const bool wanted = team->heard == m->made->number && !team->stops;
     if (status < 0) {
         team->why = *tutti_last_error();
         team->failures += wanted;
@@ -174,6 +183,7 @@ static enum tutti_status start_meeting(struct tutti_ft_team *team, struct tutti_
 
     if (m && c) {
         *m = (struct meeting){team, place, c};
+        c->number = number_of(place);
         error = tutti_thread_start(&thread, 0, hold_meeting, m);
     }
     if (error == 0) {

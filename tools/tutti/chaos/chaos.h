@@ -101,6 +101,7 @@ struct chaos_verdict {
     struct chaos_spread stall_s;
     struct chaos_spread rejoin_s; /* the same of times that begin after that, until the next blow */
     struct chaos_spread away_s;   /* from the start or release of a group until it takes part again */
+    double still_s;               /* all of stall_s and rejoin_s: it asks little of the calm time, as goodput does */
     size_t apart;                 /* steps that more groups did than any of them knew of: not together */
 };
 /* Puts in a step, or who else did it: samples of a group that is known to have done it do not count again. False: out

@@ -236,8 +236,8 @@ static void stalls(const struct chaos_record *r, struct chaos_verdict *v)
         const uint64_t next = i + 1 < r->n_struck ? s[1].at_ns : r->end_ns;
         const bool again = s->again_ns > 0 && s->again_ns < next;
         const struct gap gone = {s->at_ns, again ? s->again_ns : next}, joins = {gone.end_ns, next};
-        lost[i] = stall(r, gone, true, next, v->calm_gap_s);
-        if (again) joined[n_joined++] = stall(r, joins, false, next, v->calm_gap_s);
+        v->still_s += lost[i] = stall(r, gone, true, next, v->calm_gap_s);
+        if (again) v->still_s += joined[n_joined++] = stall(r, joins, false, next, v->calm_gap_s);
         const uint64_t back = chaos_back(r, i);
         if (strikes_group(s) && s->again_ns > 0 && back < r->end_ns) away[n_away++] = seconds(back - s->again_ns);
     }

@@ -57,6 +57,7 @@ static void rates_and_stalls(void **state)
     assert_int_equal(v.rejoin_s.n, 2);
     assert_near(v.rejoin_s.worst, 0.9);
     assert_near(v.rejoin_s.median, 0.45);
+    assert_near(v.still_s, 1.9 + 3.9 + 0.9);
     free(r.steps);
 }
 

@@ -54,6 +54,7 @@ static void text(FILE *out, const struct chaos_told *told)
             n > 0 ? lost(v) / (double)n : 0);
     text_spread(out, "stall", &v->stall_s);
     text_spread(out, "... joining", &v->rejoin_s);
+    fprintf(out, "... in all   %10.2f s, %.1f %% of the time\n", v->still_s, 100 * v->still_s / run_s(told));
     text_spread(out, "back after", &v->away_s);
     if (v->apart > 0) fprintf(out, "apart        %10zu steps that groups did each without the other\n", v->apart);
     if (told->ended > 0) fprintf(out, "%u times a group ended by itself\n", told->ended);
@@ -82,6 +83,7 @@ static void json(FILE *out, const struct chaos_told *told)
     json_spread(out, "stall", &v->stall_s);
     json_spread(out, "rejoin", &v->rejoin_s);
     json_spread(out, "away", &v->away_s);
+    fprintf(out, ",\"still_s\":%.4f", v->still_s);
     fprintf(out, ",\"apart\":%zu,\"ended\":%u,\"calm_ns\":%" PRIu64 "}\n", v->apart, told->ended,
             told->record->calm_ns);
 }

@@ -51,7 +51,14 @@ class Candidate:
     members: "Members"
     quorum_id: int
     handles: List[str]
-    number: int  # the same at all ranks of all groups: made of the quorum and its groups
+    number: int  # of number_of
+
+
+def number_of(quorum: Any) -> int:
+    """The same at all ranks of all groups: made of the quorum and its groups, for a lighthouse that begins anew may
+    give the quorum's number again."""
+    names = "\n".join([str(quorum.quorum_id), *quorum.replica_ids])
+    return 1 + int.from_bytes(hashlib.sha256(names.encode()).digest()[:7], "big")
 
 
 @dataclass
@@ -100,7 +107,7 @@ class Survival:
         self._taken: Optional[Candidate] = None
         self._size = 0  # members of the last one taken, the dead included
         self._failures = 0  # communicators in a row that were not made or not kept; a quorum then makes new ones
-        self._heard = -1  # the last quorum for which one is made
+        self._heard = 0  # the number of the last one that is made, or need not be
         self._meetings = 0  # under way
         self._why = "the other groups have not asked"  # there is no quorum
         self._stops = False
@@ -176,23 +183,24 @@ class Survival:
             raise RuntimeError("a group's manager knows no handles: survive=True needs tutti's in all groups")
         with self._changed:
             serves = [self._holds(candidate, handles) for candidate in (self._taken or self._next, self._ready)]
-            if quorum.quorum_id == self._heard:
+            number = number_of(quorum)
+            if number == self._heard:
                 return
             served = any(serves) and not quorum.commit_failures
             if served and serves[0]:
-                self._heard = quorum.quorum_id
+                self._heard = number
                 self._drop_ready()
             if served:
                 return
             if self._meetings >= MEETINGS:
                 raise RuntimeError(f"{MEETINGS} meetings are under way, of quorums whose members do not come")
-            self._heard = quorum.quorum_id
+            self._heard = number
             self._meetings += 1
-        thread = threading.Thread(target=self._meet, args=(quorum,), name="tutti_ft_meet", daemon=True)
+        thread = threading.Thread(target=self._meet, args=(quorum, number), name="tutti_ft_meet", daemon=True)
         self._met = [one for one in self._met if one.is_alive()] + [thread]
         thread.start()
 
-    def _meet(self, quorum: Any) -> None:
+    def _meet(self, quorum: Any, number: int) -> None:
         """On a thread of its own: when members of this quorum do not come, the next one is heard of meanwhile."""
         opts = ReconfigureOptions()
         opts.uuid, opts.handles = quorum.quorum_id, quorum.reconfigure_handles
@@ -200,14 +208,12 @@ class Survival:
         candidate: Optional[Candidate] = None
         try:
             members = self._pg.meet(opts)
-            names = "\n".join([str(quorum.quorum_id), *quorum.replica_ids])
-            number = 1 + int.from_bytes(hashlib.sha256(names.encode()).digest()[:7], "big")
             candidate = Candidate(members, quorum.quorum_id, opts.handles, number)
         except Exception as error:
             self._complain(str(error))
         with self._changed:
             self._meetings -= 1
-            wanted = self._heard == quorum.quorum_id and not self._stops
+            wanted = self._heard == number and not self._stops
             if wanted and candidate is not None:
                 self._drop_ready()
                 self._failures, self._ready = 0, candidate
