@@ -134,17 +134,13 @@ const char *pncclGetLastError(struct ncclComm *comm)
 
 static int version_told(void)
 {
-    static _Atomic int version;
     uint64_t number;
-    int now = atomic_load_explicit(&version, memory_order_relaxed), major, minor, patch;
-    char text[32];
-    if (now) return now;
-    now = NCCL_VERSION;
-    if (tutti_option_get("nccl_version", text, sizeof text, &number) == TUTTI_OK &&
-        sscanf(text, "%d.%d.%d", &major, &minor, &patch) == 3)
-        now = major * 10000 + minor * 100 + patch;
-    atomic_store_explicit(&version, now, memory_order_relaxed);
-    return now;
+    int major, minor, patch;
+    char text[32], behind;
+    if (tutti_option_get("nccl_version", text, sizeof text, &number) < 0 || !*text) return NCCL_VERSION;
+    if (sscanf(text, "%d.%d.%d%c", &major, &minor, &patch, &behind) == 3) return major * 10000 + minor * 100 + patch;
+    nccl_fail(NCCL_SUCCESS, "TUTTI_NCCL_VERSION=%s: is not like 2.28.9", text);
+    return NCCL_VERSION;
 }
 
 NCCL_TWIN(GetVersion);

@@ -111,6 +111,14 @@ static void test_version(void **state)
     assert_int_equal(nccl.GetVersion(&version), OK);
     assert_int_equal(version, 23007);
     assert_int_equal(nccl.GetVersion(NULL), INVALID_ARGUMENT);
+    setenv("TUTTI_NCCL_VERSION", "2.28.9", 1);
+    assert_int_equal(nccl.GetVersion(&version), OK);
+    assert_int_equal(version, 22809);
+    setenv("TUTTI_NCCL_VERSION", "2.28", 1);
+    assert_int_equal(nccl.GetVersion(&version), OK);
+    assert_int_equal(version, 23007);
+    assert_string_equal(nccl.GetLastError(NULL), "TUTTI_NCCL_VERSION=2.28: is not like 2.28.9");
+    unsetenv("TUTTI_NCCL_VERSION");
 }
 
 static void test_sentences(void **state)
@@ -539,6 +547,36 @@ static void test_aborted(void **state)
     assert_int_equal(ranks_run(2, true, aborted, NULL), 0);
 }
 
+/* Without the variable there is no deadline: the ranks of the other tests wait as long as it takes. */
+static void late(struct rank *rank)
+{
+    comm_t twin = NULL;
+    int word = 1;
+    ranks_meet(rank); /* the first communicator is there, however long that took */
+    if (rank->index == 0) setenv("TUTTI_NCCL_TIMEOUT", "200ms", 1);
+    ranks_meet(rank);
+    CHECK_OK(rank, nccl.CommSplit(rank->comm, 0, 0, &twin, NULL));
+    if (rank->index == 0) {
+        CHECK_RESULT(rank, TIMED_OUT, nccl.AllReduce(&word, &word, 1, INT32, SUM, twin, NULL));
+        CHECK(rank, strstr(nccl.GetLastError(NULL), "timed out after 200 ms"));
+    }
+    ranks_meet(rank);
+    CHECK_OK(rank, nccl.CommAbort(twin));
+}
+
+static void test_deadlines(void **state)
+{
+    (void)state;
+    unique_id id;
+    comm_t comm = NULL;
+    assert_int_equal(ranks_run(2, true, late, NULL), 0);
+    assert_int_equal(nccl.GetUniqueId(&id), OK);
+    assert_int_equal(nccl.CommInitRank(&comm, 2, id, 0), TIMED_OUT);
+    assert_string_equal(nccl.GetLastError(NULL), "rank 1 did not arrive: timed out after 200 ms");
+    assert_null(comm);
+    unsetenv("TUTTI_NCCL_TIMEOUT");
+}
+
 /* One thread has all ranks. */
 static void test_all(void **state)
 {
@@ -624,6 +662,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nonblocking),
         cmocka_unit_test(test_revoked),
         cmocka_unit_test(test_aborted),
+        cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
