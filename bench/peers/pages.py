@@ -20,7 +20,7 @@ class Page:
     mark: str  # the program's name, which its marks and pictures bear
     heading: str  # above its part of the page
     titles: dict[str, tuple[str, str]]  # each peer's, and its letter in tables
-    kinds: tuple[str, ...]  # of results.KINDS
+    kinds: tuple[str, ...]  # one of results.KINDS
     small: int  # means are of sizes up to here, and of those above
     equal: float  # as fast as the best peer, from this ratio on
     about: str

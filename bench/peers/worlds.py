@@ -41,7 +41,7 @@ class Plan:
 
     operations: list[str]
     sizes: list[int]
-    kinds: list[str]  # of results.KINDS
+    kinds: list[str]  # one of results.KINDS
     block_us: int  # about how long the calls of one point are timed
     cpus: list[int]
     limits: bool = True  # also what a copy takes

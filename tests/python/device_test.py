@@ -100,7 +100,7 @@ class Devices(unittest.TestCase):
 
     def test_memory_of_another_device(self):
         def run(comm, device):
-            with self.assertRaisesRegex(tutti.ArgumentError, r"send is memory of device \d, and the communicator has \d"):
+            with self.assertRaisesRegex(tutti.ArgumentError, r"send is memory of device \d, and .* has \d"):
                 comm.all_reduce(device.put([1.0], offset=1))
 
         on_devices(self, 2, run)

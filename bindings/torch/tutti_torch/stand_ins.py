@@ -143,7 +143,7 @@ METHODS = {
     "get_build_nccl_version": staticmethod(lambda: NCCL_VERSION),
     "get_runtime_nccl_version": staticmethod(lambda: NCCL_VERSION),
 }  # fmt: skip
-POLICIES = ("DEFAULT", "EFFICIENCY", "ZERO")  # of config.cta_policy, by their numbers
+POLICIES = ("DEFAULT", "EFFICIENCY", "ZERO")  # config.cta_policy, by their numbers
 FUNCTIONS = {"_dump_nccl_trace": dump_trace, "_dump_nccl_trace_json": dump_trace_json}
 
 
