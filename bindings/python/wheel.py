@@ -43,11 +43,11 @@ def script(path: Path, *words: str) -> str:
 
 def header_folder(folder: Path) -> Path:
     """Headers of the libraries without those of the C library beside them: zig has its own."""
-    for name in ("openssl", "nghttp2", "protobuf-c", "rdma"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for found in (Path("/usr/include") / name, Path(f"/usr/include/{MACHINE}-linux-gnu") / name):
-            for header in found.glob("*.h") if found.is_dir() else ():
-                link = folder / name / header.name
+    for base in (Path("/usr/include"), Path(f"/usr/include/{MACHINE}-linux-gnu")):
+        for name in ("openssl/*", "nghttp2/*", "protobuf-c/*", "rdma/*", "intel-ipsec-mb"):
+            for header in base.glob(f"{name}.h"):
+                link = folder / header.relative_to(base)
+                link.parent.mkdir(parents=True, exist_ok=True)
                 if not link.exists():
                     link.symlink_to(header)
     return folder
@@ -75,7 +75,8 @@ def with_zig(tools: Path) -> tuple:
         "CMAKE_C_COMPILER": script(tools / "cc", str(zig), "cc", "-target", target),
         "CMAKE_AR": script(tools / "ar", str(zig), "ar"),
         "CMAKE_RANLIB": script(tools / "ranlib", str(zig), "ranlib"),
-        "TUTTI_FABRIC_INCLUDE": headers if any((headers / "rdma").iterdir()) else "",
+        "TUTTI_FABRIC_INCLUDE": headers if (headers / "rdma").exists() else "",
+        "TUTTI_IPSEC_MB_INCLUDE": headers if (headers / "intel-ipsec-mb.h").exists() else "",
     }
     if (LIBRARIES / "libcrypto.a").exists():
         settings.update({"OPENSSL_INCLUDE_DIR": headers, "OPENSSL_CRYPTO_LIBRARY": LIBRARIES / "libcrypto.a",
