@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
 from spack.package import *
 
 
 class Tutti(CMakePackage, CudaPackage):
-    """Collective communications for distributed training. Untried."""
+    """Collective communications for distributed training. Untried: for Spack 1.0 and later."""
 
     license("BSD-3-Clause")
     version("main")  # of a clone: spack dev-build tutti@main
