@@ -20,6 +20,7 @@ for file in bin/tutti include/tutti/tutti.h share/man/man1/tutti.1 share/man/man
     share/bash-completion/completions/tutti share/zsh/site-functions/_tutti; do
     [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
+[ ! -e "$build/man/stamp" ] || [ -s "$prefix/share/man/man3/tutti_all_reduce.3" ] || fail "the functions' man pages are not installed"
 [ -s "$libdir/tutti/nccl/libnccl.so.2" ] || fail "libnccl.so.2 is not installed in tutti/nccl beside libtutti.so"
 stray=$(cd "$prefix/include" && find . -name '*.h' | sed 's|^\./||' | LC_ALL=C sort)
 ours=$(cd "$root/include" && find . -name '*.h' | sed 's|^\./||' | LC_ALL=C sort)
