@@ -131,35 +131,41 @@ static enum tutti_status beside_open(struct ncclComm *comm)
     return status;
 }
 
+static enum tutti_status beside_begin(const struct nccl_call *c)
+{
+    const enum tutti_status status = beside_open(c->comm);
+    if (status < 0) return status;
+    return tutti_accelerator_event_record(c->comm->family->accelerator, c->comm->beside.begin, c->stream);
+}
+
+/* After the call was enqueued: its few blocks have their place before the copy takes what is left of the device. */
 static enum tutti_status copy_beside(const struct nccl_call *c, size_t bytes)
 {
     struct tutti_accelerator *accelerator = c->comm->family->accelerator;
-    enum tutti_status status = beside_open(c->comm);
     const struct nccl_beside *beside = &c->comm->beside;
-    if (status >= 0) status = tutti_accelerator_event_record(accelerator, beside->begin, c->stream);
-    if (status >= 0) status = tutti_accelerator_stream_wait(accelerator, beside->stream, beside->begin);
+    enum tutti_status status = tutti_accelerator_stream_wait(accelerator, beside->stream, beside->begin);
     if (status >= 0) status = tutti_accelerator_copy(accelerator, c->recv, c->send, bytes, beside->stream);
-    return status < 0 ? status : tutti_accelerator_event_record(accelerator, beside->end, beside->stream);
+    if (status >= 0) status = tutti_accelerator_event_record(accelerator, beside->end, beside->stream);
+    return status < 0 ? status : tutti_accelerator_stream_wait(accelerator, c->stream, beside->end);
 }
 
 static enum tutti_status start_broadcast(const struct nccl_call *c, const struct tutti_call_options *options)
 {
     struct tutti_accelerator *accelerator = c->comm->family->accelerator;
     const size_t bytes = c->count * tutti_dtype_bytes(c->type);
-    const bool copies = c->peer == c->comm->rank && c->send != c->recv, beside = copies && bytes >= BESIDE_BYTES;
-    const bool here = !copies || has_window(c);
+    const bool copies = c->peer == c->comm->rank && c->send != c->recv, here = !copies || has_window(c);
+    const bool beside = accelerator && !here && bytes >= BESIDE_BYTES;
     enum tutti_status status = TUTTI_OK;
     if (copies && !accelerator)
         memmove(c->recv, c->send, bytes);
-    else if (copies && !here && beside)
-        status = copy_beside(c, bytes);
-    else if (copies)
+    else if (copies && !beside)
         status = tutti_accelerator_copy(accelerator, c->recv, c->send, bytes, c->stream);
+    else if (beside)
+        status = beside_begin(c);
     if (status < 0) return status;
     void *buffer = here ? c->recv : (void *)(uintptr_t)c->send;
     status = tutti_broadcast(buffer, c->count, c->type, c->peer, nccl_tutti(c->comm), options, NULL);
-    if (status < 0 || !accelerator || here || !beside) return status;
-    return tutti_accelerator_stream_wait(accelerator, c->stream, c->comm->beside.end);
+    return status < 0 || !beside ? status : copy_beside(c, bytes);
 }
 
 static enum tutti_status start_all_gather(const struct nccl_call *c, const struct tutti_call_options *options)
