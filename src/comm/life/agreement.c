@@ -9,6 +9,7 @@
 #define NAP_LONGEST_NS (2 * TUTTI_NS_PER_MS)
 #define LOOK_EVERY_NS (50 * TUTTI_NS_PER_MS) /* between looks at who lives */
 #define STOPPED_NS (200 * TUTTI_NS_PER_MS)   /* behind a deadline, for a process that is stopped */
+#define HEARD_NS (300 * TUTTI_NS_PER_MS)     /* until others have read why this rank goes */
 #define SETTLE_NS (2 * TUTTI_NS_PER_S)       /* until who left its communicator is known to have ended */
 
 /* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */
@@ -141,6 +142,7 @@ void tutti_survivors_fini(struct tutti_survivors *survivors)
     tutti_free(survivors->removed_at);
     tutti_free(survivors->hashes);
     tutti_free(survivors->accused);
+    tutti_free(survivors->ended);
 }
 
 enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct tutti_comm *comm,
@@ -166,8 +168,10 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
     survivors->removed_at = tutti_alloc_array(n + 1, sizeof(*survivors->removed_at));
     survivors->hashes = tutti_alloc_array(n + 2, sizeof(*survivors->hashes));
     survivors->accused = tutti_alloc_array(n, sizeof(*survivors->accused));
-    if (!survivors->removed_at || !survivors->hashes || !survivors->accused) {
+    survivors->ended = tutti_alloc_array(n, sizeof(*survivors->ended));
+    if (!survivors->removed_at || !survivors->hashes || !survivors->accused || !survivors->ended) {
         tell(survivors, NOT_MADE, 0, 0, false, TUTTI_ERR_MEMORY); /* the others need not wait */
+        if (patience_ns) tutti_sleep_ns(HEARD_NS);
         tutti_survivors_fini(survivors);
         return tutti_fail(TUTTI_ERR_MEMORY, "%s on rank %d: out of memory", call_of(survivors), mine(survivors));
     }
@@ -211,6 +215,12 @@ static bool is_stopped(const struct tutti_survivors *survivors, uint32_t slot)
            (board.process == 'T' || board.process == 't');
 }
 
+/* It goes: it has not decided, and adopts nothing. */
+static bool has_no_memory(const struct tutti_board *board)
+{
+    return board->seq == NOT_MADE && (int64_t)board->completed == TUTTI_ERR_MEMORY && board->signature == 0;
+}
+
 /* What slot s proposes: whom it took out for their silence, and whether it goes on in the larger one. */
 static void hear(struct tutti_survivors *survivors, uint32_t s)
 {
@@ -220,6 +230,11 @@ static void hear(struct tutti_survivors *survivors, uint32_t s)
     if (!there && (now >= survivors->late_ns || (now >= survivors->stopped_ns && is_stopped(survivors, s))))
         accuse(survivors, s);
     if (!there) return;
+    if (has_no_memory(&board)) {
+        survivors->ended[s] = true;
+        take_out(survivors, s);
+        return;
+    }
     if (board.message_peer == survivors->comm->rank) survivors->accuser = (int32_t)s;
     if (board.message_peer >= 0 && board.message_peer != survivors->comm->rank)
         accuse(survivors, (uint32_t)board.message_peer);
@@ -254,6 +269,7 @@ static bool is_proved(const struct tutti_survivors *survivors, uint32_t slot)
     struct tutti_control *control = control_of(survivors);
     const uint32_t member = survivors->comm->members[slot];
     const enum tutti_life life = control->ops->life(control, member);
+    if (survivors->ended[slot]) return true;
     if (life == TUTTI_LIFE_LEFT && survivors->elders) return false; /* it may have gone on in the view before */
     return tutti_life_gone(life) && (!control->ops->proved || control->ops->proved(control, member));
 }
@@ -294,7 +310,7 @@ static enum tutti_status find_decision(const struct tutti_survivors *survivors, 
         if (!tutti_survivors_has(survivors, 0, s) || is_accused(survivors, s)) continue;
         const enum tutti_status status = peek(survivors, s, board);
         if (status == TUTTI_PENDING) result = status; /* it may be a decision */
-        if (status != TUTTI_OK || board->seq < DECIDED) continue;
+        if (status != TUTTI_OK || board->seq < DECIDED || (survivors->patience_ns && has_no_memory(board))) continue;
         *by = s;
         return TUTTI_OK;
     }
@@ -457,6 +473,7 @@ static enum stage word_of(const struct tutti_survivors *survivors, uint32_t s, e
 enum tutti_status tutti_survivors_confirm(struct tutti_survivors *survivors, uint32_t version, enum tutti_status made)
 {
     publish(survivors, made < 0 ? NOT_MADE : MADE, version, made);
+    if (made < 0 && survivors->patience_ns) tutti_sleep_ns(HEARD_NS);
     if (made < 0) return made;
     uint64_t nap = NAP_FIRST_NS, look_ns = 0;
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++) {

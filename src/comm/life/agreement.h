@@ -25,6 +25,7 @@ struct tutti_survivors {
     const bool *elders;              /* by slot; NULL: all are */
     uint32_t *accused, n_accused; /* slots that were taken out for their silence; all are told of them, one at a look */
     uint32_t n_looks;
+    bool *ended;     /* by slot: it says that it has no memory to go on */
     int32_t accuser; /* the rank that took this one out, -1 */
     const struct tutti_comm *handle;
 };

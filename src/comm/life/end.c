@@ -100,7 +100,9 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason)
         uint64_t seq = tutti_team_where(comm->team, where + 1, sizeof where - 1);
         abort_error(comm, where, reason, &error);
         error.seq = seq;
-        tutti_team_fail(comm->team, &error, true);
+        struct tutti_error ended = {.status = TUTTI_OK}; /* those who go on without this rank do not hear it */
+        tutti_survive_state(comm, &ended);
+        tutti_team_fail(comm->team, &error, ended.status >= 0);
         pthread_mutex_lock(&comm->lock); /* the device may be changed */
         tutti_comm_stop_device(comm, false);
         pthread_mutex_unlock(&comm->lock);

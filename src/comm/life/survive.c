@@ -361,7 +361,10 @@ static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
                                    .is_late = s->loss.status == TUTTI_ERR_TIMEOUT,
                                    .elders = s->is_joint ? s->elders : NULL};
     if (tutti_comm_next(s->inner, &how, &next) < 0) return tutti_survive_stop(s);
-    if (s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n) { /* all are there, and too slow */
+    const bool all_late = s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n;
+    if (s->late_at != s->synchrony.last) s->n_late = 0; /* calls were over since: the same on all members */
+    s->late_at = s->synchrony.last;
+    if (all_late && s->n_late++ == LATE_MOST) { /* all are there again and again, and too slow */
         tutti_comm_destroy(next);
         tutti_fail_record(&s->loss);
         return tutti_survive_stop(s);

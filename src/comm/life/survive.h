@@ -13,7 +13,15 @@
 
 /* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
  * are known. Where a barrier crosses networks it costs more than to keep larger results, of which the last two do. */
-enum { KEEP_MOST = 4096, N_KEPT = 64, KEEP_FAR = 128 << 10, N_KEPT_FAR = 2, SET_WORD = 64, LEFT_MOST = 4 };
+enum {
+    KEEP_MOST = 4096,
+    N_KEPT = 64,
+    KEEP_FAR = 128 << 10,
+    N_KEPT_FAR = 2,
+    SET_WORD = 64,
+    LEFT_MOST = 4,
+    LATE_MOST = 2
+};
 
 /* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
 struct kept {
@@ -72,6 +80,8 @@ struct tutti_survive {
     struct tutti_family *left[LEFT_MOST];
     uint32_t n_left;
     bool has_missing;
+    uint32_t n_late;  /* times that all members came to an agreement, late but alive, */
+    uint64_t late_at; /* since this call */
     struct tutti_door door;
     /* Calls on devices (held.c), opened at the first one. */
     struct tutti_pinned_pool *pinned;

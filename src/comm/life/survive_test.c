@@ -125,6 +125,23 @@ static uint64_t check(const struct call *c, uint32_t form)
     return digest | 1;
 }
 
+/* Nothing is written to a buffer after its call has returned: the outputs of two calls take turns, and that of the call
+ * before is looked at when the next one has ended. */
+struct past {
+    uint64_t *outs[2], hash;
+    size_t bytes; /* 0: there was no call before */
+};
+
+static bool past_is_intact(struct past *past, const struct call *c)
+{
+    const size_t most = LARGEST + (size_t)MOST * MOST, n = (c->count + MOST) * MOST;
+    const uint64_t *before = past->outs[(c->number + 1) % 2];
+    const bool intact = past->bytes == 0 || tutti_hash64(before, past->bytes, 1) == past->hash;
+    past->bytes = (n < most ? n : most) * sizeof(*before);
+    past->hash = tutti_hash64(c->out, past->bytes, 1);
+    return intact;
+}
+
 static void killed_at_random(struct rank *rank)
 {
     static const size_t counts[] = {1, 3, 100, 512, 513, 5000, 40000, LARGEST / MOST, LARGEST - 7, LARGEST};
@@ -132,7 +149,9 @@ static void killed_at_random(struct rank *rank)
     struct call c = {.rank = rank};
     RANK_CHECK_OK(rank, make(rank, &c.comm));
     c.in = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.in));
-    c.out = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.out));
+    struct past past = {.bytes = 0};
+    for (int k = 0; k < 2; k++) past.outs[k] = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.out));
+    for (int k = 0; k < 2; k++) memset(past.outs[k], 0, (LARGEST + MOST * MOST) * sizeof(*c.out));
     uint32_t victims = 1 + (uint32_t)(tutti_random64(&seed) % (uint64_t)(rank->n - 1));
     pthread_t thread;
     for (uint32_t k = 0; k < victims; k++) { /* all ranks draw the same */
@@ -142,6 +161,7 @@ static void killed_at_random(struct rank *rank)
     }
     if (dies_ns) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
     for (c.number = 0; c.number < CALLS; c.number++) {
+        c.out = past.outs[c.number % 2];
         const uint32_t form = (uint32_t)(tutti_random64(&seed) % 9);
         c.count = counts[tutti_random64(&seed) % TUTTI_ARRAY_LEN(counts)];
         c.root = (int32_t)(tutti_random64(&seed) % (uint64_t)rank->n);
@@ -156,6 +176,7 @@ static void killed_at_random(struct rank *rank)
         if (work) status = tutti_work_wait(work, 0);
         RANK_CHECK_OK(rank, tutti_work_contributors(work, c.comm, c.set, MOST, &c.n_set));
         tutti_work_free(work);
+        RANK_CHECK(rank, past_is_intact(&past, &c));
         if ((form == 5 || form == 6) && !contributed(&c, c.root)) {
             RANK_CHECK(rank, status == TUTTI_ERR_PEER_DEAD && strstr(tutti_last_error()->text, "which is the root"));
             board->digests[c.number][rank->index] = 1;
@@ -299,6 +320,37 @@ static void stopped(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* A rank comes to a call after its deadline, but before the others go on without it: nobody is lost. Then it comes when
+ * they have. */
+static void late(struct rank *rank)
+{
+    enum { LATE = 2, GONE = 5, N_CALLS = 8 };
+    struct tutti_comm *comm = NULL;
+    uint64_t x[3000];
+    size_t n = 0;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    tutti_comm_set_timeout(comm, TUTTI_NS_PER_S / 2);
+    for (uint32_t call = 0; call < N_CALLS; call++) {
+        if (rank->index == 1 && call == LATE) tutti_sleep_ns(TUTTI_NS_PER_S);
+        if (rank->index == 1 && call == GONE) /* until the others have gone on */
+            while (!board->digests[GONE][0]) tutti_sleep_ns(TUTTI_NS_PER_MS);
+        for (size_t i = 0; i < 3000; i++) x[i] = 1;
+        const enum tutti_status status = tutti_all_reduce(x, x, 3000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+        if (rank->index == 1 && call == GONE) {
+            RANK_CHECK(rank, status == TUTTI_ERR_TIMEOUT && strstr(tutti_last_error()->text, "join anew"));
+            break;
+        }
+        RANK_CHECK_OK(rank, status);
+        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
+        RANK_CHECK(rank, x[2999] == n && n == (call < GONE ? 4 : 3));
+        if (call == GONE && rank->index == 0) board->digests[GONE][0] = 1;
+    }
+    if (rank->index != 1) RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
+    while (!board->digests[GONE][1] && rank->index != 1) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    board->digests[GONE][1] = 1;
+    tutti_comm_destroy(comm);
+}
+
 /* Another collective than the others', while one dies. */
 static void other_call(struct rank *rank)
 {
@@ -341,6 +393,31 @@ static void names(struct rank *rank)
     const bool said = status == TUTTI_ERR_MISMATCH && strstr(error->text, id) && error->seq == 5 &&
                       strstr(error->text, "rank 3 called broadcast(uint64, 1000 elements, root 2)");
     if (!said) rank_fail(rank, __FILE__, __LINE__, "%s: %s", id, error->text);
+    tutti_comm_destroy(comm);
+}
+
+/* Rank 1 dies in a call, and rank 2 gets no memory at its seed-th allocation from there on: it ends with a sentence or
+ * goes on; the others all go on, or all end with the same. */
+static void out_of_memory(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t x[1000];
+    size_t n = 0;
+    enum tutti_status status = TUTTI_OK;
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    for (uint32_t call = 0; call < 6 && status >= 0; call++) {
+        if (rank->index == 1 && call == 3) raise(SIGKILL);
+        if (rank->index == 2 && call == 3) tutti_alloc_fail_at(board->seed);
+        for (size_t i = 0; i < 1000; i++) x[i] = 1;
+        status = tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+        if (status < 0) break;
+        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
+        RANK_CHECK(rank, x[0] == n && x[999] == n);
+    }
+    if (rank->index == 2) board->digests[0][2] = tutti_alloc_fail_at(0);
+    if (status < 0) RANK_CHECK_ERROR(rank, TUTTI_ERR_MEMORY, "", status);
+    board->digests[1][rank->index] = status < 0 ? 1 : 2 + n;
+    if (status >= 0) RANK_CHECK_OK(rank, tutti_barrier(comm, NULL, NULL));
     tutti_comm_destroy(comm);
 }
 
@@ -479,6 +556,8 @@ static void stop(void **state)
     const struct tutti_option options[] = {{"host_timeout", "2s"}};
     struct ranks_config config = {.n = 4, .forked = true, .no_comm = true, .options = options, .n_options = 1};
     assert_int_equal(ranks_run(&config, stopped), 0);
+    memset(board, 0, sizeof(*board));
+    assert_int_equal(ranks_run(&config, late), 0);
 }
 
 static void mismatch(void **state)
@@ -493,6 +572,23 @@ static void last(void **state)
     (void)state;
     four_ranks(last_one, 14);
     four_ranks(all_but_one, 7);
+}
+
+static void no_memory(void **state)
+{
+    uint64_t at = 0, n_ended = 0;
+    (void)state;
+    do {
+        memset(board, 0, sizeof(*board));
+        board->seed = ++at;
+        four_ranks(out_of_memory, 1 << 1);
+        const uint64_t *ends = board->digests[1];
+        if (ends[0] != ends[3] || (ends[2] > 1 && ends[2] != ends[0]))
+            fail_msg("allocation %llu: %llu, %llu and %llu", (unsigned long long)at, (unsigned long long)ends[0],
+                     (unsigned long long)ends[2], (unsigned long long)ends[3]);
+        n_ended += ends[2] == 1;
+    } while (board->digests[0][2] >= at);
+    assert_true(n_ended > 0);
 }
 
 static void abort_in_agreement(void **state)
@@ -511,13 +607,9 @@ int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths),
-                                       cmocka_unit_test(in_flight),
-                                       cmocka_unit_test(grouped),
-                                       cmocka_unit_test(stop),
-                                       cmocka_unit_test(mismatch),
-                                       cmocka_unit_test(last),
-                                       cmocka_unit_test(abort_in_agreement),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),          cmocka_unit_test(grouped),
+        cmocka_unit_test(stop),          cmocka_unit_test(mismatch),           cmocka_unit_test(last),
+        cmocka_unit_test(no_memory),     cmocka_unit_test(abort_in_agreement), cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
