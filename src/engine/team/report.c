@@ -329,6 +329,11 @@ static void say_board(const struct tutti_team *team, const struct tutti_board *b
     snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
 }
 
+void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity)
+{
+    say_board(NULL, board, out, capacity);
+}
+
 void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity)
 {
