@@ -321,7 +321,7 @@ static const char *kind_name(const struct tutti_board *b)
     return b->kind < TUTTI_N_KINDS ? tutti_kind_name((enum tutti_kind)b->kind) : "something unknown";
 }
 
-static void say_board(const struct tutti_team *team, const struct tutti_board *board, char *out, size_t capacity)
+void tutti_say_board(const struct tutti_team *team, const struct tutti_board *board, char *out, size_t capacity)
 {
     char arguments[128];
 
@@ -401,8 +401,8 @@ void tutti_say_mismatch(const struct tutti_team *team, uint32_t peer, const stru
 {
     char my_call[112], their_call[160];
 
-    say_board(team, mine, my_call, sizeof(my_call));
-    say_board(team, theirs, their_call, sizeof(their_call));
+    tutti_say_board(team, mine, my_call, sizeof(my_call));
+    tutti_say_board(team, theirs, their_call, sizeof(their_call));
     if (mine->seq != theirs->seq)
         tutti_append(their_call, sizeof(their_call), " as its #%" PRIu64, tutti_said_call(team, theirs->seq));
     else if (strcmp(my_call, their_call) == 0)

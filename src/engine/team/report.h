@@ -15,6 +15,8 @@ void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity
 /* "all_reduce #17 (float32, 1024 elements, sum, label 'grad') on communicator 4f2a"; team and label may be NULL. */
 void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity);
+/* "all_reduce(float32, 1024 elements, sum)"; team may be NULL. */
+void tutti_say_board(const struct tutti_team *team, const struct tutti_board *board, char *out, size_t capacity);
 void tutti_say_flight(const struct tutti_flight *flight, char *out, size_t capacity);
 void tutti_say_message(const struct tutti_p2p_message *msg, char *out, size_t capacity);
 /* "connection closed by peer: rank 2 died while rank 0 waited for it in CALL". */

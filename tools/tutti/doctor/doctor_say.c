@@ -221,8 +221,8 @@ static void say_mismatch(const struct words *w)
     char theirs[160], others[160];
     add_rank(w, w->v->rank);
     add_others(w, "ranks");
-    tutti_say_board(&w->v->last, theirs, sizeof theirs);
-    tutti_say_board(&w->v->call, others, sizeof others);
+    tutti_say_board(NULL, &w->v->last, theirs, sizeof theirs);
+    tutti_say_board(NULL, &w->v->call, others, sizeof others);
     ADD(w, " called %s as #%llu on communicator %llx, ", theirs, (unsigned long long)w->v->call.seq,
         (unsigned long long)w->v->call.comm);
     add_rank(w, w->v->other);
