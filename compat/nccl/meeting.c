@@ -86,7 +86,8 @@ static int rank_address(const struct ifaddrs *entry, const char *list, char *out
     return !IN6_IS_ADDR_LINKLOCAL(six) && inet_ntop(AF_INET6, six, out, (socklen_t)room) ? 1 : 0;
 }
 
-static void address_find(char *out, size_t room)
+/* A list of what not to take may leave nothing: then it is this host alone. */
+static int address_find(char *out, size_t room)
 {
     const char *named = getenv("NCCL_SOCKET_IFNAME");
     char text[48], option[64] = "";
@@ -97,7 +98,7 @@ static void address_find(char *out, size_t room)
     unsigned char binary[16];
     const bool told = named && (inet_pton(AF_INET, named, binary) == 1 || inet_pton(AF_INET6, named, binary) == 1);
     snprintf(out, room, "%s", told ? named : "127.0.0.1");
-    if (told || getifaddrs(&all) != 0) return;
+    if (told || getifaddrs(&all) != 0) return NCCL_SUCCESS;
     for (const struct ifaddrs *entry = all; entry; entry = entry->ifa_next) {
         const int found = rank_address(entry, named ? named : "", text, sizeof text);
         if (found <= best) continue;
@@ -105,6 +106,9 @@ static void address_find(char *out, size_t room)
         snprintf(out, room, "%s", text);
     }
     freeifaddrs(all);
+    if (best || !named || !*named || *named == '^') return NCCL_SUCCESS;
+    return nccl_fail(NCCL_INVALID_USAGE, "ncclGetUniqueId: no interface with an address is named \"%s\" (%s)", named,
+                     named == option ? "TUTTI_INTERFACE" : "NCCL_SOCKET_IFNAME");
 }
 
 /* ---- the store of this process ---- */
@@ -177,7 +181,7 @@ static int id_of_store(struct id *out)
 {
     NCCL_TRY(random_fill(out->name, sizeof out->name));
     NCCL_TRY(random_fill(out->secret, sizeof out->secret));
-    address_find(out->address, sizeof out->address);
+    NCCL_TRY(address_find(out->address, sizeof out->address));
     pthread_mutex_lock(&lock);
     int result = NCCL_SUCCESS;
     if (served.process != getpid()) result = serve(out);

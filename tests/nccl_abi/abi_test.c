@@ -15,7 +15,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- names: all that NVIDIA's library of 2.30.7 exports ---- */
@@ -399,13 +398,6 @@ static void test_facts(void **state)
     assert_int_equal(ranks_run(3, true, facts, NULL), 0);
 }
 
-/* The sum over a communicator of 2^index shows who is in it. */
-static int members(comm_t comm, int index)
-{
-    int word = 1 << index, sum = -1;
-    return nccl.AllReduce(&word, &sum, 1, INT32, SUM, comm, NULL) == OK ? sum : -1;
-}
-
 static void derived(struct rank *rank)
 {
     comm_t half = NULL, fewer = NULL, none = rank->comm;
@@ -547,36 +539,6 @@ static void test_aborted(void **state)
     assert_int_equal(ranks_run(2, true, aborted, NULL), 0);
 }
 
-/* Without the variable there is no deadline: the ranks of the other tests wait as long as it takes. */
-static void late(struct rank *rank)
-{
-    comm_t twin = NULL;
-    int word = 1;
-    ranks_meet(rank); /* the first communicator is there, however long that took */
-    if (rank->index == 0) setenv("TUTTI_NCCL_TIMEOUT", "200ms", 1);
-    ranks_meet(rank);
-    CHECK_OK(rank, nccl.CommSplit(rank->comm, 0, 0, &twin, NULL));
-    if (rank->index == 0) {
-        CHECK_RESULT(rank, TIMED_OUT, nccl.AllReduce(&word, &word, 1, INT32, SUM, twin, NULL));
-        CHECK(rank, strstr(nccl.GetLastError(NULL), "timed out after 200 ms"));
-    }
-    ranks_meet(rank);
-    CHECK_OK(rank, nccl.CommAbort(twin));
-}
-
-static void test_deadlines(void **state)
-{
-    (void)state;
-    unique_id id;
-    comm_t comm = NULL;
-    assert_int_equal(ranks_run(2, true, late, NULL), 0);
-    assert_int_equal(nccl.GetUniqueId(&id), OK);
-    assert_int_equal(nccl.CommInitRank(&comm, 2, id, 0), TIMED_OUT);
-    assert_string_equal(nccl.GetLastError(NULL), "rank 1 did not arrive: timed out after 200 ms");
-    assert_null(comm);
-    unsetenv("TUTTI_NCCL_TIMEOUT");
-}
-
 /* One thread has all ranks. */
 static void test_all(void **state)
 {
@@ -607,35 +569,6 @@ static void test_all(void **state)
     for (int i = 0; i < N; i++) assert_int_equal(nccl.CommDestroy(halves[i]), OK);
 }
 
-/* A process that dies is told to the others, which wait without a deadline. */
-static void test_death(void **state)
-{
-    (void)state;
-    unique_id id;
-    int state_of = OK, word = 1;
-    comm_t comm = NULL;
-    int ends[2];
-    if (!ranks_can_fork()) skip();
-    assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork(); /* opens the library anew */
-    if (child == 0) {
-        if (read(ends[0], &id, sizeof id) != sizeof id) _exit(1);
-        if (nccl.CommInitRank(&comm, 2, id, 1) != OK || members(comm, 1) != 3) _exit(2);
-        _exit(0);
-    }
-    assert_int_equal(nccl.GetUniqueId(&id), OK);
-    assert_int_equal(write(ends[1], &id, sizeof id), (long)sizeof id);
-    assert_int_equal(nccl.CommInitRank(&comm, 2, id, 0), OK);
-    assert_int_equal(members(comm, 0), 3);
-    assert_int_equal(nccl.AllReduce(&word, &word, 1, INT32, SUM, comm, NULL), REMOTE_ERROR);
-    assert_int_equal(nccl.CommGetAsyncError(comm, &state_of), OK);
-    assert_int_equal(state_of, REMOTE_ERROR);
-    assert_int_equal(nccl.CommAbort(comm), OK);
-    assert_int_equal(waitpid(child, &word, 0), child);
-    assert_int_equal(word, 0);
-    for (int i = 0; i < 2; i++) close(ends[i]);
-}
-
 /* "preloaded": nothing but whether the program has the library before it asks for it (tutti run --as-nccl). */
 int main(int argc, char **argv)
 {
@@ -646,7 +579,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_version),
         cmocka_unit_test(test_sentences),
-        cmocka_unit_test(test_death),
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_init_refusals),
         cmocka_unit_test(test_call_refusals),
@@ -662,7 +594,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_nonblocking),
         cmocka_unit_test(test_revoked),
         cmocka_unit_test(test_aborted),
-        cmocka_unit_test(test_deadlines),
         cmocka_unit_test(test_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -173,6 +173,8 @@ typedef void (*rank_function)(struct rank *rank);
  * failed. Past a deadline it says where each rank is that has not returned, and ends the program. */
 unsigned ranks_run(int n, bool made, rank_function function, void *arg);
 void ranks_meet(struct rank *rank);
+/* The sum over a communicator of 2^index, which shows who is in it; -1: the call failed. */
+int members(comm_t comm, int index);
 bool ranks_can_fork(void); /* ThreadSanitizer knows no threads after fork */
 void rank_fail(const char *file, int line, int rank, const char *claim, const char *sentence);
 unsigned ranks_deadline_s(void);
