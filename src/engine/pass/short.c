@@ -9,6 +9,7 @@
 #include "engine/pass/pass.h"
 
 #include <sched.h>
+#include <string.h>
 
 /* The awaited rank may be on this CPU: a rank looks without a break for a part of the time for which it spins. */
 #define SPIN_ALONE 2
@@ -24,6 +25,8 @@ struct tutti_flight *tutti_short_keep(struct tutti_team *team, const struct tutt
 
     if (tutti_flight_create(team, bind, info, &flight) < 0) return NULL;
     const struct tutti_layout *l = &flight->layout;
+    if (bind->scale) memcpy(flight->factor, bind->factor, tutti_dtype_bytes(bind->dtype));
+    flight->bind.factor = flight->factor;
     if (!called && l->n_slices == 1 && l->n_blocks * l->per_block * l->largest * l->element <= team->eager)
         return flight;
     tutti_flight_drop(flight);

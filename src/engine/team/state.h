@@ -70,7 +70,8 @@ struct tutti_flight {
     struct tutti_bind bind;
     struct tutti_layout layout;
     struct tutti_region region;
-    struct tutti_need need; /* what of the region is where */
+    struct tutti_need need;   /* what of the region is where */
+    unsigned char factor[16]; /* the bind's, where the flight is kept */
     uint32_t next_slice, n_finished;
     uint64_t compare_ns;                /* when the boards are compared next */
     uint32_t n_compared;                /* boards so far */
