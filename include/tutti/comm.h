@@ -93,10 +93,11 @@ TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti
  * A rank that misses a call's deadline is waited for as long again as a host may be silent (option host_timeout),
  * unless its process is stopped. If it comes by then, the call is done again with it; when all come so late three times
  * in one call, it ends with TIMEOUT on all, and the communicator with it. Else, or where a cut network parts it from
- * the majority of those that may live (of two halves: from the lowest), it ends with TIMEOUT: the others go on without
- * it, and it may come anew (tutti_comm_admit). A rank without memory for what survival takes (MEMORY) is lost to the
- * others, or all end with MEMORY. A rank that ends its part without a barrier may have a result that the others, where one of them dies at that
- * moment, make without it. */
+ * the majority of those that may live (of two halves: from the lowest; with option arbiter: from the side that asks the
+ * store first, and a side that is not the majority waits 2 s before it asks), it ends with TIMEOUT: the others go on
+ * without it, and it may come anew (tutti_comm_admit). A rank without memory for what survival takes (MEMORY) is lost
+ * to the others, who go on, or end with MEMORY, too. A rank that ends its part without a barrier may have a result that
+ * the others, where one of them dies at that moment, make without it. */
 TUTTI_API enum tutti_status tutti_work_contributors(const struct tutti_work *work, struct tutti_comm *comm,
                                                     int32_t *ranks, size_t capacity, size_t *n) TUTTI_MUST_USE;
 

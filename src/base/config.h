@@ -57,6 +57,8 @@
       "results do not depend on the algorithm: operands are folded in rank order")                                     \
     X(CALLS, survives, flag, "0", 0, 1, 1,                                                                             \
       "the process goes on after a failed call: no rank ever writes into a peer's buffer")                             \
+    X(CALLS, arbiter, flag, "0", 0, 1, 1,                                                                              \
+      "of the sides of a cut, the one goes on that reaches the store first, not the majority")                         \
     X(CALLS, tuning, text, "auto", 0, 0, 0,                                                                            \
       "constants that `tutti tune` measured: auto (this host's file, else rank 0 measures copies), off, or a file")    \
     X(CALLS, timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                 \

@@ -14,6 +14,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import hosts  # noqa: E402
 
 FOLDER = "."
+SERVE = """
+import ctypes, sys, time
+tutti = ctypes.CDLL(sys.argv[1])
+assert tutti.tutti_store_server_open(b"10.77.0.1", 4700, b"sesame", ctypes.byref(ctypes.c_void_p())) == 0
+time.sleep(600)
+"""
 
 
 def slack():
@@ -150,8 +156,8 @@ class Links(Case):
 
 
 class Gone(Case):
-    def looping(self, net, a_host, word="fail"):
-        ranks = self.job(net, a_host, word)
+    def looping(self, net, a_host, word="fail", env=None):
+        ranks = self.job(net, a_host, word, env=env)
         self.until(ranks, "looping", 40)
         time.sleep(0.5)
         return ranks
@@ -280,16 +286,18 @@ class Majority(Gone):
                 net.link(a, b, cut=cut)
                 net.link(b, a, cut=cut)
 
-    def parted(self, a_host, side, other):
+    def parted(self, a_host, side, other, env=None, says=CUT_OFF):
         """side goes on; the links come back a while after the decision."""
         net = self.net(len(a_host))
-        ranks = self.looping(net, a_host, "survive=8")
+        if env:
+            net.start(0, [sys.executable, "-c", SERVE, os.path.join(FOLDER, "..", "lib", "libtutti.so")])
+        ranks = self.looping(net, a_host, "survive=8", env)
         self.cut_between(net, side, other)
         on, off = self.on(ranks, *other), self.on(ranks, *side)
         for line in self.until(on, "smaller", 60):
             self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
         for line in self.until(off, "ended", 60):
-            self.assertRegex(line, self.CUT_OFF, self.said(ranks))
+            self.assertRegex(line, says, self.said(ranks))
         self.cut_between(net, side, other, 0)
         for line in self.until(on, "went", 60):
             self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
@@ -303,6 +311,11 @@ class Majority(Gone):
 
     def test_halves(self):
         self.parted([2, 2], (0,), (1,))
+
+    def test_arbiter(self):
+        """The store is on the first host: it goes on, though it is one of three."""
+        says = "is cut off: .*the store.* (can not be asked|does not let its side go on): this rank must join anew"
+        self.parted([1, 1, 1], (0,), (1, 2), {"TUTTI_ARBITER": "1", "TUTTI_STORE": "tcp://10.77.0.1:4700"}, says)
 
     def test_stopped_host(self):
         net = self.net(3, plain=True)

@@ -269,9 +269,8 @@ static enum tutti_status let_in(struct tutti_survive *s, const struct guests *gu
         larger = meet(s, set);
     }
     enum tutti_synchrony_do what;
-    const struct tutti_next how = {
-        .larger = larger, .handle = s->comm, .patience_ns = s->comm->create_timeout_ns + MEET_NS};
-    if (tutti_comm_next(s->inner, &how, &next) < 0) {
+    struct tutti_next how = {.larger = larger, .patience_ns = s->comm->create_timeout_ns + MEET_NS};
+    if (tutti_survive_next(s, &how, &next) < 0) {
         what = tutti_survive_stop(s);
     } else if (next == larger) {
         *came = true;

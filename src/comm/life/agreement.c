@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Agreement on the survivors: agreement.h. */
 #include "comm/life/agreement.h"
-#include "comm/life/synchrony.h"
+#include "comm/life/survive.h"
 
 #include <string.h>
 
@@ -13,6 +13,7 @@
 #define SETTLE_NS (2 * TUTTI_NS_PER_S)       /* until who left its communicator is known to have ended */
 
 /* The agreement's use of a board: seq is how far its writer is, signature the set's hash, count its size. */
+enum { LARGER = 1, ASKED = 2 }; /* bits of root */
 enum stage { PROPOSED = 1, DECIDED, MADE, NOT_MADE };
 
 /* In sentences. */
@@ -91,7 +92,7 @@ static void tell(const struct tutti_survivors *survivors, enum stage stage, uint
         .completed = (uint64_t)(int64_t)status,
         .signature = hash,
         .count = size,
-        .root = larger,
+        .root = (larger ? LARGER : 0) | (survivors->was_asked ? ASKED : 0),
         .message_peer = -1,
         .peer = -1,
         .state = TUTTI_BOARD_IN_USE,
@@ -157,6 +158,7 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
     survivors->larger = next->larger;
     survivors->elders = next->elders;
     survivors->handle = next->handle;
+    survivors->arbiter = next->arbiter;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->patience_ns = patience_ns;
     survivors->late_ns = patience_ns ? tutti_deadline_ns(patience_ns) : TUTTI_NEVER;
@@ -238,7 +240,7 @@ static void hear(struct tutti_survivors *survivors, uint32_t s)
     if (board.message_peer == survivors->comm->rank) survivors->accuser = (int32_t)s;
     if (board.message_peer >= 0 && board.message_peer != survivors->comm->rank)
         accuse(survivors, (uint32_t)board.message_peer);
-    if (board.root == 0 && tutti_survivors_is_larger(survivors, current(survivors)))
+    if (!(board.root & LARGER) && tutti_survivors_is_larger(survivors, current(survivors)))
         take_out(survivors, (uint32_t)survivors->comm->size);
 }
 
@@ -363,7 +365,8 @@ static enum tutti_status taken_out(const struct tutti_survivors *survivors, int3
                       mine(survivors), said(survivors, (uint32_t)by));
 }
 
-static enum tutti_status minority(const struct tutti_survivors *survivors, uint32_t n_missing)
+/* why: NULL: there are too few. */
+static enum tutti_status minority(const struct tutti_survivors *survivors, uint32_t n_missing, const char *why)
 {
     const uint32_t n = set_size(survivors, current(survivors));
     char names[200] = "";
@@ -373,18 +376,27 @@ static enum tutti_status minority(const struct tutti_survivors *survivors, uint3
     return tutti_fail(
         TUTTI_ERR_TIMEOUT,
         "rank %d is cut off: it reaches %u of the %u members that may live (others are silent, or refuse: %s), and "
-        "the side of %s goes on: "
-        "this rank must join anew (config.joins)",
-        mine(survivors), n, n + n_missing, names, n == n_missing ? "the lowest rank" : "the majority");
+        "%s: this rank must join anew (config.joins)",
+        mine(survivors), n, n + n_missing, names,
+        why              ? why
+        : n == n_missing ? "the side of the lowest rank goes on"
+                         : "the side of the majority goes on");
 }
 
-static enum tutti_status adopt(const struct tutti_survivors *survivors, const struct tutti_board *board, uint32_t by,
+static enum tutti_status adopt(struct tutti_survivors *survivors, const struct tutti_board *board, uint32_t by,
                                uint32_t *version)
 {
     for (uint32_t v = 0; v < survivors->n_versions; v++) {
         if (survivors->hashes[v] != board->signature) continue;
         *version = v;
+        survivors->was_asked = board->root & ASKED;
         return TUTTI_OK;
+    }
+    const bool lost = board->seq == NOT_MADE && (int64_t)board->completed == TUTTI_ERR_TIMEOUT;
+    uint32_t n_missing = 0;
+    if (lost && survivors->arbiter) {
+        (void)is_majority(survivors, &n_missing);
+        return minority(survivors, n_missing, "the store does not let its side go on");
     }
     if (board->seq == NOT_MADE) return failed_there(survivors, by, (enum tutti_status)(int64_t)board->completed);
     if (survivors->patience_ns) return taken_out(survivors, (int32_t)by);
@@ -410,6 +422,21 @@ static enum tutti_status too_late(const struct tutti_survivors *survivors)
                       said(survivors, missing), what, set_size(survivors, current(survivors)));
 }
 
+/* OK: this side goes on. */
+static enum tutti_status ask_arbiter(struct tutti_survivors *survivors, uint32_t n_missing)
+{
+    const struct tutti_arbiter *arbiter = survivors->arbiter;
+    bool won = true;
+    enum tutti_status status = TUTTI_OK;
+    if (arbiter->asks_before) status = tutti_door_win(arbiter->door, arbiter->comm, arbiter->epoch - 1, &won);
+    if (status >= 0 && won) status = tutti_door_win(arbiter->door, arbiter->comm, arbiter->epoch, &won);
+    survivors->was_asked = status >= 0 && won;
+    if (survivors->was_asked) return TUTTI_OK;
+    tell(survivors, NOT_MADE, 0, 0, false, TUTTI_ERR_TIMEOUT);
+    return minority(survivors, n_missing,
+                    status < 0 ? "the store, which decides, can not be asked" : "the store lets another side go on");
+}
+
 /* The leader's part. AGAIN: not yet. What stands in the way for too long is taken out, or ends this rank. */
 static enum tutti_status decide(struct tutti_survivors *survivors, uint32_t *version)
 {
@@ -418,14 +445,16 @@ static enum tutti_status decide(struct tutti_survivors *survivors, uint32_t *ver
     const uint64_t now = tutti_now_ns();
     if (survivors->accuser >= 0) return taken_out(survivors, survivors->accuser);
     if (!all_propose(survivors, &missing, &other)) return TUTTI_AGAIN;
-    if (!is_majority(survivors, &n_missing))
-        return now >= survivors->settled_ns ? minority(survivors, n_missing) : TUTTI_AGAIN;
+    const bool more = is_majority(survivors, &n_missing);
+    if (!more && now < survivors->settled_ns) return TUTTI_AGAIN; /* the majority may ask an arbiter first */
+    if (!more && !survivors->arbiter) return minority(survivors, n_missing, NULL);
     if (!is_leader(survivors)) {
         for (missing = 0; !tutti_survivors_has(survivors, current(survivors), missing);) missing++;
         if (now >= survivors->late_ns && now - survivors->late_ns >= survivors->patience_ns)
             accuse(survivors, missing); /* it proposed, and does not decide: it is stopped */
         return TUTTI_AGAIN;
     }
+    if (survivors->arbiter && n_missing > 0) TUTTI_TRY(ask_arbiter(survivors, n_missing));
     *version = current(survivors);
     publish(survivors, DECIDED, *version, TUTTI_OK);
     return TUTTI_OK;

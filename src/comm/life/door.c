@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The store as the door of a communicator that survives: the keys under which newcomers and members speak (admit.c). */
+/* The store as the door of a communicator that survives: the keys under which newcomers and members speak (admit.c);
+ * and as an arbiter, which lets one side of a cut go on. A view is left by the first side that asks: one, and for ever.
+ * Where some may not have come into a view yet, they may ask for the one before, so that one is asked for, too. */
 
 #include "comm/life/survive.h"
 
@@ -90,4 +92,42 @@ enum tutti_status tutti_door_send(const struct tutti_door *door, int64_t ticket,
 {
     TUTTI_TRY(tutti_door_add(door, "to", ticket, 1, number));
     return tutti_door_set(door, "to", ticket, *number, value, bytes);
+}
+
+/* ---- the store as an arbiter between the sides of a cut ---- */
+
+enum tutti_status tutti_door_need(struct tutti_door *door, const struct tutti_comm *comm)
+{
+    const struct tutti_config *config = &comm->context->config;
+    if (!config->number[TUTTI_OPT_arbiter]) return TUTTI_OK;
+    const enum tutti_status status = tutti_door_open(door, config, tutti_deadline_ns(comm->create_timeout_ns));
+    if (status != TUTTI_AGAIN) return status;
+    return tutti_fail(TUTTI_ERR_ARGUMENT,
+                      "comm_create: option arbiter needs a store: give config.store, or set TUTTI_STORE");
+}
+
+enum tutti_status tutti_door_win(const struct tutti_door *door, uint64_t comm, uint64_t epoch, bool *won)
+{
+    char what[32];
+    int64_t n = 0;
+    snprintf(what, sizeof(what), "view-%016" PRIx64, comm);
+    TUTTI_TRY(tutti_door_add(door, what, (int64_t)epoch, 1, &n));
+    *won = n == 1;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_survive_next(struct tutti_survive *s, struct tutti_next *how, struct tutti_comm **out)
+{
+    const struct tutti_arbiter arbiter = {.door = &s->door,
+                                          .comm = s->comm->id,
+                                          .epoch = s->synchrony.epoch,
+                                          .asks_before = s->synchrony.epoch > 1 && !s->is_gathered && !s->was_asked};
+    bool was_asked = false;
+    how->handle = s->comm;
+    how->arbiter = s->comm->context->config.number[TUTTI_OPT_arbiter] ? &arbiter : NULL;
+    how->was_asked = &was_asked;
+    const enum tutti_status status = tutti_comm_next(s->inner, how, out);
+    s->is_gathered = false;
+    s->was_asked = was_asked;
+    return status;
 }

@@ -15,13 +15,23 @@ void tutti_comm_end_calls(struct tutti_comm *comm, const char *reason);
 /* Gives back one that was never handed out. */
 void tutti_comm_discard(struct tutti_comm *comm);
 
+/* A store that lets one side of a cut go on: a communicator's door, its id, and the epoch of the view. */
+struct tutti_door;
+struct tutti_arbiter {
+    const struct tutti_door *door;
+    uint64_t comm, epoch;
+    bool asks_before; /* some may not have come into this view, and may ask for the one before */
+};
+
 /* What the members of a view agree on: who is left, and whether all of them go on in a larger one. */
 struct tutti_next {
     struct tutti_comm *larger; /* that this member has; NULL: it has none. Then *out is what tutti_comm_shrink makes */
     uint64_t patience_ns;      /* a member that says nothing for so long is left out, as one of a silent host is */
-    const struct tutti_comm *handle; /* an abort of it ends the agreement, too; NULL: there is none */
-    bool is_late;                    /* a deadline has passed: who is stopped is waited for no longer */
-    const bool *elders;              /* by slot: who was in the view before; NULL: all have come into this one */
+    const struct tutti_comm *handle;     /* an abort of it ends the agreement, too; NULL: there is none */
+    bool is_late;                        /* a deadline has passed: who is stopped is waited for no longer */
+    const struct tutti_arbiter *arbiter; /* NULL: the majority goes on */
+    bool *was_asked;                     /* out: the view was left by the arbiter's word; NULL where there is none */
+    const bool *elders;                  /* by slot: who was in the view before; NULL: all have come into this one */
 };
 /* Where some may live that are left out, the majority alone goes on, also of the elders, and of two halves that of the
  * lowest rank. TIMEOUT: this rank is not of it, or was left out. A larger one that is not *out stays the caller's. */

@@ -70,6 +70,7 @@ static enum tutti_status shrink(struct tutti_comm *comm, const int32_t *exclude,
         status = tutti_survivors_confirm(&survivors, version, made);
         if (made < 0) status = made;
     }
+    if (next->was_asked) *next->was_asked = survivors.was_asked;
     tutti_survivors_fini(&survivors);
     if (status >= 0 && child != larger) status = open_all(comm, child);
     if (status < 0) {

@@ -356,11 +356,10 @@ uint64_t tutti_survive_patience(const struct tutti_survive *s)
 static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
 {
     struct tutti_comm *next;
-    const struct tutti_next how = {.patience_ns = tutti_survive_patience(s),
-                                   .handle = s->comm,
-                                   .is_late = s->loss.status == TUTTI_ERR_TIMEOUT,
-                                   .elders = s->is_joint ? s->elders : NULL};
-    if (tutti_comm_next(s->inner, &how, &next) < 0) return tutti_survive_stop(s);
+    struct tutti_next how = {.patience_ns = tutti_survive_patience(s),
+                             .is_late = s->loss.status == TUTTI_ERR_TIMEOUT,
+                             .elders = s->is_joint ? s->elders : NULL};
+    if (tutti_survive_next(s, &how, &next) < 0) return tutti_survive_stop(s);
     const bool all_late = s->loss.status == TUTTI_ERR_TIMEOUT && (uint32_t)next->size == s->n;
     if (s->late_at != s->synchrony.last) s->n_late = 0; /* calls were over since: the same on all members */
     s->late_at = s->synchrony.last;
@@ -385,7 +384,7 @@ static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
     if (s->synchrony.state.held_epoch > 0 && s->is_shared && !tutti_shares_whole(s)) s->synchrony.state.held_epoch = 0;
     enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
     enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
-    if (status >= 0) s->is_joint = false; /* all are here */
+    if (status >= 0) s->is_joint = false, s->is_gathered = true; /* all are here */
     if (status < 0) s->loss = *tutti_last_error();
     if (status < 0 && !is_loss(status))
         next = tutti_survive_stop(s);
@@ -566,7 +565,8 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     comm->survive = s;
     if (!s->ranks || !s->elders || !s->kept || !s->set || !s->sets)
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
-    return tutti_door_init(&s->door, given);
+    TUTTI_TRY(tutti_door_init(&s->door, given));
+    return tutti_door_need(&s->door, comm);
 }
 
 enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti_comm_config *given)

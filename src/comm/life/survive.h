@@ -80,6 +80,8 @@ struct tutti_survive {
     struct tutti_family *left[LEFT_MOST];
     uint32_t n_left;
     bool has_missing;
+    bool is_gathered; /* all have come into this view, */
+    bool was_asked;   /* or the arbiter was asked for the one before */
     uint32_t n_late;  /* times that all members came to an agreement, late but alive, */
     uint64_t late_at; /* since this call */
     struct tutti_door door;
@@ -120,6 +122,8 @@ void tutti_survive_begin(struct tutti_survive *s);
 void tutti_survive_finish(struct tutti_survive *s);
 /* How long a member may be silent where the others agree on the next view. */
 uint64_t tutti_survive_patience(const struct tutti_survive *s);
+/* tutti_comm_next of the view, with its arbiter. */
+enum tutti_status tutti_survive_next(struct tutti_survive *s, struct tutti_next *how, struct tutti_comm **out);
 /* Does what the machine asks for until the call (NULL: none) is over. */
 enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutti_call *call,
                                       enum tutti_synchrony_do next);
@@ -160,6 +164,10 @@ enum tutti_status tutti_door_set(const struct tutti_door *door, const char *what
                                  const void *value, size_t bytes);
 enum tutti_status tutti_door_get(const struct tutti_door *door, const char *what, int64_t ticket, int64_t number,
                                  void *value, size_t capacity, size_t *bytes, uint64_t deadline_ns);
+/* Opens it if it is to be the arbiter. ARGUMENT: nothing names a store. */
+enum tutti_status tutti_door_need(struct tutti_door *door, const struct tutti_comm *comm);
+/* Whether nobody has asked for this view of the communicator before. */
+enum tutti_status tutti_door_win(const struct tutti_door *door, uint64_t comm, uint64_t epoch, bool *won);
 enum tutti_status tutti_door_add(const struct tutti_door *door, const char *what, int64_t ticket, int64_t delta,
                                  int64_t *value);
 /* The next message to a newcomer, and its number. */

@@ -2,10 +2,11 @@
 /* The machine of views under a simulator of 2 to 64 members: collectives of a view end at random times, members die at
  * random moments (also while they agree, gather and hand on), and whoever waits for a dead one hears it at random. The
  * network is cut in two, or a member is stopped, for a while or for good: nothing passes, and silence is taken for
- * death, by the rule of the majority. Newcomers are taken in. Whatever happens, all who survive return the same result
- * from every call, made of one set of contributors (so at most one side goes on), all calls end, and where nobody died
- * one side goes on. Planted flaws must be found: no commit, no
- * majority, and newcomers who count like elders. */
+ * death, by the rule of the majority, or by an arbiter (a store, which one side reaches). Newcomers are taken in.
+ * Whatever happens, all who survive return the same result from every call, made of one set of contributors (so at most
+ * one side goes on), all calls end, and where nobody died one side goes on. Planted flaws must be found: no commit, no
+ * majority, newcomers who count like elders, an arbiter that lets both sides go on, and one that is not asked for the
+ * view before. */
 #include "test.h"
 
 #include "comm/life/synchrony.h"
@@ -53,6 +54,7 @@ struct epoch {
     uint64_t members, adopted; /* adopted: who is in it */
     uint64_t before;           /* the epoch that it follows */
     uint64_t elders;           /* those that were in it, where newcomers are; else all */
+    bool claimed;              /* the view before was left by the arbiter's word */
     uint64_t world;            /* a larger view has a world of its own, in which nobody is told dead yet */
     bool failed;
     uint32_t n_ops;
@@ -63,10 +65,11 @@ static struct world {
     uint64_t seed;
     uint32_t cuts, n_cuts;  /* that are to come, and ends of them; that came */
     uint64_t cut, unproved; /* members that are cut off from the others; that died so that others can not know */
+    bool has_arbiter, store_in_cut, taken[VIEWS_MOST]; /* taken: the view was left by the arbiter's word */
     enum form forms[CALLS + 1];
     uint32_t roots[CALLS + 1];
     struct member members[MOST];
-    enum flaw { NONE, NO_COMMIT, NO_MAJORITY, NO_ELDERS, N_FLAWS } flaw;
+    enum flaw { NONE, NO_COMMIT, NO_MAJORITY, NO_ELDERS, NO_KEY, NO_OLD_KEY, N_FLAWS } flaw;
     const char *wrong;
     struct epoch epochs[VIEWS_MOST]; /* last: large, and each is begun by epoch_begin */
 } w;
@@ -219,6 +222,7 @@ static void epoch_begin(struct epoch *epoch, uint64_t members, uint64_t before)
 {
     epoch->members = members, epoch->before = before;
     epoch->elders = members;
+    epoch->claimed = false;
     epoch->world = before ? w.epochs[before].world : 1;
     epoch->adopted = 0, epoch->failed = false, epoch->n_ops = 0;
 }
@@ -252,7 +256,7 @@ static struct epoch *decide_admission(uint64_t e, uint64_t here)
         next->adopted |= bit(k);
     }
     if (w.cuts > 0 && !w.cut && rnd(3) == 0)
-        w.cut = guests | (here & -here), w.cuts--, w.n_cuts++; /* before the others know */
+        w.cut = guests | (here & -here), w.cuts--, w.n_cuts++, w.store_in_cut = rnd(2); /* before the others know */
     return next;
 }
 
@@ -269,6 +273,21 @@ static bool is_majority(uint64_t here, uint64_t missing)
 {
     const uint64_t all = here | missing;
     return tutti_synchrony_may_go_on(count(here), count(missing), (here & -all & all) != 0);
+}
+
+/* The arbiter lets the first side go on that asks, once for each view; where some may not have come into the view e,
+ * they may ask for the one before, and it must be asked for that, too. */
+static bool arbiter_agrees(uint32_t i, uint64_t e)
+{
+    const struct epoch *epoch = &w.epochs[e];
+    if (w.cut && ((w.cut & bit(i)) != 0) != w.store_in_cut) return false;
+    if (w.flaw == NO_KEY) return true;
+    if (w.flaw != NO_OLD_KEY && epoch->before && w.members[i].joined != e && !epoch->claimed) {
+        if (w.taken[epoch->before]) return false;
+        w.taken[epoch->before] = true;
+    }
+    if (w.taken[e]) return false;
+    return w.taken[e] = true;
 }
 
 static void agree(uint32_t i)
@@ -291,13 +310,18 @@ static void agree(uint32_t i)
             if ((here & bit(k)) && (w.members[k].view.epoch != e || !w.members[k].agreed)) return;
             admits = admits && (!(here & bit(k)) || w.members[k].admits);
         }
-        if (w.flaw != NO_MAJORITY &&
+        if (!w.has_arbiter && w.flaw != NO_MAJORITY &&
             !(is_majority(here, missing) && (w.flaw == NO_ELDERS || is_majority(here & elders, missing & elders)))) {
             cut_off(m);
             return;
         }
         if ((here & -here) != bit(i)) return; /* the lowest decides */
+        if (w.has_arbiter && missing && !arbiter_agrees(i, e)) {
+            cut_off(m);
+            return;
+        }
         next = admits ? decide_admission(e, here) : decide(e, here);
+        next->claimed = w.has_arbiter && missing;
     }
     next->adopted |= bit(i);
     if (next->world != w.epochs[e].world) m->silent = 0;
@@ -406,6 +430,7 @@ static void world_open(uint64_t seed, uint32_t n, enum flaw flaw)
 {
     memset(&w, 0, offsetof(struct world, epochs));
     w.seed = seed, w.n = n, w.n_epochs = 1, w.n_calls = CALLS, w.flaw = flaw;
+    w.has_arbiter = flaw >= NO_KEY || (flaw == NONE && rnd(3) == 0);
     w.n_all = n + (n < MOST ? rnd(n / 2 + 2) : 0);
     if (w.n_all > MOST) w.n_all = MOST;
     epoch_begin(&w.epochs[1], n == MOST ? UINT64_MAX : bit(n) - 1, 0);
@@ -430,6 +455,7 @@ static void cut_or_mend(void)
 {
     const bool mends = w.cut != 0;
     w.n_cuts += !mends;
+    w.store_in_cut = rnd(2);
     w.cut = mends ? 0 : rnd(2) ? bit(rnd(w.n)) : (tutti_random64(&w.seed) & (bit(w.n - 1) * 2 - 1));
     for (uint32_t i = 0; mends && i < w.n_all; i++)
         for (uint32_t k = 0; k < w.n_all; k++)
