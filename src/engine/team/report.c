@@ -329,11 +329,6 @@ void tutti_say_board(const struct tutti_team *team, const struct tutti_board *bo
     snprintf(out, capacity, "%s(%s)", kind_name(board), arguments);
 }
 
-void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity)
-{
-    say_board(NULL, board, out, capacity);
-}
-
 void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity)
 {

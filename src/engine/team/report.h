@@ -10,8 +10,6 @@
 
 /* ---- a call in words ---- */
 #define TUTTI_CALL_TEXT 256
-/* "all_reduce(float32, 1024 elements, sum)" */
-void tutti_say_board(const struct tutti_board *board, char *out, size_t capacity);
 /* "all_reduce #17 (float32, 1024 elements, sum, label 'grad') on communicator 4f2a"; team and label may be NULL. */
 void tutti_say_call(const struct tutti_team *team, const struct tutti_board *board, const char *label, char *out,
                     size_t capacity);
