@@ -39,16 +39,31 @@ static int level_of(void)
     return now;
 }
 
+/* As in NCCL: %h is the host, %p the process. */
+static void file_name(const char *pattern, const char *host, char *out, size_t room)
+{
+    size_t n = 0;
+    for (const char *at = pattern; *at && n + 1 < room; at++) {
+        if (*at == '%' && at[1] == 'h')
+            n += (size_t)snprintf(out + n, room - n, "%s", host), at++;
+        else if (*at == '%' && at[1] == 'p')
+            n += (size_t)snprintf(out + n, room - n, "%ld", (long)getpid()), at++;
+        else
+            out[n++] = *at;
+    }
+    out[n < room ? n : room - 1] = '\0';
+}
+
 /* One write a line: lines of several ranks do not mix. */
 static void write_line(const char *kind, const char *text)
 {
-    char line[SENTENCE + 128], host[64] = "";
+    char line[SENTENCE + 128], name[512], host[64] = "";
     gethostname(host, sizeof host - 1);
     const int n = snprintf(line, sizeof line, "%s:%ld tutti-nccl %s %s\n", host, (long)getpid(), kind, text);
     if (n <= 0) return;
     FILE *file = NULL;
     const char *path = getenv("NCCL_DEBUG_FILE");
-    if (path && *path && !strchr(path, '%')) file = fopen(path, "a");
+    if (path && *path) file_name(path, host, name, sizeof name), file = fopen(name, "a");
     FILE *to = file ? file : stderr;
     fwrite(line, 1, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1, to);
     if (file) fclose(file);
