@@ -3,7 +3,7 @@
 # timeout: 2400
 """The wheels as a stranger gets them: made, installed into an empty environment, and used there: README's examples,
 the command, the headers, libnccl.so.2; what they need of the system and of Python, and that nothing is left when they
-go. No kernels for GPUs: these take half an hour. The other versions of Python that are here import it, too. WHEELS
+go. No kernels for GPUs: these take ten minutes. The other versions of Python that are here import it, too. WHEELS
 names a folder of wheels that ./dev wheel has made: then none is made here. That of tutti-torch is tried where .venv
 has PyTorch."""
 
