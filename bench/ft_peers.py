@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import importlib
 import importlib.util
 import json
 import os
@@ -64,6 +65,8 @@ def options() -> argparse.Namespace:
     chosen.parts = chosen.parts.split(",") if chosen.parts else have()
     if not set(chosen.parts) <= set(PARTS):
         parser.error(f"--parts: some of {','.join(PARTS)}")
+    if chosen.device == "cuda" and not importlib.import_module("torch").cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no GPU here")
     return chosen
 
 
@@ -142,13 +145,14 @@ def table(results: "dict[str, dict]", chosen: argparse.Namespace) -> None:
     print(f"{chosen.way}, {chosen.groups} groups, {chosen.kinds} every {chosen.every:g} s, {chosen.seconds:g} s, "
           f"seed {chosen.seed}\n")
     print("| parts | blows | steps/s | under blows | goodput, steps | samples | stall, median | 9 of 10 | most | joining |"
-          " in all | back after | weights differ | all dead | load |\n|---|" + "--:|" * 14)
+          " in all | back after | weights differ | all dead | loss | load |\n|---|" + "--:|" * 15)
     for parts, r in results.items():
         print(f"| {parts} | {r['blows']} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | "
               f"{r['goodput']:.3f} | {r['goodput_samples']:.3f} | {r['stall_median_s']:.2f} s | "
               f"{r['stall_p90_s']:.2f} s | {r['stall_worst_s']:.2f} s | {r['rejoin_median_s']:.2f} s | "
               f"{100 * r['still_s'] / r['seconds']:.1f} % | {r['away_median_s']:.1f} s | "
               f"{r['weights']['differ']} of {r['weights']['steps']} | {r['weights']['anew']} | "
+              f"{r['weights']['first_loss']:.2f} to {r['weights']['last_loss']:.2f} | "
               f"{r['load'][0]:.0f} to {r['load'][1]:.0f} |")
     print()
     ft_where.table({parts: r["where"] for parts, r in results.items()})

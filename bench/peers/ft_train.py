@@ -58,12 +58,12 @@ class Tell:
             print("step", step, int(committed), int(contributes), *self.marks, file=self.trace, flush=True)
         self.marks = []
 
-    def weights(self, step: int, net: nn.Module) -> None:
+    def weights(self, step: int, net: nn.Module, loss: torch.Tensor) -> None:
         """After a commit."""
         if self.trace:
             sums = [weights.detach().view(torch.int32).sum() for weights in net.parameters()]
             bits = sum((i + 1) * one for i, one in enumerate(sums))
-            print("weights", step, time.monotonic_ns(), int(bits), file=self.trace, flush=True)
+            print("weights", step, time.monotonic_ns(), int(bits), float(loss), file=self.trace, flush=True)
 
 
 def model() -> nn.Module:
@@ -134,7 +134,7 @@ def ddp(parts: str, ft, batches: Batches, tell: Tell) -> None:
         committed = one.current_step() > step
         tell.committed(one.current_step(), contributes, BATCH, one.num_participants(), committed)
         if committed:
-            tell.weights(one.current_step(), net)
+            tell.weights(one.current_step(), net, value)
 
 
 def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
@@ -155,13 +155,14 @@ def diloco(parts: str, ft, batches: Batches, tell: Tell) -> None:
         while True:
             inputs, labels = batches.take()
             inner.zero_grad()
-            loss(net(inputs), labels).backward()
+            value = loss(net(inputs), labels)
+            value.backward()
             batches.compute()
             step = one.current_step()
             inner.step()
             if one.current_step() > step:
                 tell.committed(one.current_step(), one.is_participating(), every * BATCH, one.num_participants(), True)
-                tell.weights(one.current_step(), net)
+                tell.weights(one.current_step(), net, value)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ class Life(NamedTuple):
 
 
 def read_life(path: pathlib.Path) -> Optional[Life]:
-    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") in (2, 8)]  # not weights
+    rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.count(" ") in (2, 8)]
     if not rows or rows[0][0] != "started":
         return None
     steps, last = [], 0
@@ -72,26 +72,37 @@ def median_of(found: "List[Dict[str, float]]") -> "Dict[str, float]":
     return {key: statistics.median(one[key] for one in found) for key in found[0]} if found else {}
 
 
-def weights(folder: pathlib.Path) -> "Dict[str, int]":
-    """How many steps several groups told the weights of, after how many these differ, and how often all groups were
-    dead, so that steps began anew."""
-    found: Dict[int, List[Tuple[int, int]]] = {}
+class Told(NamedTuple):
+    """After a commit of one group."""
+
+    at: int
+    bits: int  # of its weights
+    loss: float
+
+
+def weights(folder: pathlib.Path) -> "Dict[str, float]":
+    """How many steps several groups told the weights of, after how many these differ, how often all groups were dead,
+    so that steps began anew, and the losses of the first and of the last steps."""
+    found: Dict[int, List[Told]] = {}
     for path in folder.glob("[0-9]*.[0-9]*"):
         for line in path.read_text(encoding="utf-8").splitlines():
             words = line.split()
-            if words[0] == "weights" and len(words) == 4:
-                found.setdefault(int(words[1]), []).append((int(words[2]), int(words[3])))
-    together: List[List[int]] = []  # the bits of those who did a step at one time
+            if words[0] == "weights" and len(words) == 5:
+                found.setdefault(int(words[1]), []).append(Told(int(words[2]), int(words[3]), float(words[4])))
+    together: List[List[Told]] = []  # those who did a step at one time
     most = 0
     for told in map(sorted, found.values()):
         before = len(together)
-        for (at, bits), (last, _) in zip(told, [(-ANEW_NS, 0), *told]):
-            if at - last >= ANEW_NS:
+        for i, one in enumerate(told):
+            if i == 0 or one.at - told[i - 1].at >= ANEW_NS:
                 together.append([])
-            together[-1].append(bits)
+            together[-1].append(one)
         most = max(most, len(together) - before)
-    several = [bits for bits in together if len(bits) > 1]
-    return {"steps": len(several), "differ": sum(len(set(bits)) > 1 for bits in several), "anew": max(0, most - 1)}
+    several = [told for told in together if len(told) > 1]
+    by_time = [one.loss for one in sorted(one for told in together for one in told)]
+    return {"steps": len(several), "differ": sum(len({one.bits for one in told}) > 1 for told in several),
+            "anew": max(0, most - 1), "first_loss": statistics.fmean(by_time[:30] or [0.0]),
+            "last_loss": statistics.fmean(by_time[-30:] or [0.0])}
 
 
 def where(folder: pathlib.Path, report: dict) -> "Dict[str, Dict[str, float]]":

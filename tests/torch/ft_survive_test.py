@@ -183,6 +183,7 @@ def syncs(number: int, address: str, folder: str, outer: bool) -> None:
 
     def call(tensor: torch.Tensor, *given: Any, **options: Any) -> Any:
         if number == GROUPS - 1 and manager.current_step() == 3 and len(group.calls) == 1:
+            group.note(3, local=local[:])
             die()
         return allreduce(tensor, *given, **options)
 
@@ -227,7 +228,8 @@ def shards(number: int, address: str, folder: str, rank: int) -> None:
             die()
         loss.backward()
         optimizer.step()
-        group.note(step, calls=group.contributors())
+        whole = [parameter.full_tensor() for parameter in model.parameters()]
+        group.note(step, calls=group.contributors(), weights=values_of(whole))
     manager.shutdown()
 
 
@@ -425,8 +427,12 @@ class Survive(unittest.TestCase):
         self.assertTrue(all(note["counts"] for note in notes[0] + notes[1]), job.said())
         self.assertEqual([note["weights"] for note in notes[0]], [note["weights"] for note in notes[1]])
         self.assertEqual(notes[0][3]["calls"][-1], [0, 1])
-        for one, other in zip(notes[0][4:], notes[1][4:]):
-            close(one["weights"], (tensor_of(one["local"]) + tensor_of(other["local"])) / 2)
+        sizes = [parameter.numel() for parameter in model_of().parameters()]
+        for sync, note in enumerate(notes[0][1:], 1):  # in the first one all get the state of one
+            of_groups = [group[sync] for group in (*notes, job.notes(2)) if sync < len(group)]
+            parts = [tensor_of(one["local"]).split(sizes) for one in of_groups]
+            means = [torch.stack([parts[group][i] for group in note["calls"][i]]).mean(0) for i in range(len(sizes))]
+            close(note["weights"], torch.cat(means))
 
     def test_local_sgd(self) -> None:
         self.check_syncs(outer=False)
@@ -446,6 +452,9 @@ class Survive(unittest.TestCase):
             notes = job.notes(0, str(rank))
             self.assertTrue(all(note["counts"] for note in notes), job.said())
             self.assertEqual([note["n"] for note in notes], [1, 2, 2, 1, 1, 1, 1])
+            parts = simulate(7, lambda step: [[0, 1] if step in (1, 2) else [0]] * 4)
+            for note, after in zip(notes, parts):
+                close(note["weights"], torch.cat([tensor.reshape(-1) for tensor in after]))
 
     def test_what_is_beyond_calls(self) -> None:
         """A group whose forward pass failed leaves the others to it, and comes back; a NaN that one finds after its
