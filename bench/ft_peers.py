@@ -9,8 +9,8 @@ stalls, lost samples, where the time of a stall and of a start goes, and what th
     bench/ft_peers.py --kinds cut --every 30       hosts that vanish: networks are cut
     bench/ft_peers.py --parts survive,torchft --way diloco --json FILE --svg FILE
 
-A step lasts at least --pace seconds, as on a device that computes, and takes little of the CPU, so that several groups on
-few CPUs are not slowed by one another. On a busy machine `nice -n -15` (root) keeps other programs out of it.
+A step lasts at least --pace seconds, as on a device that computes, and takes little of the CPU, so that several groups
+on few CPUs are not slowed by one another. On a busy machine `nice -n -15` (root) keeps other programs out of it.
 
 Parts: "survive", where a step with a loss goes on; "tutti", as torchft does it; "torchft" (torchft-nightly) with
 its own lighthouse, managers and gloo, where it is installed."""
@@ -144,8 +144,8 @@ def control_plane(parts: str, chosen: argparse.Namespace) -> float:
 def table(results: "dict[str, dict]", chosen: argparse.Namespace) -> None:
     print(f"{chosen.way}, {chosen.groups} groups, {chosen.kinds} every {chosen.every:g} s, {chosen.seconds:g} s, "
           f"seed {chosen.seed}\n")
-    print("| parts | blows | steps/s | under blows | goodput, steps | samples | stall, median | 9 of 10 | most | joining |"
-          " in all | back after | weights differ | all dead | loss | load |\n|---|" + "--:|" * 15)
+    print("| parts | blows | steps/s | under blows | goodput, steps | samples | stall, median | 9 of 10 | most | "
+          "joining | in all | back after | weights differ | all dead | loss | load |\n|---|" + "--:|" * 15)
     for parts, r in results.items():
         print(f"| {parts} | {r['blows']} | {r['undisturbed_per_s']:.2f} | {r['disturbed_per_s']:.2f} | "
               f"{r['goodput']:.3f} | {r['goodput_samples']:.3f} | {r['stall_median_s']:.2f} s | "

@@ -76,7 +76,7 @@ class Told(NamedTuple):
     """After a commit of one group."""
 
     at: int
-    bits: int  # of its weights
+    bits: int  # a number for those of its weights
     loss: float
 
 

@@ -286,7 +286,7 @@ static void bad_moments(void **state)
     assert_int_equal(end_of(pids[2]), -SIGKILL);
     assert_int_equal(end_of(lighthouse), -SIGKILL);
     snprintf(address, sizeof address, "%s", strstr(board->lighthouse, "127.0.0.1"));
-    const pid_t next = lighthouse_at(address, 2); /* of 1: who comes before the others have found it begins alone */
+    const pid_t next = lighthouse_at(address, 2); /* with 1, a group that comes first begins alone */
     assert_int_equal(board->status, 1);
     pids[2] = start(2, (struct life){.least = 1, .dies_after = 2});
     assert_int_equal(end_of(pids[2]), -SIGKILL);

@@ -21,7 +21,7 @@ struct candidate {
     struct tutti_comm *comm;
     struct tutti_store store; /* where its members met */
     int64_t quorum_id;
-    int64_t number; /* of number_of */
+    int64_t number; /* what number_of makes of the quorum */
     uint32_t n;
     char **names; /* its groups' */
 };

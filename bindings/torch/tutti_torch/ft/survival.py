@@ -51,7 +51,7 @@ class Candidate:
     members: "Members"
     quorum_id: int
     handles: List[str]
-    number: int  # of number_of
+    number: int  # what number_of makes of the quorum
 
 
 def number_of(quorum: Any) -> int:
