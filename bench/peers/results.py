@@ -32,7 +32,8 @@ Key = tuple  # a row's: world, operation, size
 @dataclass(frozen=True)
 class Kind:
     """What the harness is told of a point's memory (private in 4 KiB or huge pages, mapped) and of the way in which
-    calls follow one another: back to back, apart (all ranks begin each at one instant), fresh (and inputs written)."""
+    calls follow one another: back to back, apart (all ranks begin each at one instant), behind
+    the peer's own barrier, fresh (and inputs written)."""
 
     memory: str
     way: str
@@ -47,6 +48,7 @@ KINDS = {
     "apart": Kind("pages", "apart", "private buffers, calls apart", ("apart",)),
     "huge_apart": Kind("huge", "apart", "private, huge pages, calls apart", ("huge_apart",)),
     "mapped_apart": Kind("mapped", "apart", "mapped buffers, calls apart", PRIVATE_APART),
+    "malloc": Kind("malloc", "barrier", "malloc's buffers, the peer's own barrier before each call", ("malloc",)),
     "fresh": Kind("pages", "fresh", "private buffers, inputs written before each call", ("fresh",)),
 }
 
@@ -231,8 +233,8 @@ def mean_of(found: list[Ratio]) -> float | None:
 
 def name_of(ratio: Ratio) -> str:
     kind = KINDS[ratio.kind]
-    memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped"}[kind.memory]
-    memory += {"back": "", "apart": ", apart", "fresh": ", fresh"}[kind.way]
+    memory = {"pages": "", "huge": ", huge pages", "mapped": ", mapped", "malloc": ", malloc"}[kind.memory]
+    memory += {"back": "", "apart": ", apart", "barrier": ", own barrier", "fresh": ", fresh"}[kind.way]
     size = f" {size_text(ratio.size)}" if ratio.size else ""
     return f"{ratio.operation}{size}{memory} ({ratio_text(ratio.value)})"
 

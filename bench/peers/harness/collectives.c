@@ -3,8 +3,8 @@
  * 0 answers with a line of JSON. A point is one operation of one size with one kind of memory: the call is run once and
  * compared with what must come out; then batches of calls back to back are timed, of which the slowest rank counts, and
  * the median is the point's time. "apart" times single calls that all ranks begin at one instant, so that no call finds
- * the others' last one under way; "fresh" does, too, and writes the inputs anew before each. Before and after, the
- * latency of a cache line tells in which state the machine was. */
+ * the others' last one under way; "barrier" does so behind the peer's own barrier; "fresh" writes the inputs anew.
+ * Before and after, the latency of a cache line tells in which state the machine was. */
 
 #include "collectives.h"
 
@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #define HUGE ((size_t)2 << 20)
-#define BATCHES_MOST 40 /* short ones: a turn of another process spoils but one */
+#define MALLOC_HEAD ((size_t)16) /* before what malloc gives, at the start of its first page */
+#define BATCHES_MOST 40          /* short ones: a turn of another process spoils but one */
 #define BATCHES_LEAST 3
 #define CALLS_MOST ((uint64_t)1 << 20)
 #define SAMPLED 61 /* blocks, of which one is compared after the batches */
@@ -27,7 +28,7 @@ enum { WRONG = PEER_MAX_BATCHES, OFFERED, IDLE };
 
 struct order {
     char operation[32], memory[16];
-    char way[16]; /* "back" (to back), "apart" or "fresh" */
+    char way[16]; /* "back" (to back), "apart", "barrier" or "fresh" */
     size_t bytes;
     size_t verify; /* 0: not before the batches; else of so many blocks one */
     uint64_t budget_ns;
@@ -63,7 +64,9 @@ static void *memory_open(const struct point *p, size_t floats)
 {
     size_t bytes = floats ? floats * sizeof(float) : sizeof(float);
     if (strcmp(p->order->memory, "mapped") == 0) return p->peer->alloc(bytes);
-    return pages_open(bytes, strcmp(p->order->memory, "huge") == 0);
+    const size_t head = strcmp(p->order->memory, "malloc") == 0 ? MALLOC_HEAD : 0;
+    char *base = pages_open(bytes + head, strcmp(p->order->memory, "huge") == 0);
+    return base ? base + head : NULL;
 }
 
 static void memory_close(const struct point *p, const void *memory, size_t floats)
@@ -73,6 +76,8 @@ static void memory_close(const struct point *p, const void *memory, size_t float
     if (!base) return;
     if (strcmp(p->order->memory, "mapped") == 0)
         p->peer->free(base);
+    else if (strcmp(p->order->memory, "malloc") == 0)
+        munmap((char *)base - MALLOC_HEAD, (bytes + MALLOC_HEAD + HUGE - 1) & ~(HUGE - 1));
     else
         munmap(base, (bytes + HUGE - 1) & ~(HUGE - 1));
 }
@@ -99,7 +104,9 @@ static double single_call(struct point *p, bool fresh)
 {
     size_t i = p->n_us++;
     if (fresh && p->c.send) peer_fill((float *)(uintptr_t)p->call.send, p->c.send, p->call.rank);
-    uint64_t begin = peer_start();
+    bool own = strcmp(p->order->way, "barrier") == 0 && p->peer->calls[PEER_BARRIER];
+    if (own) must(p->peer->calls[PEER_BARRIER](&p->call));
+    uint64_t begin = own ? peer_now_ns() : peer_start();
     must(p->function(&p->call));
     peer_tell(i, (double)(peer_now_ns() - begin) / 1e3);
     peer_meet();
