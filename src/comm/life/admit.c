@@ -44,7 +44,7 @@ struct come {
     uint32_t version;
     int32_t rank, size;
     uint32_t n; /* in the view */
-    uint64_t epoch, called, keeps_most;
+    uint64_t epoch, called;
     uint64_t comm;          /* the communicator's id */
     int64_t ticket, number; /* the newcomer's, and of this message */
 };
@@ -236,7 +236,6 @@ static void invite(struct tutti_survive *s, const struct guests *guests, const u
                         .n = s->n + (uint32_t)guests->n,
                         .epoch = s->synchrony.epoch + 1,
                         .called = s->synchrony.called,
-                        .keeps_most = s->keeps_most,
                         .comm = s->comm->id};
     if (bytes > sizeof(text)) return; /* more than 65000 ranks */
     memcpy(text + sizeof(come), set, s->set_bytes);
@@ -448,7 +447,6 @@ static enum tutti_status enter(struct tutti_context *context, const struct tutti
     comm->create_timeout_ns = given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout_create];
     atomic_store(&comm->timeout_ns, given->timeout_ns ? given->timeout_ns : number[TUTTI_OPT_timeout]);
     status = tutti_survive_new(comm, given);
-    if (status >= 0) status = tutti_survive_keep(comm->survive, come->keeps_most);
     if (status < 0)
         tutti_comm_destroy(view);
     else
@@ -470,7 +468,7 @@ static bool is_invitation(const unsigned char *text, size_t bytes, struct come *
     if (come->version != COME_VERSION || come->size < 1 || come->rank < 0 || come->rank >= come->size) return false;
     const size_t set = ((size_t)come->size + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
     uint32_t below;
-    return come->called > 0 && come->keeps_most <= KEEP_FAR && bytes == sizeof(*come) + 2 * set &&
+    return come->called > 0 && bytes == sizeof(*come) + 2 * set &&
            set_has(text + sizeof(*come), (uint32_t)come->rank) &&
            set_count(text + sizeof(*come), (uint32_t)come->size, 0, &below) == come->n;
 }

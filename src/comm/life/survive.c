@@ -12,7 +12,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAVE_PAST_CACHE ((size_t)64 << 10) /* a copy of so much leaves the caches to the call */
+/* Copies for the case that a member dies: large ones leave the caches to the calls. */
+#define COPY_PAST_CACHE ((size_t)64 << 10)
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes >= COPY_PAST_CACHE)
+        tutti_copy_past_cache(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
 
 /* ---- sets and kept results ---- */
 
@@ -28,16 +36,8 @@ static unsigned char *set_of(struct kept *kept)
 
 static unsigned char *result_of(const struct tutti_survive *s, struct kept *kept)
 {
-    if (kept->bytes > KEEP_MOST) return s->kept_far + kept->call % N_KEPT_FAR * s->keeps_most;
+    if (kept->bytes > KEEP_SMALL) return s->kept_large + kept->call % N_KEPT_LARGE * KEEP_MOST;
     return set_of(kept) + s->set_bytes;
-}
-
-enum tutti_status tutti_survive_keep(struct tutti_survive *s, size_t most)
-{
-    s->keeps_most = most > KEEP_MOST ? most : KEEP_MOST;
-    if (most <= KEEP_MOST) return TUTTI_OK;
-    s->kept_far = tutti_alloc_array(N_KEPT_FAR, most);
-    return s->kept_far ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for results that are kept");
 }
 
 void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set)
@@ -102,10 +102,7 @@ static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *
         s->saved = grown;
         s->saved_bytes = bytes;
     }
-    if (bytes >= SAVE_PAST_CACHE)
-        tutti_copy_past_cache(s->saved, call->job.bind.output, bytes);
-    else
-        memcpy(s->saved, call->job.bind.output, bytes);
+    copy(s->saved, call->job.bind.output, bytes);
     s->has_saved = true;
     return TUTTI_OK;
 }
@@ -279,7 +276,7 @@ static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tut
             *kept = s->end;
             kept->bytes = common_bytes(call);
             memcpy(set_of(kept), s->set, s->set_bytes);
-            if (kept->bytes > 0) memcpy(result_of(s, kept), call->job.bind.output, kept->bytes);
+            if (kept->bytes > 0) copy(result_of(s, kept), call->job.bind.output, kept->bytes);
         }
     }
     return ended(s, status);
@@ -399,10 +396,10 @@ static enum tutti_synchrony_do do_hand_on(struct tutti_survive *s)
     const int32_t from = (int32_t)s->synchrony.from;
     struct kept *kept = kept_at(s, s->synchrony.handed);
     enum tutti_status status = tutti_broadcast(kept, s->kept_bytes, TUTTI_UINT8, from, s->inner, NULL, NULL);
-    if (status >= 0 && (kept->bytes > s->keeps_most || kept->call != s->synchrony.handed))
+    if (status >= 0 && (kept->bytes > KEEP_MOST || kept->call != s->synchrony.handed))
         status = tutti_fail(TUTTI_ERR_PROTOCOL, "the result that is handed on is none of call %llu",
                             (unsigned long long)s->synchrony.handed);
-    if (status >= 0 && kept->bytes > KEEP_MOST)
+    if (status >= 0 && kept->bytes > KEEP_SMALL)
         status = tutti_broadcast(result_of(s, kept), kept->bytes, TUTTI_UINT8, from, s->inner, NULL, NULL);
     return ended(s, status);
 }
@@ -443,7 +440,7 @@ enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
     const bool syncs = !tutti_kind_info(call->job.info.kind)->rooted;
-    const bool keeps = common_bytes(call) <= (syncs ? s->keeps_most : KEEP_MOST);
+    const bool keeps = common_bytes(call) <= (syncs ? KEEP_MOST : KEEP_SMALL);
     return tutti_survive_drive(s, call, tutti_synchrony_call(&s->synchrony, keeps, syncs));
 }
 
@@ -537,7 +534,7 @@ void tutti_survive_close(struct tutti_comm *comm)
     tutti_free(s->sets);
     tutti_free(s->ranks);
     tutti_free(s->kept);
-    tutti_free(s->kept_far);
+    tutti_free(s->kept_large);
     tutti_free(s->set);
     tutti_free(s->saved);
     tutti_shares_close(s);
@@ -555,15 +552,16 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     s->tail = &s->first;
     tutti_synchrony_init(&s->synchrony);
     s->set_bytes = (n + SET_WORD - 1) / SET_WORD * sizeof(uint64_t);
-    s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_MOST;
+    s->kept_bytes = sizeof(struct kept) + s->set_bytes + KEEP_SMALL;
     s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
     s->elders = tutti_alloc_array(n, sizeof(*s->elders));
     s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
+    s->kept_large = tutti_alloc(N_KEPT_LARGE * KEEP_MOST);
     s->set = tutti_alloc(s->set_bytes);
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
     tutti_call_surviving = tutti_survive_call;
     comm->survive = s;
-    if (!s->ranks || !s->elders || !s->kept || !s->set || !s->sets)
+    if (!s->ranks || !s->elders || !s->kept || !s->kept_large || !s->set || !s->sets)
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
     TUTTI_TRY(tutti_door_init(&s->door, given));
     return tutti_door_need(&s->door, comm);
@@ -574,7 +572,6 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti
     struct tutti_comm *view = NULL;
     enum tutti_status status = tutti_comm_dup(comm, &view);
     if (status >= 0) status = tutti_survive_new(comm, given);
-    if (status >= 0) status = tutti_survive_keep(comm->survive, view->facts.link == TUTTI_LINK_NET ? KEEP_FAR : 0);
     if (status < 0) {
         if (view) tutti_comm_destroy(view);
         if (comm->survive) tutti_survive_close(comm);

@@ -11,13 +11,14 @@
 #include <stdatomic.h>
 #include <tutti/store.h>
 
-/* Results up to so many bytes are kept, this many of them: more than the machine may need. As many calls' contributors
- * are known. Where a barrier crosses networks it costs more than to keep larger results, of which the last two do. */
+/* Results up to so many bytes are kept, which costs less than a barrier behind the call: of small ones this many, more
+ * than the machine may need, of large ones two, of calls that no rank ends before all have begun them. As many calls'
+ * contributors are known. */
 enum {
-    KEEP_MOST = 4096,
+    KEEP_SMALL = 4096,
     N_KEPT = 64,
-    KEEP_FAR = 128 << 10,
-    N_KEPT_FAR = 2,
+    KEEP_MOST = 128 << 10,
+    N_KEPT_LARGE = 2,
     SET_WORD = 64,
     LEFT_MOST = 4,
     LATE_MOST = 2
@@ -59,8 +60,7 @@ struct tutti_survive {
     struct tutti_synchrony synchrony;
     size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
     unsigned char *kept;          /* N_KEPT of them */
-    unsigned char *kept_far;      /* N_KEPT_FAR of keeps_most bytes; NULL: KEEP_MOST is the most */
-    size_t keeps_most;            /* equal on all members, also on newcomers */
+    unsigned char *kept_large;    /* N_KEPT_LARGE of KEEP_MOST bytes */
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
     size_t saved_bytes;
@@ -110,8 +110,6 @@ void tutti_survive_set_to_view(const struct tutti_survive *s, unsigned char *set
 
 /* Allocates what comm, a handle of its rank and size, needs to survive; there is no view yet. MEMORY. */
 enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_comm_config *given);
-/* Results up to so many bytes are kept. MEMORY. */
-enum tutti_status tutti_survive_keep(struct tutti_survive *s, size_t most);
 /* The ranks of the view are those of the set; elders: a set of them (NULL: all). */
 void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, const unsigned char *set,
                             const unsigned char *elders);
