@@ -180,6 +180,32 @@ class Train(unittest.TestCase):
             weights = on_threads(2, body)
         alike(weights)
 
+    def test_a_lighthouse_begins_anew(self) -> None:
+        """Its first quorum has the number of the one before, and other members."""
+        servers, anew = [LighthouseServer(bind="127.0.0.1:0", min_replicas=2, join_timeout_ms=100)], threading.Event()
+        address = servers[0].address()
+
+        def each(step: int) -> None:
+            if step == 3 and not anew.is_set():
+                servers[0].shutdown()
+                servers.append(LighthouseServer(bind=address.split("//")[1], min_replicas=3, join_timeout_ms=100))
+                anew.set()
+
+        def body(rank: int, n: int, store: dist.Store) -> torch.Tensor:
+            if rank == 2:
+                self.assertTrue(anew.wait(30))
+            group = Group(rank, address, min_replica_size=2)
+            weights = train(group, 8, each if rank == 0 else lambda step: None)
+            self.assertEqual(group.manager.num_participants(), 3)
+            group.end()
+            return weights
+
+        try:
+            alike(on_threads(3, body))
+        finally:
+            for server in servers:
+                server.shutdown()
+
     def test_a_state_comes_from_several(self) -> None:
         """All groups that have it offer it to one that comes late, and it asks them all; of one step."""
         late, there, over = threading.Event(), threading.Event(), threading.Barrier(3)

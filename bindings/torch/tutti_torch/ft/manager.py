@@ -156,6 +156,7 @@ class Manager(UserState):
         self._commit_failures = 0
         self._state_tried = False
         self._quorum_id = -1
+        self._members: Any = None  # the last quorum: its number and its groups
         self._errored: Optional[ExceptionWithTraceback] = None
         self._round = 0  # counts start_quorum: a late error of a call of an older one voids nothing
         self._n_calls = 0  # in this step
@@ -292,7 +293,9 @@ class Manager(UserState):
             reconfigure_handle=handle(),
         )
         self._take_place(quorum, allow_heal)
-        if quorum.quorum_id != self._quorum_id and not self._meet(quorum):
+        members = (quorum.quorum_id, quorum.replica_ids)  # a lighthouse that begins anew gives numbers again
+        is_new, self._members = members != self._members, members
+        if is_new and not self._meet(quorum):
             return
         if allow_heal:
             self._recovery.run(quorum)
