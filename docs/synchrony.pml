@@ -2,17 +2,27 @@
 /* The machine of src/comm/life/synchrony.h for three ranks and two calls, of which up to two ranks die at any moment.
  * Checked by
  *
- *     spin -search -O2 -DCOLLAPSE docs/synchrony.pml
+ *     spin -search -O2 -DCOLLAPSE -DMEMLIM=6000 -m200000 docs/synchrony.pml
+ *     spin -DCUT -DDEATHS=0 -DKIND=LARGE -search -O2 -DCOLLAPSE -DMEMLIM=6000 -m200000 docs/synchrony.pml
  *
- * which tries every order of events for every pair of kinds of calls: whoever returns from all calls has the same
- * results as every other rank that does, results are those of one view, and nobody waits for ever.
+ * which tries every order of events for every pair of kinds of calls (KIND: the first call's alone): whoever returns from
+ * all calls has the same results as every other rank that does, results are those of one view, and nobody waits for
+ * ever. With CUT the network parts one rank from the others, or stops it, at any moment, and may come back at any moment:
+ * then the side of the majority goes on, the other one ends, and where nobody died somebody is left. With -DFLAW=1 calls
+ * are not committed, with -DFLAW=2 both sides go on: spin finds both at once.
  *
- * A collective of a view is an operation (epoch, number); it is done at a rank once all have begun it, or, of a
- * broadcast, once the root has; where a member of the view is dead, it may be lost instead. */
+ * A collective of a view is an operation (epoch, number); it is done at a rank once it has heard that all have begun it,
+ * or, of a broadcast, that the root has; where a member of the view is dead, or silent, it may be lost instead. */
 
+#ifndef DEATHS
+#define DEATHS 2
+#endif
+#ifndef FLAW
+#define FLAW 0
+#endif
 #define N 3
 #define CALLS 2
-#define EPOCHS 4 /* from 1: one more than may die */
+#define EPOCHS 5 /* from 1: one more than may be lost, and one that stays empty */
 #define OPS 6    /* of a view, from 0 */
 #define NONE 7
 #define BIT(r) (1 << (r))
@@ -23,6 +33,8 @@ mtype:kind = {SMALL, SMALL_BROADCAST, LARGE, LARGE_BROADCAST};
 typedef View {
     byte members;
     bool failed;
+    byte before, adopted; /* the epoch that it follows; who is in it */
+    byte heard[OPS * N];  /* of those that began, by member */
     byte began[OPS];
     mtype what[OPS];
     byte call[OPS], from[OPS], value[OPS];
@@ -30,6 +42,8 @@ typedef View {
 };
 View views[EPOCHS];
 byte n_views = 1, alive = 7, agreed[N];
+byte cut, unproved;   /* a side of the cut; those whose end the others can not know */
+byte silent[N];       /* those that a member takes for dead */
 mtype:kind kinds[CALLS + 1];
 byte root;
 byte results[N * (CALLS + 1)]; /* by rank and call: the set of contributors, plus 8 */
@@ -38,6 +52,7 @@ byte kept_results[N * (CALLS + 1)];
 #define KEEPS(c) (kinds[c] == SMALL || kinds[c] == SMALL_BROADCAST)
 #define SYNCS(c) (kinds[c] == SMALL || kinds[c] == LARGE)
 #define V views[epoch]
+#define SIDE (cut == 0 -> 7 : ((cut & BIT(me)) -> cut : (7 & ~cut)))
 
 inline begin(call_of, from_of, value_of)
 {
@@ -49,13 +64,51 @@ inline begin(call_of, from_of, value_of)
     :: from_of == me -> V.value[op] = value_of
     :: else
     fi;
-    V.began[op] = V.began[op] | BIT(me)
+    V.began[op] = V.began[op] | BIT(me);
+    m = 0;
+    do
+    :: m == N -> break
+    :: else ->
+        if
+        :: SIDE & BIT(m) -> V.heard[op * N + m] = V.heard[op * N + m] | BIT(me)
+        :: else
+        fi;
+        m++
+    od
 }
 
+#define HEARD (V.heard[op * N + me] | (V.began[op] & SIDE)) /* what a cut held up comes when it ends */
 #define IS_DONE                                                                                                        \
-    ((V.from[op] == NONE && V.began[op] == V.members) || (V.from[op] != NONE && !(V.members & BIT(V.from[op]))) ||     \
-     (V.from[op] != NONE && (V.began[op] & BIT(V.from[op]))))
-#define MAY_LOSE (V.failed || (V.members & ~alive))
+    ((V.from[op] == NONE && HEARD == V.members) || (V.from[op] != NONE && !(V.members & BIT(V.from[op]))) ||           \
+     (V.from[op] != NONE && (V.from[op] == me || (HEARD & BIT(V.from[op])))))
+#define HERE (V.members & alive & SIDE & ~silent[me])
+#define GONE (V.members & ~alive & ~unproved & ~silent[me])
+#define MISSING (V.members & ~(HERE) & ~(GONE))
+#define COUNT(x) (((x) & 1) + (((x) >> 1) & 1) + (((x) >> 2) & 1))
+#define LOWEST(x) (((x) & 1) -> 1 : (((x) & 2) -> 2 : ((x) & 4)))
+#define MAJORITY                                                                                                       \
+    (FLAW == 2 || COUNT(HERE) > COUNT(MISSING) ||                                                                      \
+     (COUNT(HERE) == COUNT(MISSING) && ((HERE) & LOWEST((HERE) | (MISSING)))))
+#define DECIDED(v) (views[v].before == epoch && (views[v].adopted & V.members & SIDE & ~silent[me]))
+#define ANY_DECIDED (DECIDED(1) || DECIDED(2) || DECIDED(3) || DECIDED(4))
+#define AGREES(r) (!((HERE) & BIT(r)) || agreed[r] == epoch)
+#define ALL_AGREE (AGREES(0) && AGREES(1) && AGREES(2))
+#define MAY_LOSE (V.failed || (V.members & ~(HERE)) || ANY_DECIDED)
+
+/* This side hears nothing of the other. */
+inline hear_silence()
+{
+    m = 0;
+    do
+    :: m == N || cut == 0 -> break
+    :: else ->
+        if
+        :: SIDE & BIT(m) -> silent[m] = silent[m] | (V.members & ~(SIDE))
+        :: else
+        fi;
+        m++
+    od
+}
 
 /* The call at hand is decided here, with the own result. */
 inline over()
@@ -183,44 +236,45 @@ proctype rank(byte me)
         fi;
         results[me * (CALLS + 1) + called] = 8 + output;
         if
-        :: called == CALLS -> alive = alive & ~BIT(me); doing = LEFT; break
+        :: called == CALLS ->
+            alive = alive & ~BIT(me);
+            unproved = (cut -> unproved | BIT(me) : unproved);
+            doing = LEFT; break
         :: else -> called++; owns = false;
             if
             :: called <= have -> doing = TAKE
             :: else -> doing = DATA
             fi
         fi }
-    :: atomic { (alive & BIT(me)) && doing == AGREE ->
-        agreed[me] = epoch; m = epoch + 1;
+    :: atomic { (alive & BIT(me)) && doing == AGREE && agreed[me] != epoch -> agreed[me] = epoch; hear_silence() }
+    :: atomic { (alive & BIT(me)) && doing == AGREE && agreed[me] == epoch &&
+                (ANY_DECIDED || (ALL_AGREE && ((HERE) == 0 || LOWEST(HERE) == BIT(me) || !(MAJORITY)))) ->
+        hear_silence();
+        m = 1;
         do
         :: m > n_views -> break
-        :: m <= n_views && (views[m].members & BIT(me)) -> break
+        :: m <= n_views && DECIDED(m) -> break
         :: else -> m++
         od;
         if
-        :: m > n_views -> /* nobody decided: the last of the living does */
-            wanted = true; from = 0;
-            do
-            :: from == N -> break
-            :: else -> wanted = wanted && (!(V.members & alive & BIT(from)) || agreed[from] == epoch); from++
-            od;
-            if
-            :: wanted -> n_views++; views[n_views].members = V.members & alive; m = n_views
-            :: else -> m = 0
-            fi
-        :: else
+        :: m <= n_views && !(views[m].members & BIT(me)) -> m = 0 /* the others went on without it */
+        :: m <= n_views && (views[m].members & BIT(me)) -> skip
+        :: m > n_views && !(MAJORITY) -> m = 0
+        :: m > n_views && (MAJORITY) -> /* nobody decided: the lowest does */
+            n_views++;
+            assert(n_views < EPOCHS);
+            views[n_views].members = HERE; views[n_views].before = epoch
         fi;
         if
-        :: m > 0 -> epoch = m; op = 0; doing = GATHER
-        :: else -> /* until the others come, die, or decide */
-            ((V.members & alive & BIT(0)) == 0 || agreed[0] == epoch || n_views > epoch);
-            ((V.members & alive & BIT(1)) == 0 || agreed[1] == epoch || n_views > epoch);
-            ((V.members & alive & BIT(2)) == 0 || agreed[2] == epoch || n_views > epoch)
+        :: m == 0 -> alive = alive & ~BIT(me); doing = LEFT; break
+        :: else ->
+            epoch = m; V.adopted = V.adopted | BIT(me);
+            op = 0; doing = GATHER
         fi }
     :: (alive & BIT(me)) && (doing == DATA || doing == COMMIT || doing == GATHER || doing == HAND_ON) ->
         atomic {
             if
-            :: MAY_LOSE && doing != GATHER -> skip
+            :: MAY_LOSE && doing != GATHER -> hear_silence(); V.failed = true
             :: doing == DATA && SYNCS(called) -> begin(called, NONE, 0)
             :: doing == DATA && !SYNCS(called) -> begin(called, root, BIT(me))
             :: doing == COMMIT -> begin(called, NONE, 0)
@@ -231,7 +285,7 @@ proctype rank(byte me)
         atomic {
             if
             :: !(alive & BIT(me)) -> break
-            :: (alive & BIT(me)) && MAY_LOSE -> V.failed = true; doing = AGREE
+            :: (alive & BIT(me)) && MAY_LOSE -> hear_silence(); V.failed = true; doing = AGREE
             :: (alive & BIT(me)) && (V.began[op] & BIT(me)) && IS_DONE ->
                 if
                 :: doing == DATA ->
@@ -246,7 +300,7 @@ proctype rank(byte me)
                     :: else
                     fi;
                     if
-                    :: KEEPS(called) -> over()
+                    :: KEEPS(called) || FLAW == 1 -> over()
                     :: else -> held = epoch; doing = COMMIT
                     fi
                 :: doing == COMMIT -> op++; over()
@@ -266,16 +320,42 @@ proctype rank(byte me)
 /* Up to two die. */
 proctype death()
 {
-    byte n = 0;
+    byte n = 0, before = 0;
     do
-    :: n < 2 -> atomic { n++;
+    :: n < DEATHS -> atomic { n++;
         if
         :: alive = alive & ~BIT(0)
         :: alive = alive & ~BIT(1)
         :: alive = alive & ~BIT(2)
-        fi }
+        fi;
+        unproved = (cut -> unproved | (7 & ~alive & ~before) : unproved); before = 7 & ~alive }
     :: break
     od
+}
+
+/* One is cut off, or stopped; the network may come back: then who was taken for dead hears so. */
+proctype network()
+{
+    byte i = 0, k;
+    if
+    :: cut = 1
+    :: cut = 2
+    :: cut = 4
+    fi;
+    if
+    :: skip
+    :: atomic {
+        cut = 0;
+        do
+        :: i == N * N -> break
+        :: else ->
+            if
+            :: silent[i / N] & BIT(i % N) -> silent[i % N] = silent[i % N] | BIT(i / N)
+            :: else
+            fi;
+            i++
+        od }
+    fi
 }
 
 inline any_kind(k)
@@ -292,15 +372,29 @@ init
 {
     byte a, c;
     atomic {
-        any_kind(kinds[1]); kinds[CALLS] = LARGE;
+#ifdef KIND
+        kinds[1] = KIND;
+#else
+        any_kind(kinds[1]);
+#endif
+        kinds[CALLS] = LARGE;
         if
         :: root = 0
-        :: root = 1
+        :: kinds[1] == SMALL_BROADCAST || kinds[1] == LARGE_BROADCAST -> root = 1
         fi;
-        views[1].members = 7;
-        run rank(0); run rank(1); run rank(2); run death()
+        views[1].members = 7; views[1].adopted = 7;
+        run rank(0); run rank(1); run rank(2);
+        if
+        :: DEATHS > 0 -> run death()
+        :: else
+        fi;
+#ifdef CUT
+        run network();
+#endif
+        skip
     };
     _nr_pr == 1; /* all are over */
+    assert(DEATHS > 0 || results[CALLS] || results[CALLS + 1 + CALLS] || results[2 * (CALLS + 1) + CALLS]);
     c = 1;
     do
     :: c > CALLS -> break

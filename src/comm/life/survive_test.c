@@ -494,6 +494,7 @@ static void flushed(struct rank *rank, struct tutti_comm *comm)
     RANK_CHECK_OK(rank, tutti_comm_flush(comm, 0));
     RANK_CHECK_OK(rank, tutti_work_test(work));
     tutti_work_free(work);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL)); /* else an abort may come before */
 }
 
 static void refused(struct rank *rank)
