@@ -34,9 +34,15 @@ static unsigned char *set_of(struct kept *kept)
     return (unsigned char *)(kept + 1);
 }
 
+/* Where the next large result is made, or copied to. */
+static unsigned char *next_large(const struct tutti_survive *s)
+{
+    return s->kept_large + (s->last_large ? 0 : KEEP_MOST);
+}
+
 static unsigned char *result_of(const struct tutti_survive *s, struct kept *kept)
 {
-    if (kept->bytes > KEEP_SMALL) return s->kept_large + kept->call % N_KEPT_LARGE * KEEP_MOST;
+    if (kept->bytes > KEEP_SMALL) return s->kept_large + (s->last_large ? KEEP_MOST : 0);
     return set_of(kept) + s->set_bytes;
 }
 
@@ -90,11 +96,19 @@ size_t tutti_survive_overwritten(const struct tutti_call *call)
     return out == in + begin_of(call, me) * element ? count_of(call, me) * element : 0;
 }
 
+/* An all_reduce in place whose result is kept, but not with the small ones: it is made where it is kept, and copied
+ * from there, so that nothing has to be saved. */
+static bool goes_aside(const struct tutti_survive *s, const struct tutti_call *call)
+{
+    return s->synchrony.keeps && !s->is_shared && call->job.info.kind == TUTTI_ALL_REDUCE &&
+           call->job.bind.input == call->job.bind.output && common_bytes(call) > KEEP_SMALL;
+}
+
 /* A view of one loses nobody. */
 static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *call)
 {
     const size_t bytes = tutti_survive_overwritten(call);
-    if (bytes == 0 || s->n == 1 || s->has_saved) return TUTTI_OK;
+    if (bytes == 0 || s->n == 1 || s->has_saved || goes_aside(s, call)) return TUTTI_OK;
     if (bytes > s->saved_bytes) {
         unsigned char *grown = tutti_alloc(bytes);
         if (!grown) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "no memory to save %zu bytes of the input", bytes);
@@ -160,7 +174,8 @@ static enum tutti_status call_inner(struct tutti_survive *s, const struct tutti_
 {
     const struct tutti_call_info *info = &call->job.info;
     struct tutti_call inner;
-    tutti_call_set(&inner, info->kind, info->dtype, info->op, root, call->job.bind.count, input, call->job.bind.output);
+    tutti_call_set(&inner, info->kind, info->dtype, info->op, root, call->job.bind.count, input,
+                   goes_aside(s, call) ? next_large(s) : call->job.bind.output);
     return tutti_call_collective(&inner, s->inner, options, NULL);
 }
 
@@ -276,7 +291,11 @@ static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tut
             *kept = s->end;
             kept->bytes = common_bytes(call);
             memcpy(set_of(kept), s->set, s->set_bytes);
-            if (kept->bytes > 0) copy(result_of(s, kept), call->job.bind.output, kept->bytes);
+            if (kept->bytes > KEEP_SMALL) s->last_large = !s->last_large;
+            if (goes_aside(s, call))
+                memcpy(call->job.bind.output, result_of(s, kept), kept->bytes);
+            else if (kept->bytes > 0)
+                copy(result_of(s, kept), call->job.bind.output, kept->bytes);
         }
     }
     return ended(s, status);
@@ -556,7 +575,7 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     s->ranks = tutti_alloc_array(n, sizeof(*s->ranks));
     s->elders = tutti_alloc_array(n, sizeof(*s->elders));
     s->kept = tutti_alloc(N_KEPT * s->kept_bytes);
-    s->kept_large = tutti_alloc(N_KEPT_LARGE * KEEP_MOST);
+    s->kept_large = tutti_alloc((size_t)2 * KEEP_MOST);
     s->set = tutti_alloc(s->set_bytes);
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
     tutti_call_surviving = tutti_survive_call;

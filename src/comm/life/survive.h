@@ -12,17 +12,9 @@
 #include <tutti/store.h>
 
 /* Results up to so many bytes are kept, which costs less than a barrier behind the call: of small ones this many, more
- * than the machine may need, of large ones two, of calls that no rank ends before all have begun them. As many calls'
- * contributors are known. */
-enum {
-    KEEP_SMALL = 4096,
-    N_KEPT = 64,
-    KEEP_MOST = 128 << 10,
-    N_KEPT_LARGE = 2,
-    SET_WORD = 64,
-    LEFT_MOST = 4,
-    LATE_MOST = 2
-};
+ * than the machine may need; of large ones the last, for it is of a call that no rank ends before all have begun it.
+ * As many calls' contributors are known. */
+enum { KEEP_SMALL = 4096, N_KEPT = 64, KEEP_MOST = 1 << 20, SET_WORD = 64, LEFT_MOST = 4, LATE_MOST = 2 };
 
 /* A result as it is kept, and as it travels: a set of contributors (bits of ranks) follows, then the result. */
 struct kept {
@@ -60,7 +52,8 @@ struct tutti_survive {
     struct tutti_synchrony synchrony;
     size_t set_bytes, kept_bytes; /* a set's; those of one kept result in all */
     unsigned char *kept;          /* N_KEPT of them */
-    unsigned char *kept_large;    /* N_KEPT_LARGE of KEEP_MOST bytes */
+    unsigned char *kept_large;    /* two of KEEP_MOST bytes: the last large one's result, and the next one's */
+    bool last_large;              /* the last one's is the second */
     unsigned char *set;           /* contributors of the last call */
     unsigned char *saved;
     size_t saved_bytes;
