@@ -90,6 +90,14 @@ struct tutti_backend_counted {
     size_t most_bytes;           /* that may come or go here */
 };
 
+/* Behind a call of a communicator that survives (device/gate.h): words of pinned memory, and a number beyond those of
+ * the gates before. */
+struct tutti_gate_words;
+struct tutti_backend_gate {
+    struct tutti_gate_words *words;
+    uint64_t number;
+};
+
 /* A call: where things are (bind, without schedule and cache; the factor of premul_sum in `factor`) and what it is. */
 struct tutti_backend_call {
     struct tutti_bind bind;
@@ -101,6 +109,7 @@ struct tutti_backend_call {
     bool within;        /* it is a step of another call; posts tell of that call: */
     uint64_t outer_call, outer_count;
     const struct tutti_backend_counted *counted; /* NULL: the host knows the counts */
+    const struct tutti_backend_gate *gate;       /* for devices: one is behind the call; NULL: none */
     unsigned char factor[16];
 };
 
@@ -248,7 +257,8 @@ struct tutti_backend_ops {
      * go when it returns. In a capture the call becomes part of it. On failure nothing was enqueued (ARGUMENT, SYSTEM,
      * MEMORY), or the team has failed. */
     enum tutti_status (*enqueue)(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);
-    bool counts_on_device; /* it takes calls that are `counted` */
+    bool counts_on_device; /* it takes calls that are `counted`, */
+    bool gates;            /* and such with a gate, if score says so */
     /* Enqueues messages as one: none waits for another of the batch. In order between two ranks. */
     enum tutti_status (*messages)(struct tutti_backend *backend, const struct tutti_backend_message *messages, size_t n,
                                   void *stream, uint64_t timeout_ns);
@@ -276,6 +286,9 @@ struct tutti_backend_ops {
     bool (*busy)(struct tutti_backend *backend);
     /* Stops all that waits on the device, at once: the team has failed. */
     void (*stop)(struct tutti_backend *backend);
+    /* The same, and nothing that is enqueued and has not begun yet will do anything; gates stay closed. Between `enter`
+     * and `leave` of the device. NULL: it has no gates. */
+    void (*freeze)(struct tutti_backend *backend);
     /* An event that is over when all that was enqueued so far is over; NULL if nothing was enqueued. */
     void *(*last_event)(struct tutti_backend *backend);
     /* Whether the device has reported a failure that the team may not know yet; then what is over on the device may be

@@ -14,6 +14,7 @@
 
 #include "backend/gpu/gpu_plan.h"
 #include "backend/watch.h"
+#include "device/gate.h"
 #include "device/gpu.h"
 
 #include <pthread.h>
@@ -90,8 +91,8 @@ struct gpu_backend {
     struct {                /* the fast one, else the general one */
         void *any, *sum;
     } kernels[GPU_N_PROTOCOLS][GPU_REDUCERS];
-    void *meet, *messages; /* messages_16 */
-    void *counted_tiles;   /* tiles_counted_16 */
+    void *meet, *gate, *messages; /* messages_16 */
+    void *counted_tiles;          /* tiles_counted_16 */
 
     /* calls; all under the communicator's turn. Parameters of kernels, whose calls are filled as far as all calls have
      * them in common. */
@@ -101,6 +102,7 @@ struct gpu_backend {
     struct gpu_batch batch;
     struct gpu_fold fold;
     struct gpu_meeting meeting;
+    struct gpu_gate gate_of; /* a call */
     struct gpu_lists lists;
     struct gpu_counted counted;
     void *event, *stream; /* event: after the last eager call, on stream */
@@ -153,6 +155,8 @@ enum tutti_status gpu_order_end(struct gpu_backend *b, void *stream, uint64_t ca
 enum tutti_status gpu_tie(struct gpu_backend *b, void *before, void *after, void *event);
 /* Stops all that waits on the device. Any thread. */
 void gpu_stop(struct gpu_backend *b);
+/* ... and keeps what comes later from beginning. */
+void gpu_freeze(struct tutti_backend *backend);
 /* Part of a call could not be enqueued, for the reason in the thread's record, and the others wait for the rest. */
 enum tutti_status gpu_give_up(struct gpu_backend *b, const char *what, uint64_t seq);
 /* The same, where something may have been enqueued since gpu_order_begin: closing waits for that, too. */
@@ -164,6 +168,8 @@ enum tutti_status gpu_state(struct gpu_backend *b);
 /* ---- gpu_launch.c ---- */
 /* Enqueues b->step of the call. */
 enum tutti_status gpu_step_run(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream);
+/* Enqueues the call's gate. */
+enum tutti_status gpu_gate_run(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream);
 
 /* ---- gpu_enqueue.c, gpu_messages.c ---- */
 enum tutti_status gpu_enqueue(struct tutti_backend *backend, const struct tutti_backend_call *call, void *stream);

@@ -14,7 +14,8 @@ static enum tutti_status run_steps(struct gpu_backend *b, const struct gpu_metho
         *half = i > 0;
         TUTTI_TRY(gpu_step_run(b, call, stream));
     }
-    return TUTTI_OK;
+    *half = call->gate != NULL;
+    return call->gate ? gpu_gate_run(b, call, stream) : TUTTI_OK;
 }
 
 /* What ranks have to agree on beyond the call: a method for windows, which of them, where in it. */
@@ -137,6 +138,14 @@ void gpu_stop(struct gpu_backend *b)
     uint32_t running = 0;
     (void)__atomic_compare_exchange_n(&b->control->stop, &running, GPU_STOPPED, false, __ATOMIC_SEQ_CST,
                                       __ATOMIC_SEQ_CST);
+}
+
+void gpu_freeze(struct tutti_backend *backend)
+{
+    struct gpu_backend *b = gpu_of(backend);
+    const uint32_t stopped = GPU_STOPPED;
+    gpu_stop(b);
+    (void)b->gpu->ops->copy_now(b->gpu, b->scratch + b->site.layout.stopped, &stopped, sizeof(stopped));
 }
 
 enum tutti_status gpu_state(struct gpu_backend *b)

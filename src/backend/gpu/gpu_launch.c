@@ -91,6 +91,21 @@ static enum tutti_status meet(struct gpu_backend *b, const struct tutti_backend_
     return b->gpu->ops->gpu->launch(b->gpu, &how, &b->meeting);
 }
 
+enum tutti_status gpu_gate_run(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream)
+{
+    const struct tutti_gpu_launch how = {.kernel = b->gate,
+                                         .stream = stream,
+                                         .blocks = 1,
+                                         .threads = MEET_THREADS,
+                                         .args_bytes = sizeof(b->gate_of),
+                                         .overlaps = b->alone};
+    b->gate_of.call.seq = call->seq;
+    b->gate_of.call.timeout_ns = gpu_timeout_ns(b);
+    b->gate_of.words = call->gate->words;
+    b->gate_of.number = call->gate->number;
+    return b->gpu->ops->gpu->launch(b->gpu, &how, &b->gate_of);
+}
+
 enum tutti_status gpu_step_run(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream)
 {
     const struct gpu_step *step = &b->step;

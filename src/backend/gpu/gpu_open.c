@@ -79,6 +79,7 @@ static void find_kernels(struct gpu_backend *b)
         }
     }
     b->meet = b->gpu->ops->gpu->kernel(b->gpu, "meet");
+    b->gate = b->gpu->ops->gpu->kernel(b->gpu, "gate");
     b->messages = b->gpu->ops->gpu->kernel(b->gpu, "messages_16");
     b->counted_tiles = b->gpu->ops->gpu->kernel(b->gpu, "tiles_counted_16");
     b->one.access = b->gpu->ops->gpu->kernel(b->gpu, "window_access");
@@ -252,7 +253,7 @@ static void prefill(struct gpu_backend *b)
     call->control = b->control;
     call->layout = b->site.layout;
     call->n = b->site.n, call->me = b->site.me;
-    b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = *call;
+    b->two_shot.call = b->batch.call = b->fold.call = b->meeting.call = b->gate_of.call = *call;
     b->lists.call = b->counted.exchange.call = b->step.direct.call = *call;
 }
 
@@ -299,6 +300,7 @@ static double gpu_score(const struct tutti_backend *backend, const struct tutti_
     const struct gpu_backend *b = gpu_of(backend);
     struct gpu_site site;
     double ns;
+    if (call->gate && !b->gate) return HUGE_VAL;
     site_for(b, call, &site);
     const struct gpu_method *chosen = gpu_choose(&site, call, call->method ? call->method : b->forced, &ns);
     /* A call says what it wants, while the option asks for it where it can be had. */
@@ -375,6 +377,7 @@ static void gpu_kernels_alarm(struct tutti_backend *backend, struct tutti_device
         .enqueue = gpu_enqueue,                                                                                        \
         .messages = gpu_messages,                                                                                      \
         .counts_on_device = true,                                                                                      \
+        .gates = true,                                                                                                 \
         .batch = gpu_batch,                                                                                            \
         .window_add = gpu_window_add,                                                                                  \
         .window_remove = gpu_window_remove,                                                                            \
@@ -386,6 +389,7 @@ static void gpu_kernels_alarm(struct tutti_backend *backend, struct tutti_device
         .alarm = gpu_kernels_alarm,                                                                                    \
         .busy = gpu_busy,                                                                                              \
         .stop = stop,                                                                                                  \
+        .freeze = gpu_freeze,                                                                                          \
         .last_event = gpu_last_event,                                                                                  \
         .memory_used = gpu_scratch_used,                                                                               \
         .describe = gpu_describe,                                                                                      \

@@ -390,6 +390,7 @@ static enum tutti_status come_in(struct tutti_comm *comm, const struct come *com
     s->n_over = come->called;
     tutti_survive_set_to_view(s, set_at(s, come->called));
     atomic_store(&comm->sequence, come->called);
+    tutti_gated_renew(s);
     return TUTTI_OK;
 }
 

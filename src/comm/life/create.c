@@ -212,12 +212,14 @@ static enum tutti_status create_in(struct tutti_context *context, struct tutti_c
         tutti_engine_set_attentive(context->engine);
     }
     TUTTI_TRY_GOTO(status, creation_start(creation, given->nonblocking), err_comm);
-    if (given->survive) status = tutti_survive_open(comm, given);
+    if (given->survive) {
+        comm->wanted_device = device; /* else a creation that does not block may be reading it */
+        status = tutti_survive_open(comm, given);
+    }
     if (status < 0) {
         tutti_comm_discard(comm);
         return status;
     }
-    if (given->survive) comm->wanted_device = device; /* else a creation that does not block may be reading it */
     *out = comm;
     return TUTTI_OK;
 err_comm:

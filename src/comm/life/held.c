@@ -49,10 +49,11 @@ static enum tutti_status device_check(const struct tutti_survive *s, const struc
     return TUTTI_OK;
 }
 
-/* The pool, opened at the first call. */
-static enum tutti_status pool_open(struct tutti_survive *s, int32_t device)
+enum tutti_status tutti_held_open(struct tutti_survive *s, int32_t device)
 {
     const struct tutti_device like = {.ops = tutti_device_kind(), .ordinal = device};
+    if (s->pinned && s->pinned->device->ordinal != device)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "calls were on device %d before", (int)s->pinned->device->ordinal);
     if (s->pinned) return TUTTI_OK;
     TUTTI_TRY(tutti_pinned_create(&like, &s->pinned));
     const enum tutti_status status = tutti_pinned_take(s->pinned, sizeof(*s->word), &s->word_at);
@@ -69,6 +70,7 @@ static enum tutti_status pool_open(struct tutti_survive *s, int32_t device)
 void tutti_held_close(struct tutti_survive *s)
 {
     if (!s->pinned) return;
+    atomic_store(s->word, (uint32_t)tutti_comm_sequence(s->comm) + 1); /* one may have failed half way */
     tutti_pinned_give(s->pinned, s->word_at);
     tutti_pinned_drop(s->pinned);
     s->pinned = NULL;
@@ -97,51 +99,56 @@ static enum tutti_status enqueue(struct tutti_survive *s, const struct tutti_cal
     return dev->ops->event_record(dev, held->over, stream);
 }
 
-static enum tutti_status hold(struct tutti_survive *s, struct tutti_call *call, struct tutti_held *held)
+/* Its number from the first copy on. */
+static enum tutti_status hold(struct tutti_survive *s, struct tutti_call *call, uint64_t number,
+                              struct tutti_held *held)
 {
     struct tutti_device *dev = s->pinned->device;
     const size_t bytes = tutti_pinned_bytes(call);
-    uint64_t capture = 0;
-    TUTTI_TRY(tutti_device_capturing(dev, call->options.stream, &capture));
-    if (capture)
-        return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
-                               "a communicator that survives can not be captured in a graph: it holds the stream until "
-                               "the call is decided");
     if (bytes == SIZE_MAX) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "its blocks are more than there is memory");
     TUTTI_TRY(tutti_pinned_take(s->pinned, bytes, &held->pinned));
     TUTTI_TRY(dev->ops->event_create(dev, false, &held->arrived));
     TUTTI_TRY(dev->ops->event_create(dev, false, &held->over));
-    held->number = s->n_held + 1;
+    held->number = (uint32_t)number;
     return enqueue(s, call, held);
 }
 
-enum tutti_status tutti_held_begin(struct tutti_survive *s, struct tutti_call *call, struct tutti_held **out)
+enum tutti_status tutti_held_may(struct tutti_survive *s, const struct tutti_call *call)
 {
     const void *any = call->job.bind.input ? call->job.bind.input : call->job.bind.output;
     const int32_t device = tutti_device_of(any);
-    struct tutti_device_scope scope;
+    uint64_t capture = 0;
     TUTTI_TRY(device_check(s, call, device));
-    TUTTI_TRY(pool_open(s, device));
-    if (s->pinned->device->ordinal != device)
+    if (s->pinned && s->pinned->device->ordinal != device)
         return tutti_call_fail(call, TUTTI_ERR_ARGUMENT,
                                "the buffer is memory of device %d, but the calls before were "
                                "on device %d",
                                (int)device, (int)s->pinned->device->ordinal);
+    TUTTI_TRY(tutti_held_open(s, device));
+    TUTTI_TRY(tutti_device_capturing(s->pinned->device, call->options.stream, &capture));
+    if (!capture) return TUTTI_OK;
+    return tutti_call_fail(call, TUTTI_ERR_UNSUPPORTED,
+                           "a communicator that survives can not be captured in a graph: it holds the stream until "
+                           "the call is decided");
+}
+
+enum tutti_status tutti_held_begin(struct tutti_survive *s, struct tutti_call *call, uint64_t number,
+                                   struct tutti_held **out)
+{
+    struct tutti_device_scope scope;
+    TUTTI_TRY(tutti_held_may(s, call));
     struct tutti_held *held = tutti_alloc(sizeof(*held));
     if (!held) return tutti_call_fail(call, TUTTI_ERR_MEMORY, "out of memory for a call on a device");
     enum tutti_status status = tutti_device_enter(s->pinned->device, &scope);
     if (status >= 0) {
-        status = hold(s, call, held);
+        status = hold(s, call, number, held);
         tutti_device_leave(s->pinned->device, &scope);
     }
     if (status < 0) {
         struct tutti_error why = *tutti_last_error();
         if (!held->number) held_free(s, held); /* else the stream may be using it */
-        atomic_fetch_add(s->word, held->number ? 1 : 0);
-        s->n_held += held->number ? 1 : 0;
         return tutti_fail_record(&why);
     }
-    s->n_held++;
     held->bytes = tutti_survive_overwritten(call);
     const size_t from =
         held->bytes ? (size_t)((const char *)call->job.bind.output - (const char *)call->job.bind.input) : 0;

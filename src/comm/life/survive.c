@@ -217,6 +217,8 @@ static enum tutti_status carry_out(struct tutti_survive *s, const struct tutti_c
     struct tutti_call_options own = call->options;
     const struct tutti_call_options *options = own.size ? &own : NULL;
     if (call->job.info.op == TUTTI_PREMUL_SUM) own.premul = call->job.factor; /* which the check has read */
+    if (call->staged && own.algorithm && tutti_backend_find(own.algorithm, true)) own.algorithm = NULL;
+    if (s->gated) s->gated->is_redone = true;
     if (root < 0) {
         s->end.status = TUTTI_ERR_PEER_DEAD;
         s->end.lost = call->job.info.root;
@@ -253,39 +255,24 @@ static enum tutti_synchrony_do ended(struct tutti_survive *s, enum tutti_status 
     return tutti_synchrony_ended(&s->synchrony, status < 0);
 }
 
-/* What sentences of a view call its ranks, its calls and itself: as the handle does. Without memory: as the view does.
- */
-static void name_view(const struct tutti_survive *s, struct tutti_comm *view)
+/* The call among the members, on host memory. */
+static enum tutti_status by_host(struct tutti_survive *s, const struct tutti_call *call)
 {
-    struct tutti_names *names = tutti_alloc(sizeof(*names) + (size_t)view->size * sizeof(names->ranks[0]));
-    if (!names) return;
-    names->comm = s->comm->id;
-    memcpy(names->ranks, s->ranks, (size_t)view->size * sizeof(names->ranks[0]));
-    view->names = names;
-    tutti_team_set_names(view->team, names);
-}
-
-/* The next collectives of the view, as many as a call may take, are the call at hand. */
-static void name_call(const struct tutti_survive *s)
-{
-    struct tutti_names *names = s->inner->names;
-    const uint64_t number = tutti_comm_sequence(s->inner);
-    for (uint64_t k = 1; names && k <= 4; k++)
-        atomic_store_explicit(&names->calls[(number + k) % TUTTI_NAMED_CALLS], s->synchrony.called,
-                              memory_order_relaxed);
-}
-
-static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call)
-{
-    name_call(s);
-    s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
     restore(s, call);
     enum tutti_status status = tutti_shares_ready(s, call);
     s->is_shared = status == TUTTI_OK;
     if (!s->is_shared && status >= 0) status = save(s, call);
-    if (status >= 0) status = carry_out(s, call);
+    return status < 0 ? status : carry_out(s, call);
+}
+
+static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tutti_call *call)
+{
+    const bool by_device = s->gated && !s->gated->is_void && !s->gated->is_tried;
+    tutti_survive_name_call(s);
+    s->end = (struct kept){.call = s->synchrony.called, .lost = -1};
+    enum tutti_status status = by_device ? tutti_gated_result(s->gated, false) : by_host(s, call);
     if (status >= 0) {
-        tutti_survive_set_to_view(s, s->set);
+        (by_device ? tutti_gated_set : tutti_survive_set_to_view)(s, s->set);
         if (s->synchrony.keeps) {
             struct kept *kept = kept_at(s, s->synchrony.called);
             *kept = s->end;
@@ -325,7 +312,7 @@ static void keep_world(struct tutti_survive *s, struct tutti_family *family)
 
 static void install(struct tutti_survive *s, struct tutti_comm *next)
 {
-    name_view(s, next);
+    tutti_survive_name_view(s, next);
     struct tutti_comm *before = s->inner;
     if (before && before->family == next->family) s->has_missing = s->has_missing || has_missing(before, next);
     if (before && before->family != next->family && s->has_missing) keep_world(s, before->family);
@@ -388,25 +375,34 @@ static enum tutti_synchrony_do do_agree(struct tutti_survive *s)
     return tutti_synchrony_installed(&s->synchrony, s->synchrony.epoch + 1);
 }
 
+static enum tutti_synchrony_do gathered(struct tutti_survive *s, const struct tutti_says *all)
+{
+    struct tutti_synchrony_state *states = tutti_alloc_array(s->n, sizeof(*states));
+    for (uint32_t i = 0; states && i < s->n; i++) states[i] = all[i].state;
+    s->is_joint = false, s->is_gathered = true; /* all are here */
+    tutti_gated_changed(s, all);
+    if (!states) tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
+    enum tutti_synchrony_do next =
+        states ? tutti_synchrony_gathered(&s->synchrony, states, s->n) : tutti_survive_stop(s);
+    tutti_free(states);
+    return next;
+}
+
 static enum tutti_synchrony_do do_gather(struct tutti_survive *s)
 {
-    const size_t words = sizeof(struct tutti_synchrony_state) / sizeof(uint64_t);
-    struct tutti_synchrony_state *states = tutti_alloc_array(s->n, sizeof(*states));
-    if (!states) {
-        tutti_fail(TUTTI_ERR_MEMORY, "no memory for the states of %u ranks", s->n);
-        return tutti_survive_stop(s);
-    }
+    struct tutti_says mine, *all = tutti_alloc_array(s->n, sizeof(*all));
+    if (!all) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for %u states", s->n), tutti_survive_stop(s);
     /* The shares of those who are gone are whole, or it is done again. */
     if (s->synchrony.state.held_epoch > 0 && s->is_shared && !tutti_shares_whole(s)) s->synchrony.state.held_epoch = 0;
-    enum tutti_status status = tutti_all_gather(&s->synchrony.state, states, words, TUTTI_UINT64, s->inner, NULL, NULL);
-    enum tutti_synchrony_do next = TUTTI_SYNCHRONY_END;
-    if (status >= 0) s->is_joint = false, s->is_gathered = true; /* all are here */
+    mine.state = s->synchrony.state;
+    tutti_gated_change(s, &mine);
+    enum tutti_status status =
+        tutti_all_gather(&mine, all, sizeof(mine) / sizeof(uint64_t), TUTTI_UINT64, s->inner, NULL, NULL);
     if (status < 0) s->loss = *tutti_last_error();
-    if (status < 0 && !is_loss(status))
-        next = tutti_survive_stop(s);
-    else
-        next = tutti_synchrony_gathered(&s->synchrony, status < 0 ? NULL : states, s->n);
-    tutti_free(states);
+    enum tutti_synchrony_do next = status >= 0       ? gathered(s, all)
+                                   : is_loss(status) ? tutti_synchrony_gathered(&s->synchrony, NULL, s->n)
+                                                     : tutti_survive_stop(s);
+    tutti_free(all);
     return next;
 }
 
@@ -434,7 +430,8 @@ static void take(struct tutti_survive *s, const struct tutti_call *call)
 /* An abort that came while the members agreed has ended the view before: the others hear of it in this one. */
 static enum tutti_synchrony_do unless_aborted(struct tutti_survive *s, enum tutti_synchrony_do next)
 {
-    const bool is_over = next == TUTTI_SYNCHRONY_END || next == TUTTI_SYNCHRONY_TAKE || next == TUTTI_SYNCHRONY_RETURN;
+    const bool is_over = next == TUTTI_SYNCHRONY_END || next == TUTTI_SYNCHRONY_TAKE ||
+                         next == TUTTI_SYNCHRONY_RETURN || (s->gated && !s->gated->is_lost);
     if (is_over || !atomic_load(&s->is_aborted)) return next;
     tutti_comm_end_calls(s->inner, s->reason);
     tutti_fail(TUTTI_ERR_ABORTED, "rank %d aborted the communicator%s%s", (int)s->comm->rank, s->reason[0] ? ": " : "",
@@ -459,7 +456,8 @@ enum tutti_status tutti_survive_run(struct tutti_survive *s, const struct tutti_
     atomic_store_explicit(&s->inner->timeout_ns, atomic_load_explicit(&s->comm->timeout_ns, memory_order_relaxed),
                           memory_order_relaxed);
     const bool syncs = !tutti_kind_info(call->job.info.kind)->rooted;
-    const bool keeps = common_bytes(call) <= (syncs ? KEEP_MOST : KEEP_SMALL);
+    const bool by_device = (s->gated || call->staged) && tutti_gated_takes(s, call); /* it has a gate instead */
+    const bool keeps = !by_device && common_bytes(call) <= (syncs ? KEEP_MOST : KEEP_SMALL);
     return tutti_survive_drive(s, call, tutti_synchrony_call(&s->synchrony, keeps, syncs));
 }
 
@@ -471,7 +469,8 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
             next = do_data(s, call);
             break;
         case TUTTI_SYNCHRONY_COMMIT:
-            next = ended(s, tutti_barrier(s->inner, NULL, NULL));
+            next = ended(s, s->gated && !s->gated->is_redone ? tutti_gated_result(s->gated, true)
+                                                             : tutti_barrier(s->inner, NULL, NULL));
             break;
         case TUTTI_SYNCHRONY_AGREE:
             next = do_agree(s);
@@ -506,19 +505,24 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
 
 void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
 {
-    struct tutti_comm *inner = NULL;
+    struct tutti_comm *inner = NULL, *gates = NULL;
     pthread_mutex_lock(&comm->lock); /* a view may be installed */
     if (comm->survive) {
         inner = comm->survive->inner;
+        gates = comm->survive->gates.comm;
         if (!atomic_load(&comm->survive->is_aborted))
             snprintf(comm->survive->reason, sizeof comm->survive->reason, "%s", reason ? reason : "");
         atomic_store(&comm->survive->is_aborted, true);
     }
-    if (inner) tutti_comm_hold(inner);
+    struct tutti_comm *both[] = {inner, gates};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++)
+        if (both[i]) tutti_comm_hold(both[i]);
     pthread_mutex_unlock(&comm->lock);
-    if (!inner) return;
-    tutti_comm_end_calls(inner, reason);
-    tutti_comm_leave(inner);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++) {
+        if (!both[i]) continue;
+        tutti_comm_end_calls(both[i], reason);
+        tutti_comm_leave(both[i]);
+    }
 }
 
 bool tutti_survive_state(const struct tutti_comm *comm, struct tutti_error *error)
@@ -541,6 +545,7 @@ void tutti_survive_close(struct tutti_comm *comm)
     pthread_mutex_unlock(&s->lock);
     if (s->has_thread) pthread_join(s->thread, NULL);
     comm->survive = NULL;
+    tutti_gated_close(s);
     if (s->inner) tutti_comm_destroy(s->inner);
     tutti_synchrony_fini(&s->synchrony);
     pthread_cond_destroy(&s->changed);
@@ -578,9 +583,11 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     s->kept_large = tutti_alloc((size_t)2 * KEEP_MOST);
     s->set = tutti_alloc(s->set_bytes);
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
+    s->gates.ranks = tutti_alloc_array(n, sizeof(*s->gates.ranks));
+    s->gates.all = comm->wanted_device != TUTTI_DEVICE_NONE;
     tutti_call_surviving = tutti_survive_call;
     comm->survive = s;
-    if (!s->ranks || !s->elders || !s->kept || !s->kept_large || !s->set || !s->sets)
+    if (!s->gates.ranks || !s->ranks || !s->elders || !s->kept || !s->kept_large || !s->set || !s->sets)
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
     TUTTI_TRY(tutti_door_init(&s->door, given));
     return tutti_door_need(&s->door, comm);
@@ -600,6 +607,13 @@ enum tutti_status tutti_survive_open(struct tutti_comm *comm, const struct tutti
     memset(s->set, 0xff, s->set_bytes);
     tutti_survive_set_view(s, view, s->set, NULL);
     tutti_survive_set_to_view(s, s->set);
+    int32_t mine = s->gates.all, all = 0;
+    status = tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, view, NULL, NULL);
+    if (status < 0) {
+        tutti_survive_close(comm);
+        return status;
+    }
+    s->gates.all = all != 0;
     atomic_store(&comm->sequence, 0); /* the duplicate was none of the user's calls */
     return TUTTI_OK;
 }

@@ -36,6 +36,47 @@ struct tutti_door {
     char *secret;                       /* NULL: the option's, or none */
 };
 
+/* Calls on devices that reach one another (gated.c). */
+enum tutti_gates_state {
+    TUTTI_GATES_WANTED, /* the first call that may go so goes through the host, and they are made behind it */
+    TUTTI_GATES_CHANGE, /* calls up to `after` go through the host; who makes a later one waits */
+    TUTTI_GATES_OPEN,
+    TUTTI_GATES_NONE, /* in this view */
+};
+struct tutti_gates {
+    enum tutti_gates_state state; /* the lock's, with the next three */
+    uint64_t after;
+    bool is_known;           /* `after` is */
+    bool all;                /* all members have devices */
+    struct tutti_comm *comm; /* the view's, with the devices; NULL: none. Changed as `inner` is */
+    struct tutti_backend *backend;
+    bool is_frozen;  /* the view has changed since: no gate is passed any more */
+    uint32_t *ranks; /* as those of the view, when it was made */
+    struct tutti_pinned *words_at;
+    struct tutti_gate_words *words;
+    struct tutti_gated_save *saves;
+    void *own, *stream; /* for copies while others stand; the last call's */
+    uint64_t known;     /* the signature of a call that the back end takes */
+};
+
+/* A call that a device carries out. */
+struct tutti_gated_save;
+struct tutti_gated {
+    uint64_t number; /* 0: it does not */
+    size_t saved;    /* so many bytes of its own input are overwritten: they are in `save` */
+    struct tutti_gated_save *save;
+    void *output;
+    bool is_lost;    /* not all have the result, or it was not even enqueued, for `why`; */
+    bool is_closed;  /* the stream stands at its gate; */
+    bool has_result; /* this rank has it */
+    bool is_void;    /* what the device did of it does not count: the view had changed before its turn */
+    bool is_tried;   /* the device's part is known; */
+    bool is_redone;  /* it was made good, in the pinned copies */
+    struct tutti_error why;
+    struct tutti_call *device; /* then: as it was called */
+    struct tutti_pinned *pinned;
+};
+
 struct waiting;
 struct tutti_survive {
     struct tutti_comm *comm; /* the handle */
@@ -81,8 +122,10 @@ struct tutti_survive {
     /* Calls on devices (held.c), opened at the first one. */
     struct tutti_pinned_pool *pinned;
     struct tutti_pinned *word_at;
-    _Atomic uint32_t *word; /* in pinned memory: so many of them are decided */
-    uint32_t n_held;        /* so many were enqueued; the lock's */
+    _Atomic uint32_t *word; /* in pinned memory: calls through the host up to this one are over */
+    uint64_t n_by_host;     /* the last one that waits and goes through the host; the lock's */
+    struct tutti_gates gates;
+    struct tutti_gated *gated; /* the running call, if a device carries it out */
     _Atomic bool is_aborted;
     char reason[128]; /* why it was aborted; written before is_aborted */
 };
@@ -108,6 +151,9 @@ void tutti_survive_set_view(struct tutti_survive *s, struct tutti_comm *inner, c
                             const unsigned char *elders);
 /* The same for a child of the view. */
 void tutti_survive_follow(struct tutti_survive *s, struct tutti_comm *next);
+/* What sentences of the view say of ranks and calls, of the next ones the call at hand. */
+void tutti_survive_name_view(const struct tutti_survive *s, struct tutti_comm *view);
+void tutti_survive_name_call(const struct tutti_survive *s);
 /* Waits until no call is left, and keeps others out until finish. */
 void tutti_survive_begin(struct tutti_survive *s);
 void tutti_survive_finish(struct tutti_survive *s);
@@ -140,11 +186,42 @@ void tutti_shares_close(struct tutti_survive *s);
 /* A call on device memory: enqueues it on its stream; the call is then one on pinned copies. The lock is held. await:
  * the input is in them. release: the stream goes on; failed: with the input. end: frees, when the stream has passed. */
 struct tutti_held;
-enum tutti_status tutti_held_begin(struct tutti_survive *s, struct tutti_call *call, struct tutti_held **out);
+/* Whether its buffers are of the one device, and the stream is not captured; opens the pool. */
+enum tutti_status tutti_held_may(struct tutti_survive *s, const struct tutti_call *call);
+enum tutti_status tutti_held_open(struct tutti_survive *s, int32_t device);
+enum tutti_status tutti_held_begin(struct tutti_survive *s, struct tutti_call *call, uint64_t number,
+                                   struct tutti_held **out);
 enum tutti_status tutti_held_await(const struct tutti_survive *s, const struct tutti_held *held);
 void tutti_held_release(struct tutti_survive *s, struct tutti_held *held, bool failed);
 void tutti_held_end(struct tutti_survive *s, struct tutti_held *held);
 void tutti_held_close(struct tutti_survive *s);
+
+/* A call that devices carry out (gated.c). takes: such a call may be one, wherever its buffers are. await_turn: whether
+ * it goes so, by its number, which is the next; the lock is held, and may be given away meanwhile. enqueue: AGAIN: it
+ * goes through the host. follow: until it is known what became of it; where it is lost the call is one on pinned copies
+ * then. result: OK, or what this rank (all: some rank) lacks it for. open: lets the stream go on, after what was made
+ * good was copied; status: how the call has ended, which is returned. set: whose contributions it has. */
+bool tutti_gated_takes(const struct tutti_survive *s, const struct tutti_call *call);
+bool tutti_gated_await_turn(struct tutti_survive *s, const struct tutti_call *call);
+enum tutti_status tutti_gated_enqueue(struct tutti_survive *s, const struct tutti_call *call, uint64_t number,
+                                      struct tutti_gated *gated);
+enum tutti_status tutti_gated_follow(struct tutti_survive *s, struct tutti_gated *gated, struct tutti_call *call);
+enum tutti_status tutti_gated_result(struct tutti_gated *gated, bool all);
+void tutti_gated_set(const struct tutti_survive *s, unsigned char *set);
+enum tutti_status tutti_gated_open(struct tutti_survive *s, struct tutti_gated *gated, enum tutti_status status);
+/* The last call whose gate was passed. */
+uint64_t tutti_gated_passed(const struct tutti_survive *s);
+/* What a member says in a new view. */
+struct tutti_says {
+    struct tutti_synchrony_state state;
+    uint64_t last, used, all; /* of gates: the last call here; whether they were ever asked for; and all have devices */
+};
+/* The view changes: no gate is passed any more, and calls are kept waiting until all members have said theirs. */
+void tutti_gated_change(struct tutti_survive *s, struct tutti_says *mine);
+void tutti_gated_changed(struct tutti_survive *s, const struct tutti_says *all);
+/* Behind each call: makes the communicator of the devices, if it is time for it. Collective then. */
+void tutti_gated_renew(struct tutti_survive *s);
+void tutti_gated_close(struct tutti_survive *s);
 
 enum tutti_status tutti_door_init(struct tutti_door *door, const struct tutti_comm_config *given);
 void tutti_door_close(struct tutti_door *door);

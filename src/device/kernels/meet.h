@@ -10,7 +10,8 @@
 #include "device/kernels/wait.h"
 #include "device/roll_call.h"
 
-GPU_DEVICE void gpu_meet(const struct gpu_call &call)
+/* By one warp. False: it was stopped. */
+GPU_DEVICE bool gpu_meet(const struct gpu_call &call)
 {
     const struct gpu_layout &layout = call.layout;
     const uint32_t peer = gpu_lane();
@@ -27,7 +28,9 @@ GPU_DEVICE void gpu_meet(const struct gpu_call &call)
             break;
         }
     }
-    if (gpu_all(met) && peer == 0) gpu_store_u32(own + layout.met_own, now);
+    met = gpu_all(met);
+    if (met && peer == 0) gpu_store_u32(own + layout.met_own, now);
+    return met;
 }
 
 GPU_KERNEL(meet, struct gpu_meeting, x, GPU_WARP)
