@@ -30,7 +30,7 @@
 
 #define TUTTI_CREDITS 64      /* that a channel has */
 #define TUTTI_CREDITS_LONG 16 /* most that one message takes */
-#define TUTTI_GRANTS 4        /* long messages of a channel that are granted at once */
+#define TUTTI_GRANTS 8        /* long messages of a channel that are granted at once */
 #define TUTTI_P2P_CREDITS 4   /* envelopes with payload */
 
 struct tutti_engine;

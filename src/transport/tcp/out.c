@@ -16,13 +16,30 @@ static struct tutti_tcp_piece *piece_at(struct tutti_tcp_out *out, uint64_t i)
     return &out->pieces[i % TUTTI_TCP_PIECES];
 }
 
+/* Whether less is lent, and waits, than a queue may have. */
+static bool may_lend(const struct tutti_tcp_out *out)
+{
+    size_t bytes = 0;
+    for (uint64_t i = out->sent; i < out->end && bytes < TUTTI_TCP_LENT; i++) {
+        const struct tutti_tcp_piece *piece = &out->pieces[i % TUTTI_TCP_PIECES];
+        if (piece->borrowed) bytes += piece->bytes;
+    }
+    return bytes < TUTTI_TCP_LENT;
+}
+
+bool tutti_tcp_out_is_low(const struct tutti_tcp_out *out)
+{
+    return out->end - out->begin < TUTTI_TCP_PIECES / 2 && out->filled - out->freed < TUTTI_TCP_ARENA / 2 &&
+           may_lend(out);
+}
+
 bool tutti_tcp_out_has_room(const struct tutti_tcp_out *out, size_t bytes, uint32_t n_spans)
 {
     const bool borrows = bytes > TUTTI_TCP_COPIED;
     const size_t copied = TUTTI_PACKET_WIRE_BYTES + (borrows ? 0 : bytes);
     const uint64_t pieces = 2 + (borrows ? n_spans : 0); /* what is copied may be on both ends of the ring */
     return copied <= TUTTI_TCP_ARENA - (out->filled - out->freed) &&
-           pieces <= TUTTI_TCP_PIECES - (out->end - out->begin);
+           pieces <= TUTTI_TCP_PIECES - (out->end - out->begin) && (!borrows || may_lend(out));
 }
 
 static void add_copy(struct tutti_tcp_out *out, const uint8_t *from, size_t bytes)

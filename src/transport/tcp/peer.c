@@ -52,9 +52,10 @@ void tutti_tcp_peer_over(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 static void tune(struct tutti_tcp *tcp, int fd)
 {
-    const int one = 1;
+    const int one = 1, unsent = TUTTI_TCP_UNSENT;
     const unsigned vanish_ms = (unsigned)(tcp->vanish_ns / TUTTI_NS_PER_MS);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
     if (vanish_ms > 0) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanish_ms, sizeof(vanish_ms));
 }
 
@@ -148,9 +149,7 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
         peer->error = -taken, peer->failed = true;
         tutti_tcp_peer_ready(tcp, peer);
     }
-    if (peer->wants_room && peer->out.end - peer->out.begin < TUTTI_TCP_PIECES / 2 &&
-        peer->out.filled - peer->out.freed < TUTTI_TCP_ARENA / 2)
-        peer->wants_room = false, tcp->room = true;
+    if (peer->wants_room && tutti_tcp_out_is_low(&peer->out)) peer->wants_room = false, tcp->room = true;
 }
 
 /* ---- what other threads tell ---- */

@@ -19,6 +19,11 @@
 #define TUTTI_TCP_WINDOW (TUTTI_TCP_COPIED + 4096)
 #define TUTTI_TCP_ARENA (4 * TUTTI_TCP_COPIED)
 #define TUTTI_TCP_PIECES 256u
+/* What waits goes out before what is sent later, a request for more among it: on a slow link a long queue would let the
+ * link run dry until the request has come through. So no lent payload is added to so many bytes that wait here, and the
+ * socket takes so many beyond what is on the wire. */
+#define TUTTI_TCP_LENT ((size_t)512 << 10)
+#define TUTTI_TCP_UNSENT (256 << 10)
 #define TUTTI_TCP_HOT 2u      /* peers that are read while spinning, without asking epoll */
 #define TUTTI_TCP_GOODBYE 255 /* type of a head without payload: the sender closes its end in order */
 
@@ -122,6 +127,7 @@ static inline bool tutti_tcp_out_waits(const struct tutti_tcp_out *out)
 }
 /* Whether a packet with such a payload can be queued. */
 bool tutti_tcp_out_has_room(const struct tutti_tcp_out *out, size_t bytes, uint32_t n_spans);
+bool tutti_tcp_out_is_low(const struct tutti_tcp_out *out); /* so low that a sender without room is told */
 /* Queues a packet but its first `skip` bytes, which are gone. PENDING: the spans are borrowed. */
 enum tutti_status tutti_tcp_out_add(struct tutti_tcp_out *out, const uint8_t *head, const struct tutti_span *spans,
                                     uint32_t n_spans, size_t bytes, size_t skip, uint64_t token);
