@@ -9,7 +9,6 @@
 
 #include "device/cpu/copy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Copies for the case that a member dies: large ones leave the caches to the calls. */
@@ -502,28 +501,6 @@ enum tutti_status tutti_survive_drive(struct tutti_survive *s, const struct tutt
 }
 
 /* ---- begin and end ---- */
-
-void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
-{
-    struct tutti_comm *inner = NULL, *gates = NULL;
-    pthread_mutex_lock(&comm->lock); /* a view may be installed */
-    if (comm->survive) {
-        inner = comm->survive->inner;
-        gates = comm->survive->gates.comm;
-        if (!atomic_load(&comm->survive->is_aborted))
-            snprintf(comm->survive->reason, sizeof comm->survive->reason, "%s", reason ? reason : "");
-        atomic_store(&comm->survive->is_aborted, true);
-    }
-    struct tutti_comm *both[] = {inner, gates};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++)
-        if (both[i]) tutti_comm_hold(both[i]);
-    pthread_mutex_unlock(&comm->lock);
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++) {
-        if (!both[i]) continue;
-        tutti_comm_end_calls(both[i], reason);
-        tutti_comm_leave(both[i]);
-    }
-}
 
 bool tutti_survive_state(const struct tutti_comm *comm, struct tutti_error *error)
 {

@@ -214,7 +214,7 @@ uint64_t tutti_gated_passed(const struct tutti_survive *s);
 /* What a member says in a new view. */
 struct tutti_says {
     struct tutti_synchrony_state state;
-    uint64_t last, used, all; /* of gates: the last call here; whether they were ever asked for; and all have devices */
+    uint64_t last, used, all; /* the last call here; whether gates were ever asked for; all have devices */
 };
 /* The view changes: no gate is passed any more, and calls are kept waiting until all members have said theirs. */
 void tutti_gated_change(struct tutti_survive *s, struct tutti_says *mine);

@@ -4,6 +4,7 @@
 
 #include "comm/life/survive.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define NAP_NS (50 * UINT64_C(1000))
@@ -210,6 +211,28 @@ void tutti_survive_begin(struct tutti_survive *s)
     while (s->first || s->is_running) pthread_cond_wait(&s->changed, &s->lock);
     s->is_running = true;
     pthread_mutex_unlock(&s->lock);
+}
+
+void tutti_survive_abort(struct tutti_comm *comm, const char *reason)
+{
+    struct tutti_comm *inner = NULL, *gates = NULL;
+    pthread_mutex_lock(&comm->lock); /* a view may be installed */
+    if (comm->survive) {
+        inner = comm->survive->inner;
+        gates = comm->survive->gates.comm;
+        if (!atomic_load(&comm->survive->is_aborted))
+            snprintf(comm->survive->reason, sizeof comm->survive->reason, "%s", reason ? reason : "");
+        atomic_store(&comm->survive->is_aborted, true);
+    }
+    struct tutti_comm *both[] = {inner, gates};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++)
+        if (both[i]) tutti_comm_hold(both[i]);
+    pthread_mutex_unlock(&comm->lock);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(both); i++) {
+        if (!both[i]) continue;
+        tutti_comm_end_calls(both[i], reason);
+        tutti_comm_leave(both[i]);
+    }
 }
 
 bool tutti_survive_idle(struct tutti_comm *comm, uint64_t until_ns)

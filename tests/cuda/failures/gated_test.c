@@ -54,7 +54,7 @@ static void call_draw(struct call *c, const struct rank *rank, uint64_t *seed)
 {
     static const enum tutti_kind kinds[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_REDUCE, TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER,
                                             TUTTI_ALL_GATHER, TUTTI_BROADCAST,  TUTTI_REDUCE,     TUTTI_GATHER};
-    static const size_t few[] = {1, 2, 7, 64, 300, 1025, 5000}, many[] = {1, 3, 500, 4097, 70000, 1 << 20};
+    static const size_t few[] = {1, 2, 7, 64, 300, 1025, 5000}, many[] = {1, 3, 500, 4097, 9000, 20000};
     const size_t n = (size_t)rank->n;
     *c = (struct call){.kind = kinds[draw(seed, TUTTI_ARRAY_LEN(kinds))], .root = (int32_t)draw(seed, n)};
     do {
@@ -180,7 +180,7 @@ static void turn(struct gpu_rank *g, struct tutti_comm *comm, struct call *calls
                  uint64_t *seed, uint64_t (*digests)[MOST])
 {
     struct rank *rank = g->rank;
-    const uint32_t *garbage = gpu_rank_words(g, (1 << 20) * 4 + 16);
+    const uint32_t *garbage = gpu_rank_words(g, (1 << 20) + 16);
     for (size_t k = 0; k < CALLS; k++) {
         call_draw(&calls[k], rank, seed);
         RANK_CHECK(rank, call_open(g, &calls[k], streams[k % 3 == 0]));
