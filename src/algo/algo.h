@@ -14,6 +14,7 @@
 #define TUTTI_ALGORITHMS(X)                                                                                            \
     X(ring)                                                                                                            \
     X(halving_doubling)                                                                                                \
+    X(recursive_doubling)                                                                                              \
     X(tree)                                                                                                            \
     X(double_tree)                                                                                                     \
     X(bruck)                                                                                                           \

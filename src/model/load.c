@@ -67,6 +67,12 @@ static struct tutti_load ring(const struct ask *q)
     return rounds(q, q->p - 1, (q->p - 1) * q->b, q->b);
 }
 
+/* All of it, each time. */
+static struct tutti_load exchanges(const struct ask *q)
+{
+    return rounds(q, q->log, q->log * q->b, q->b);
+}
+
 static struct tutti_load halving(const struct ask *q)
 {
     return rounds(q, q->log, (q->p - 1) * q->b, q->p / 2 * q->b);
@@ -248,6 +254,7 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(ALL_REDUCE, direct, 1, {exchange, LATE, 0}),
     ROW(ALL_REDUCE, tree, 8, {tree, EARLY, 0}, {tree, NO_FOLD, DOWN}),
     ROW(ALL_REDUCE, halving_doubling, 1, {halving, EARLY, PART}, {halving, NO_FOLD, PART}),
+    ROW(ALL_REDUCE, recursive_doubling, 1, {exchanges, LATE, 0}),
     ROW(ALL_REDUCE, ring, 1, {ring, EARLY, PART}, {ring, NO_FOLD, PART}),
     ROW(ALL_REDUCE, direct_two_shot, 1, {exchange, LATE, PART}, {exchange, NO_FOLD, PART}),
     ROW(ALL_REDUCE, double_tree, 1, {two_trees, EARLY, 0}, {two_trees, NO_FOLD, DOWN}),
