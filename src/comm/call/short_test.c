@@ -92,7 +92,7 @@ static void any_way(struct rank *rank)
         const enum kind kind = (enum kind)draw(&shared, N_KINDS);
         const size_t n = draw(&shared, 4) ? 1 + draw(&shared, 8) : 1 + draw(&shared, MOST);
         const int32_t root = (int32_t)draw(&shared, (uint64_t)rank->n);
-        const size_t which = draw(&shared, 2); /* of two buffers */
+        const size_t which = draw(&shared, 2); /* one of two buffers */
         int64_t *in = send + which * MOST, *out = recv + which * room;
         for (size_t i = 0; i < n; i++) in[i] = out[i] = value(rank->index, call, i);
         RANK_CHECK_OK(rank, go(kind, rank, in, out, n, root));
@@ -155,7 +155,7 @@ static void ahead(struct rank *rank)
         if (rank->index == 0) atomic_store(&n_made, (uint32_t)call + 1);
         while (rank->index != 0 && atomic_load(&n_made) < AHEAD && !rank->failure[0]) tutti_sleep_ns(1000000);
     }
-    for (int32_t call = 0; call < 300; call++) { /* who listens is late now and then */
+    for (int32_t call = 0; call < 300; call++) { /* listeners are late now and then */
         const size_t n = 1 + (draw(&shared, 2) ? draw(&shared, 64) : draw(&shared, 65536));
         if (rank->index != 0 && rank_random(rank) % 50 == 0) tutti_sleep_ns(3000000);
         memset(data, rank->index == 0 ? call : 0xff, n);

@@ -84,7 +84,7 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
     peer->more = status == TUTTI_OK && peer->in.end >= used + TUTTI_PACKET_WIRE_BYTES;
     if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
     if (peer == tcp->expected)
-        tcp->n_turns += status == TUTTI_OK; /* who expects it does not wait for long */
+        tcp->n_turns += status == TUTTI_OK; /* the one that expects it does not wait for long */
     else
         tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
     return status;
