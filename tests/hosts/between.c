@@ -27,7 +27,7 @@ static ssize_t (*next)(int fd, const void *bytes, size_t n, int flags);
 static unsigned long n_seen;
 static unsigned char kept[MOST]; /* the first call's bytes, or those that are held back */
 static size_t n_kept;
-static int held = -1; /* whose bytes are held back */
+static int held = -1; /* the socket that bytes are held back from */
 
 static unsigned long number(const char *name, unsigned long other)
 {
