@@ -381,16 +381,18 @@ static void names(struct rank *rank)
     char id[48];
     RANK_CHECK_OK(rank, make(rank, &comm));
     snprintf(id, sizeof(id), "#5 on communicator %llx", (unsigned long long)tutti_comm_id(comm));
-    for (uint32_t call = 1; call <= 4; call++) {
+    for (uint32_t call = 1; call <= 4 && status >= 0; call++) {
         if (call == 3 && rank->index == 1) raise(SIGKILL);
-        RANK_CHECK_OK(rank, tutti_all_reduce(x, x, call > 2 ? 1000 : 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+        status = tutti_all_reduce(x, x, call > 2 ? 1000 : 1, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+        /* One that is still in the fourth call may hear of the fifth of others. */
+        if (status < 0) RANK_CHECK_ERROR(rank, call == 4 ? TUTTI_ERR_MISMATCH : TUTTI_OK, "", status);
     }
-    if (rank->index == 3)
+    if (status >= 0 && rank->index == 3)
         status = tutti_broadcast(x, 1000, TUTTI_UINT64, 2, comm, NULL, NULL);
-    else
+    else if (status >= 0)
         status = tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
     const struct tutti_error *error = tutti_last_error();
-    const bool said = status == TUTTI_ERR_MISMATCH && strstr(error->text, id) && error->seq == 5 &&
+    const bool said = status == TUTTI_ERR_MISMATCH && strstr(error->text, id) && error->seq >= 4 &&
                       strstr(error->text, "rank 3 called broadcast(uint64, 1000 elements, root 2)");
     if (!said) rank_fail(rank, __FILE__, __LINE__, "%s: %s", id, error->text);
     tutti_comm_destroy(comm);
