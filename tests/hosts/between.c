@@ -10,7 +10,6 @@
  *
  * It writes "between acts" to the rank's error output when it does. */
 
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
