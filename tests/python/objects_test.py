@@ -306,6 +306,8 @@ class Errors(unittest.TestCase):
     def test_arguments(self):
         def run(comm):
             x = ints(1, 2, 3)
+            for made_by_calls in (tutti.Work, tutti.Persistent, tutti.Window, type(comm.mem_alloc(8))):
+                self.assertRaisesRegex(TypeError, "made by the calls of a communicator", made_by_calls)
             with self.assertRaisesRegex(TypeError, "needs 'send'"):
                 comm.all_reduce()
             with self.assertRaisesRegex(TypeError, "no argument 'nonsense'"):

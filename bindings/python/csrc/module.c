@@ -15,6 +15,12 @@ PyObject *type_make(PyObject *module, PyType_Spec *spec)
     return NULL;
 }
 
+PyObject *type_no_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    (void)args, (void)keywords;
+    return PyErr_Format(PyExc_TypeError, "%R is made by the calls of a communicator, not by its name", type);
+}
+
 /* ---- enumerations ---- */
 
 struct member {

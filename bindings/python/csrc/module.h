@@ -169,6 +169,8 @@ bool store_of(PyObject *object, const char *secret, uint64_t timeout_ns, const s
 
 /* A type from its parts, added to the module under its name. NULL: an exception. */
 PyObject *type_make(PyObject *module, PyType_Spec *spec);
+/* What stands in Py_tp_new where the calls make the objects, and programs do not: a TypeError. */
+PyObject *type_no_new(PyTypeObject *type, PyObject *args, PyObject *keywords);
 /* A method by a signature: name, function and doc of one entry. */
 #define METHOD(signature, function)                                                                                    \
     {                                                                                                                  \

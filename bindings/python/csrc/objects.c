@@ -350,7 +350,8 @@ bool objects_make(PyObject *module)
     PyType_Slot server[] = {
         {Py_tp_new, server_new},           {Py_tp_dealloc, server_dealloc},    {Py_tp_methods, server_methods},
         {Py_tp_getset, server_attributes}, {Py_tp_doc, DOC(server_signature)}, {0, NULL}};
-    PyType_Slot memory[] = {{Py_tp_dealloc, memory_dealloc},
+    PyType_Slot memory[] = {{Py_tp_new, type_no_new},
+                            {Py_tp_dealloc, memory_dealloc},
                             {Py_bf_getbuffer, memory_getbuffer},
                             {Py_tp_getset, memory_attributes},
                             {Py_tp_doc, "Memory that all ranks of the host can map: Comm.mem_alloc makes it."},

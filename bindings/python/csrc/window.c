@@ -206,7 +206,8 @@ bool window_make(PyObject *module)
     }
     methods[n++] = (PyMethodDef){"__enter__", window_enter, METH_NOARGS, NULL};
     methods[n++] = (PyMethodDef){"__exit__", window_exit, METH_VARARGS, NULL};
-    PyType_Slot slots[] = {{Py_tp_dealloc, window_dealloc},
+    PyType_Slot slots[] = {{Py_tp_new, type_no_new},
+                           {Py_tp_dealloc, window_dealloc},
                            {Py_tp_methods, methods},
                            {Py_tp_getset, attributes},
                            {Py_tp_doc, "Memory that each rank shows to the others: Comm.window makes it."},

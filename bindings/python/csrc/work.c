@@ -332,13 +332,15 @@ bool work_make(PyObject *module)
     methods[1] = (PyMethodDef)METHOD(signatures[TEST], work_test);
     methods[2] = (PyMethodDef)METHOD(signatures[NOTIFY], work_notify);
     persistent_methods[0] = (PyMethodDef)METHOD(signatures[START], persistent_start);
-    PyType_Slot slots[] = {{Py_tp_dealloc, work_dealloc},
+    PyType_Slot slots[] = {{Py_tp_new, type_no_new},
+                           {Py_tp_dealloc, work_dealloc},
                            {Py_tp_methods, methods},
                            {Py_tp_getset, attributes},
                            {Py_am_await, work_await},
                            {Py_tp_doc, "A call under way: wait for it, test it, or await it."},
                            {0, NULL}};
-    PyType_Slot persistent_slots[] = {{Py_tp_dealloc, persistent_dealloc},
+    PyType_Slot persistent_slots[] = {{Py_tp_new, type_no_new},
+                                      {Py_tp_dealloc, persistent_dealloc},
                                       {Py_tp_methods, persistent_methods},
                                       {Py_tp_doc, "A call that was recorded with persistent=True."},
                                       {0, NULL}};
