@@ -88,18 +88,24 @@ def train(options: argparse.Namespace, images: digits.Digits) -> nn.Module:
     stream = Stream(images, group, groups)
     if options.whole:
         batch = GlobalBatch(manager, net, groups * BATCH)
+    told = open(os.environ["CHAOS_STEPS"], "a") if "CHAOS_STEPS" in os.environ else None  # for tutti chaos
     while manager.current_step() < options.steps:
-        step = manager.current_step()
+        step, n = manager.current_step(), BATCH
         time.sleep(options.pace)
         optimizer.zero_grad()  # asks who takes part
         if options.whole:
+            n = 0
             for rows in batch:  # once; and once more, when a group dies
+                n += len(rows)
                 pixels, labels = stream.of_all_groups(step, rows)
                 (cross_entropy(parallel(pixels), labels, reduction="sum") / (groups * BATCH)).backward()
         else:
             pixels, labels = stream.batch(step)
             cross_entropy(parallel(pixels), labels).backward()
+        contributes = manager.is_participating()
         optimizer.step()  # if all groups could
+        if told and contributes and n and manager.current_step() > step:
+            print(time.monotonic_ns(), step + 1, n, manager.num_participants(), file=told, flush=True)
     print(f"group {group}: step {manager.current_step()}, {manager.batches_committed()} batches", flush=True)
     manager.shutdown()
     return net
