@@ -153,7 +153,9 @@ static int version_told(void)
     int major, minor, patch;
     char text[32], behind;
     if (tutti_option_get("nccl_version", text, sizeof text, &number) < 0 || !*text) return NCCL_VERSION;
-    if (sscanf(text, "%d.%d.%d%c", &major, &minor, &patch, &behind) == 3) return major * 10000 + minor * 100 + patch;
+    if (sscanf(text, "%d.%d.%d%c", &major, &minor, &patch, &behind) == 3 && (unsigned)major < 1000 &&
+        (unsigned)minor < 100 && (unsigned)patch < 100)
+        return major * 10000 + minor * 100 + patch;
     nccl_fail(NCCL_SUCCESS, "TUTTI_NCCL_VERSION=%s: is not like 2.28.9", text);
     return NCCL_VERSION;
 }

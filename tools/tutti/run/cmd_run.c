@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define MAX_RANKS 4096
+#define NOT_GIVEN UINT32_MAX
 
 static bool env_check(const struct tutti_args *spec, const struct tutti_arg_list *env)
 {
@@ -38,10 +39,12 @@ static int run_here(struct run_options *options)
 
 /* ---- in place of NCCL ---- */
 
-static bool nccl_wanted(void)
+/* 0 or 1; -1: the variable says neither. */
+static int nccl_wanted(void)
 {
     const char *text = getenv("TUTTI_NCCL");
-    return text && strcmp(text, "1") == 0;
+    if (!text || !*text || strcmp(text, "0") == 0) return 0;
+    return strcmp(text, "1") == 0 ? 1 : -1;
 }
 
 /* The ranks load the library before any other of its name. */
@@ -76,10 +79,14 @@ static int run_as_it_is(const struct run_options *options)
 
 int tutti_cmd_run(int argc, char **argv)
 {
-    struct run_options options = {
-        .cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S, .interface = "", .terminal = isatty(STDOUT_FILENO)};
+    struct run_options options = {.n_ranks = NOT_GIVEN,
+                                  .cores = "none",
+                                  .grace_ns = 5 * TUTTI_NS_PER_S,
+                                  .interface = "",
+                                  .terminal = isatty(STDOUT_FILENO)};
     struct run_hosts_given given = {.list = NULL};
-    bool as_nccl = nccl_wanted();
+    const int wanted = nccl_wanted();
+    bool as_nccl = wanted == 1;
     if (argc == 2 && strcmp(argv[1], "--agent") == 0) return run_agent_main();
     const struct tutti_arg args[] = {
         {"ranks", 'n', TUTTI_ARG_U32, &options.n_ranks, "N", "how many ranks to start"},
@@ -117,6 +124,9 @@ int tutti_cmd_run(int argc, char **argv)
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
+    if (wanted < 0) return tutti_args_fail(&spec, "TUTTI_NCCL is '%s', and should be 1 or 0.", getenv("TUTTI_NCCL"));
+    if (options.n_ranks == 0) return tutti_args_fail(&spec, "-n 0: a job has a rank at least.");
+    if (options.n_ranks == NOT_GIVEN) options.n_ranks = 0;
     options.argv = argv + argc - n_positional;
     if (as_nccl && !preload(&options)) return TUTTI_EXIT_USAGE;
     if (as_nccl && options.n_ranks == 0 && !given.list && !given.file) return run_as_it_is(&options);
