@@ -19,9 +19,10 @@
 #define COST_FLAT_LINE_READ 0.25       /* a line that is awaited when the one before it was */
 #define COST_FLAT_LINE_READ_AHEAD 0.15 /* the same where ranks run ahead */
 #define COST_FLAT_LINE_WRITTEN 0.1
-#define COST_FLAT_EXCHANGE 3.2  /* a hand-over where ranks wait for one another */
-#define COST_FLAT_AHEAD 0.5     /* a hand-over of a rooted call, where they run ahead */
-#define COST_FLAT_PEER_READ 0.3 /* a look at one more rank, prefetched */
+#define COST_FLAT_EXCHANGE 3.2     /* a hand-over where ranks wait for one another */
+#define COST_FLAT_AHEAD 0.5        /* a hand-over of a rooted call, where they run ahead */
+#define COST_FLAT_PEER_READ 0.3    /* a look at one more rank, prefetched */
+#define COST_FLAT_PART_OF_LINE 0.5 /* for each peer, where their blocks in a mapped buffer share a line */
 /* In turns of a CPU that ranks share: */
 #define COST_FLAT_AHEAD_TURNS 0.06 /* where ranks run ahead as far as there are slots */
 #define COST_FLAT_AHEAD_STAGED 0.3 /* of staging, likewise */

@@ -257,6 +257,8 @@ double flat_cost_mapped(const struct flat_instance *inst, const struct tutti_bac
     double moved = bytes.fold > bytes.out ? bytes.fold : bytes.out;
     double near = moved / (double)inst->machine.copy_gbs, far = (bytes.in + bytes.out) * bytes.far;
     double looks = further(flows[call->info.kind].looks > 0 ? inst->n - 1 : 1);
+    bool each = flows[call->info.kind].in.each + flows[call->info.kind].out.each > 0 && !leaves;
+    if (each && block < FLAT_LINE_BYTES) looks += (inst->n - 1) * COST_FLAT_PART_OF_LINE;
     double moves = share_of_cpu(inst) * (far > near ? far : near);
     return COST_FLAT_STEPS_NS + (transfers + looks) * line_ns_of(inst) +
            turns_ns(inst, leaves ? COST_FLAT_LEAF_TURNS : transfers) + moves;
