@@ -77,13 +77,21 @@ static int run_as_it_is(const struct run_options *options)
     return RUN_EXIT_NOT_EXECUTABLE;
 }
 
+/* Makes 0 of a number of ranks that was not given. */
+static bool values_check(const struct tutti_args *spec, int wanted, uint32_t *n_ranks)
+{
+    const bool none = *n_ranks == 0;
+    if (wanted < 0) tutti_args_fail(spec, "TUTTI_NCCL is '%s', and should be 1 or 0.", getenv("TUTTI_NCCL"));
+    if (wanted >= 0 && none) tutti_args_fail(spec, "-n 0: a job has a rank at least.");
+    if (*n_ranks == NOT_GIVEN) *n_ranks = 0;
+    return wanted >= 0 && !none;
+}
+
 int tutti_cmd_run(int argc, char **argv)
 {
-    struct run_options options = {.n_ranks = NOT_GIVEN,
-                                  .cores = "none",
-                                  .grace_ns = 5 * TUTTI_NS_PER_S,
-                                  .interface = "",
-                                  .terminal = isatty(STDOUT_FILENO)};
+    struct run_options options = {
+        .cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S, .interface = "", .terminal = isatty(STDOUT_FILENO)};
+    options.n_ranks = NOT_GIVEN;
     struct run_hosts_given given = {.list = NULL};
     const int wanted = nccl_wanted();
     bool as_nccl = wanted == 1;
@@ -124,9 +132,7 @@ int tutti_cmd_run(int argc, char **argv)
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
-    if (wanted < 0) return tutti_args_fail(&spec, "TUTTI_NCCL is '%s', and should be 1 or 0.", getenv("TUTTI_NCCL"));
-    if (options.n_ranks == 0) return tutti_args_fail(&spec, "-n 0: a job has a rank at least.");
-    if (options.n_ranks == NOT_GIVEN) options.n_ranks = 0;
+    if (!values_check(&spec, wanted, &options.n_ranks)) return TUTTI_EXIT_USAGE;
     options.argv = argv + argc - n_positional;
     if (as_nccl && !preload(&options)) return TUTTI_EXIT_USAGE;
     if (as_nccl && options.n_ranks == 0 && !given.list && !given.file) return run_as_it_is(&options);
