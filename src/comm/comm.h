@@ -271,6 +271,7 @@ static inline uint64_t tutti_sign(const struct tutti_call_info *info, bool v, bo
     uint64_t call = (uint64_t)info->kind | (uint64_t)v << 8 | (uint64_t)ordered << 9 | (uint64_t)info->dtype << 16 |
                     (uint64_t)(uint8_t)info->op << 24 | (uint64_t)(uint32_t)info->root << 32;
     uint64_t rest = schedule | purpose ? tutti_mix64(schedule + 3 * purpose) : 0;
+    if (info->reduced) rest ^= tutti_mix64(info->reduced);
     return tutti_mix64(call ^ tutti_mix64(info->count + rest));
 }
 

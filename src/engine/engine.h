@@ -149,7 +149,13 @@ struct tutti_call_info {
     uint64_t signature;  /* hash of all that must be equal on all ranks, the schedule's hash included */
     uint64_t timeout_ns; /* 0: the team's */
     const char *label;
+    uint64_t reduced; /* elements of the all_reduce that this reduce_scatter begins, which boards show; 0: none */
 };
+/* What boards and packets show: of the call itself, or of the one that it begins. */
+static inline enum tutti_kind tutti_shown_kind(const struct tutti_call_info *info)
+{
+    return info->reduced ? TUTTI_ALL_REDUCE : info->kind;
+}
 
 /* ---- starting (any thread; order within a team is that of the calls) ---- */
 /* Starts a bound collective. *work as for public calls; a blocking caller waits on it at once. On failure nothing was

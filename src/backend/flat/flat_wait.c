@@ -278,12 +278,14 @@ void flat_post_write(struct flat_op *op, uint64_t facts)
 {
     struct flat_post *post = flat_post_of(op, op->inst->me);
     const struct tutti_call_info *info = &op->call.info;
-    struct tutti_board board = {
-        .kind = (uint8_t)info->kind, .dtype = (uint8_t)info->dtype, .op = (uint8_t)info->op, .root = info->root};
+    struct tutti_board board = {.kind = (uint8_t)tutti_shown_kind(info),
+                                .dtype = (uint8_t)info->dtype,
+                                .op = (uint8_t)info->op,
+                                .root = info->root};
     atomic_store_explicit(&post->in, op->staged, memory_order_relaxed);
     atomic_store_explicit(&post->seq, op->call.seq, memory_order_relaxed);
     uint64_t call = op->call.within ? op->call.outer_call : tutti_call_pack(&board);
-    uint64_t count = op->call.within ? op->call.outer_count : info->count;
+    uint64_t count = op->call.within ? op->call.outer_count : info->reduced ? info->reduced : info->count;
     atomic_store_explicit(&post->call, call, memory_order_relaxed);
     atomic_store_explicit(&post->count, count, memory_order_relaxed);
     atomic_store_explicit(&post->send, op->send_at, memory_order_relaxed);

@@ -180,18 +180,17 @@ enum tutti_status tutti_shares_reduce(struct tutti_survive *s, const struct tutt
     const struct tutti_call_info *info = &call->job.info;
     const size_t count = call->job.bind.count;
     void *own = half_of(s, shares->me);
-    enum tutti_status status;
     atomic_store(&shares->own->begun, word_of(s));
     atomic_thread_fence(memory_order_seq_cst); /* before what may be written past the caches */
-    if (count % shares->n == 0) {
-        struct tutti_call inner;
-        tutti_call_set(&inner, TUTTI_REDUCE_SCATTER, info->dtype, info->op, 0, count / shares->n, call->job.bind.input,
-                       own);
-        status = tutti_call_collective(&inner, s->inner, options, NULL);
-    } else {
-        status = tutti_reduce_scatter_v(call->job.bind.input, own, shares->counts, info->dtype, (enum tutti_op)info->op,
-                                        s->inner, options, NULL);
-    }
+    struct tutti_call inner;
+    tutti_call_set(&inner, TUTTI_REDUCE_SCATTER, info->dtype, info->op, 0, count / shares->n, call->job.bind.input,
+                   own);
+    tutti_call_begin(&inner, s->inner, NULL);
+    inner.name = call->name; /* sentences say what the user called */
+    inner.job.info.reduced = count;
+    if (count % shares->n != 0)
+        inner.job.bind.v = true, inner.job.bind.counts = shares->counts, inner.job.bind.count = 0;
+    const enum tutti_status status = tutti_call_submit(&inner, options);
     tutti_copy_fence();
     if (status >= 0) atomic_store(&shares->own->done, word_of(s));
     return status;

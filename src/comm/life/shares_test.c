@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A large all_reduce that survives, where rank 2 of four dies or stops between its two phases: before its share is
  * whole the others do it again, from inputs that are as they were, behind that its contribution counts, and a rank that
- * the others went on without does not take what they have put in the place of its result. */
+ * the others went on without does not take what they have put in the place of its result. Sentences say all_reduce. */
 #include "comm/life/survive.h"
 #include "ranks.h"
 #include "test.h"
@@ -50,11 +50,16 @@ static void victim(struct rank *rank, struct tutti_comm *comm, uint64_t *data)
     tutti_call_set(&call, TUTTI_ALL_REDUCE, TUTTI_UINT64, TUTTI_SUM, 0, COUNT, data, data);
     (void)tutti_synchrony_call(&s->synchrony, false, true);
     RANK_CHECK_OK(rank, tutti_shares_ready(s, &call));
-    if (board->moment == HALF_DONE)
-        RANK_CHECK_OK(rank, tutti_reduce_scatter(data, elsewhere, COUNT / (size_t)rank->n, TUTTI_UINT64, TUTTI_SUM,
-                                                 s->inner, NULL, NULL));
-    else
+    if (board->moment == HALF_DONE) {
+        struct tutti_call inner;
+        tutti_call_set(&inner, TUTTI_REDUCE_SCATTER, TUTTI_UINT64, TUTTI_SUM, 0, COUNT / (size_t)rank->n, data,
+                       elsewhere);
+        tutti_call_begin(&inner, s->inner, NULL);
+        inner.job.info.reduced = COUNT;
+        RANK_CHECK_OK(rank, tutti_call_submit(&inner, NULL));
+    } else {
         RANK_CHECK_OK(rank, tutti_shares_reduce(s, &call, NULL));
+    }
     if (board->moment != LATE) raise(SIGKILL);
     RANK_CHECK_OK(rank, tutti_barrier(s->inner, NULL, NULL));
     board->pid = getpid();
@@ -90,6 +95,23 @@ static void between_phases(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
+/* Rank 2 calls the phase that the others' call begins with. */
+static void another_call(struct rank *rank)
+{
+    struct tutti_comm *comm = NULL;
+    uint64_t *data = rank_alloc(rank, COUNT * sizeof(*data)), *part = rank_alloc(rank, COUNT / 4 * sizeof(*part));
+    RANK_CHECK_OK(rank, make(rank, &comm));
+    fill(data, 1);
+    RANK_CHECK_OK(rank, tutti_all_reduce(data, data, COUNT, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
+    const enum tutti_status status =
+        rank->index == VICTIM ? tutti_reduce_scatter(data, part, COUNT / 4, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL)
+                              : tutti_all_reduce(data, data, COUNT, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL);
+    const char *text = tutti_last_error()->text;
+    RANK_CHECK(rank, status == TUTTI_ERR_MISMATCH && strstr(text, "all_reduce(uint64, 524288 elements, sum)") &&
+                         strstr(text, "reduce_scatter(uint64, 131072 elements, sum)"));
+    tutti_comm_destroy(comm);
+}
+
 static void run(enum moment moment)
 {
     const struct tutti_option options[] = {{"host_timeout", "1s"}};
@@ -122,11 +144,19 @@ static void too_late(void **state)
     run(LATE);
 }
 
+static void what_the_user_called(void **state)
+{
+    const struct ranks_config config = {.n = 4, .forked = true, .no_comm = true};
+    (void)state;
+    if (getenv("RANKS_A_HOST")) skip();
+    assert_int_equal(ranks_run(&config, another_call), 0);
+}
+
 int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
     const struct CMUnitTest tests[] = {cmocka_unit_test(before_its_share_is_whole), cmocka_unit_test(behind_its_share),
-                                       cmocka_unit_test(too_late)};
+                                       cmocka_unit_test(too_late), cmocka_unit_test(what_the_user_called)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,11 +210,11 @@ void tutti_board_fill(struct tutti_board *board, const struct tutti_flight *flig
 
     board->seq = flight->work.seq;
     board->signature = info->signature;
-    board->count = flight->bind.v ? info->count | TUTTI_COUNT_UNEQUAL : info->count;
+    board->count = info->reduced ? info->reduced : flight->bind.v ? info->count | TUTTI_COUNT_UNEQUAL : info->count;
     board->step = 0, board->n_steps = flight->bind.schedule ? flight->bind.schedule->n_steps : 0;
     board->peer = -1;
     board->root = info->root;
-    board->kind = (uint8_t)info->kind;
+    board->kind = (uint8_t)tutti_shown_kind(info);
     board->dtype = (uint8_t)info->dtype;
     board->op = info->op < 0 ? TUTTI_BOARD_NO_OP : info->op < TUTTI_N_OPS ? (uint8_t)info->op : TUTTI_BOARD_USER_OP;
 }
@@ -246,7 +246,7 @@ struct tutti_flight *tutti_flight_find(const struct tutti_team *team, uint64_t s
 static const char *tutti_flight_name(const struct tutti_team *team, uint64_t seq)
 {
     const struct tutti_flight *flight = tutti_flight_find(team, seq);
-    return flight ? tutti_kind_name(flight->info.kind) : "";
+    return flight ? tutti_kind_name(tutti_shown_kind(&flight->info)) : "";
 }
 
 const struct tutti_slice *tutti_flight_oldest(const struct tutti_team *team, const struct tutti_flight *flight)
@@ -406,7 +406,7 @@ void tutti_team_break(struct tutti_team *team, enum tutti_status status, int32_t
     error.peer = peer;
     error.step = step;
     error.seq = flight ? flight->work.seq : 0;
-    error.collective = flight ? tutti_kind_name(flight->info.kind) : "";
+    error.collective = flight ? tutti_kind_name(tutti_shown_kind(&flight->info)) : "";
     raise_failure(team, &error);
     if (team->failed || team->port->control->answers_at_once || team->n_work == 0) {
         tutti_team_apply(team, &error);
