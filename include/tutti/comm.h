@@ -84,11 +84,12 @@ TUTTI_API enum tutti_status tutti_comm_dup(struct tutti_comm *comm, struct tutti
  * A rank of a communicator with config.survive may die at any time: each call ends on all survivors with the same bits,
  * made of the same contributors, or with the same error (PEER_DEAD: the root of the call died). The survivors do not
  * lose the call that they are in: it is done again without the dead, unless some have returned from it with their
- * contribution; then all get that result. Input is intact, or restored, until a call ends; the blocks of lost ranks in
- * the results of all_gather and gather are zero; avg divides by the contributors. all_reduce, reduce, reduce_scatter,
- * all_gather, gather, broadcast and barrier, all_gather_v and reduce_scatter_v are carried out, one after another
- * (others, groups, and what makes something from the communicator: UNSUPPORTED). On device memory they go through the
- * host, and hold their stream until they are decided; not in graphs. Not with nonblocking. Ranks keep their numbers.
+ * contribution; then all get that result. Input is intact, or restored, until a call is decided; the blocks of lost
+ * ranks in the results of all_gather and gather are zero; avg divides by the contributors. all_reduce, reduce,
+ * reduce_scatter, all_gather, gather, broadcast and barrier, all_gather_v and reduce_scatter_v are carried out, one
+ * after another, those of a group too (others, and what makes something from the communicator: UNSUPPORTED). Calls on
+ * device memory hold their stream until they are decided; not in graphs. Not with nonblocking. Ranks keep their
+ * numbers.
  *
  * A rank that misses a call's deadline is waited for as long again as a host may be silent (option host_timeout),
  * unless its process is stopped. If it comes by then, the call is done again with it; when all come so late three times
