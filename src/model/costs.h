@@ -34,6 +34,7 @@
 #define COST_FLAT_ATTACH_QUEUE_NS 1500.0 /* one more rank copies to or from the root's memory at the same time */
 #define COST_FLAT_PAST 0.6               /* of bytes that leave the cache: written past it, they are not read before */
 #define COST_FLAT_OVERLAP 0.8            /* of the time of writers and readers of slots: calls overlap */
+#define COST_FLAT_GIVEN_BACK 2.0         /* more of a line that its writer takes back from its only reader */
 #define COST_FLAT_PAGES_CACHED 1024.0    /* pages of 4 KiB that a CPU finds without a look at tables */
 #define COST_FLAT_UNKNOWN_BYTES ((size_t)64 << 10) /* of blocks that no rank knows all of */
 #define COST_FLAT_CHAIN_PIECE 32768.0              /* bytes, about what a step of the chain hands over */

@@ -212,6 +212,13 @@ static double spread_ns(const struct flat_instance *inst, double bytes, double n
     return near / near_gbs + (bytes - near) / (pull < near_gbs ? pull : near_gbs);
 }
 
+/* Blocks of all ranks that are copied only. Between two of them each line is given out when the other has just read it:
+ * the dearer, the farther they are, which nobody measures at the start. */
+static bool moves_all(enum tutti_kind kind)
+{
+    return kind == TUTTI_ALL_GATHER || kind == TUTTI_ALL_TO_ALL;
+}
+
 /* Rounds overlap but for the first; each further one still costs its flags. */
 double flat_cost_stage(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
@@ -227,6 +234,8 @@ double flat_cost_stage(const struct flat_instance *inst, const struct tutti_back
     double in = bytes.in / give + bytes.in * bytes.far;
     double out = spread_ns(inst, bytes.out, copy) + past * bytes.out * bytes.far;
     double fold = spread_ns(inst, bytes.fold, (double)m->fold_gbs);
+    const bool fits = inst->n * (bytes.in + bytes.out) <= (double)m->cache_kib * 1024;
+    if (inst->n == 2 && moves_all(call->info.kind) && fits) in += COST_FLAT_GIVEN_BACK * bytes.in / give;
     if (!tutti_kind_info(call->info.kind)->rooted) return ns + share_of_cpu(inst) * (in + fold + out);
     /* One rank puts, others take; of gather and scatter the root alone is busy. But the root of a gather takes the
      * lines that leaves write next, and of two ranks that reduce the leaf alone folds. */

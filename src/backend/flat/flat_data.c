@@ -15,15 +15,23 @@ void flat_fence(void)
     tutti_copy_fence();
 }
 
+/* Whether what ranks touch, each so many bytes, fills more than half of the last cache. all: the larger side. */
+static bool fills_cache(const struct flat_op *op, size_t all, size_t touched)
+{
+    return all >= FLAT_PAST_CACHE_BYTES && (double)touched * op->inst->n > op->inst->machine.cache_kib * 1024 / 2;
+}
+
 /* Measured on two and four ranks: what is the result of a fold goes past the caches later where the inputs of others
  * were staged in them. */
 bool flat_goes_past(const struct flat_op *op)
 {
     bool apart = op->send != op->recv;
+    const size_t all = op->bytes * op->inst->n;
     switch (op->call.info.kind) {
     case TUTTI_ALL_GATHER:
+        return fills_cache(op, all, op->bytes + all);
     case TUTTI_ALL_TO_ALL:
-        return op->bytes >= FLAT_PAST_CACHE_BYTES / op->inst->n;
+        return fills_cache(op, all, 2 * all);
     case TUTTI_REDUCE_SCATTER:
         return op->bytes >= FLAT_PAST_CACHE_BYTES;
     case TUTTI_GATHER:
