@@ -6,6 +6,7 @@
 #include "backend/flat/flat.h"
 
 #define PAUSE_BYTES ((size_t)256 << 10) /* moved at one go */
+#define READ_BYTES ((size_t)2048 << 10) /* the same, where the kernel reads: the fewer calls, the better */
 #define PUSH_BYTES ((size_t)16 << 10)   /* of the own block to each rank in turn: it stays in the first cache */
 #define HALVES_LEAST ((size_t)64 << 10)
 #define SPREAD_RANKS 4
@@ -123,12 +124,13 @@ static enum tutti_advance move(struct flat_op *op, const struct part *p, size_t 
 static enum tutti_advance move_part(struct flat_op *op)
 {
     const struct part part = part_of(op, op->round);
+    const size_t most = is_attached(op) && !part.push ? READ_BYTES : PAUSE_BYTES;
     while (op->offset < part.bytes) {
-        size_t left = part.bytes - op->offset, some = left < PAUSE_BYTES ? left : PAUSE_BYTES;
+        size_t left = part.bytes - op->offset, some = left < most ? left : most;
         enum tutti_advance run = move(op, &part, some);
         if (run != TUTTI_RUN_DONE) return run;
         op->offset += some, op->moved += some;
-        if (op->moved < PAUSE_BYTES) continue;
+        if (op->moved < most) continue;
         op->moved = 0;
         return TUTTI_RUN_MOVED;
     }
