@@ -101,6 +101,7 @@ struct tutti_attached {
 };
 
 struct tutti_comm_device; /* device.h */
+struct tutti_call;        /* call/call.h */
 struct tutti_survive;     /* life/survive.c */
 struct tutti_backend;
 
@@ -124,13 +125,14 @@ struct tutti_comm {
     struct tutti_comm *next, *previous;
     struct tutti_family *family;
     struct tutti_team *team;
-    struct tutti_backend *backend;                        /* tutti's own back end; NULL: the engine runs all, */
-    struct tutti_backend *library;                        /* but for what this one does; NULL: there is none */
-    bool library_first;                                   /* it is asked before the other one, else by name alone */
-    struct tutti_lanes lanes;                             /* this rank's lanes, for calls of schedules, */
-    struct tutti_backend *lane_backends[TUTTI_MAX_LANES]; /* and who serves them */
-    struct tutti_comm_device *device;                     /* NULL: no member has one (device.h) */
-    struct tutti_survive *survive;                        /* NULL: the death of a rank ends it */
+    struct tutti_backend *backend;                          /* tutti's own back end; NULL: the engine runs all, */
+    struct tutti_backend *library;                          /* but for what this one does; NULL: there is none */
+    bool library_first;                                     /* it is asked before the other one, else by name alone */
+    struct tutti_lanes lanes;                               /* this rank's lanes, for calls of schedules, */
+    struct tutti_backend *lane_backends[TUTTI_MAX_LANES];   /* and who serves them */
+    struct tutti_comm_device *device;                       /* NULL: no member has one (device.h) */
+    struct tutti_survive *survive;                          /* NULL: the death of a rank ends it */
+    enum tutti_status (*survive_call)(struct tutti_call *); /* then carries out its calls (comm/life), once checked */
     struct tutti_names *names;  /* its team's, where it is a view of one that survives; NULL: its own */
     int32_t wanted_device;      /* at its creation: as this process counts, or TUTTI_DEVICE_NONE */
     bool named_device;          /* not merely the current one */

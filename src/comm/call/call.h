@@ -137,9 +137,6 @@ enum tutti_status tutti_call_collective(struct tutti_call *call, struct tutti_co
                                         const struct tutti_call_options *options, struct tutti_work **work);
 /* Any call: enters the communicator, checks, then dispatches. */
 enum tutti_status tutti_call_submit(struct tutti_call *call, const struct tutti_call_options *options);
-/* Carries out a checked call of a communicator that survives. Set by comm/life, which makes those, so that this room
- * need not look up. */
-extern enum tutti_status (*tutti_call_surviving)(struct tutti_call *call);
 /* Chooses for a checked call, then carries it out, or hands it to the group or recording of this thread. */
 enum tutti_status tutti_call_dispatch(struct tutti_call *call);
 

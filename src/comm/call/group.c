@@ -141,7 +141,7 @@ static enum tutti_status start_surviving(struct tutti_call *call, bool waits, st
                            (tutti_device_of(call->job.bind.input) >= 0 || tutti_device_of(call->job.bind.output) >= 0);
     call->collected = false;
     call->work = on_device && waits && !own ? NULL : out;
-    enum tutti_status status = tutti_call_surviving(call);
+    enum tutti_status status = call->comm->survive_call(call);
     call->work = own;
     return status;
 }

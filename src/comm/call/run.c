@@ -295,8 +295,6 @@ enum tutti_status tutti_call_collective(struct tutti_call *call, struct tutti_co
 
 /* ---- the long way ---- */
 
-enum tutti_status (*tutti_call_surviving)(struct tutti_call *call);
-
 /* Nothing waits, whether the caller wants a work or not. */
 static enum tutti_status enqueue(struct tutti_call *call)
 {
@@ -347,7 +345,7 @@ enum tutti_status tutti_call_submit(struct tutti_call *call, const struct tutti_
         call->collected = tutti_collects() != TUTTI_COLLECTS_NOTHING;
         status = tutti_call_options(call, options);
         if (status >= 0) status = tutti_call_check(call);
-        if (status >= 0) status = call->comm->survive ? tutti_call_surviving(call) : tutti_call_dispatch(call);
+        if (status >= 0) status = call->comm->survive ? call->comm->survive_call(call) : tutti_call_dispatch(call);
         tutti_comm_leave(call->comm);
     }
     if (status >= 0) return status;

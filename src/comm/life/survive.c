@@ -562,8 +562,8 @@ enum tutti_status tutti_survive_new(struct tutti_comm *comm, const struct tutti_
     s->sets = tutti_alloc(N_KEPT * s->set_bytes);
     s->gates.ranks = tutti_alloc_array(n, sizeof(*s->gates.ranks));
     s->gates.all = comm->wanted_device != TUTTI_DEVICE_NONE;
-    tutti_call_surviving = tutti_survive_call;
     comm->survive = s;
+    comm->survive_call = tutti_survive_call;
     if (!s->gates.ranks || !s->ranks || !s->elders || !s->kept || !s->kept_large || !s->set || !s->sets)
         return tutti_fail(TUTTI_ERR_MEMORY, "comm_create: no memory for what %u ranks keep", n);
     TUTTI_TRY(tutti_door_init(&s->door, given));
