@@ -32,7 +32,8 @@ static unsigned features(void)
         if (more && (saved & ymm) == ymm && (b & bit_AVX2)) found |= AVX2;
         if (more && (saved & zmm) == zmm && (b & wide) == wide) found |= AVX512;
     }
-    return known = found;
+    known = found;
+    return found;
 }
 
 static bool has_avx2(void)
