@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* Copies for the case that a member dies: large ones leave the caches to the calls. */
-#define COPY_PAST_CACHE ((size_t)64 << 10)
+/* Copies for the case that a member dies: those that no cache of one CPU holds leave the caches to the calls. */
+#define COPY_PAST_CACHE ((size_t)2 << 20)
 static void copy(void *to, const void *from, size_t bytes)
 {
     if (bytes >= COPY_PAST_CACHE)
