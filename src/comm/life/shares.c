@@ -16,7 +16,8 @@
 
 /* Bytes of results that are shared: smaller ones are done sooner when a rank's input is saved. */
 #define SHARED_LEAST ((size_t)2 << 20)
-#define SHARE_UNIT 1024 /* elements of a share, but for the last one's */
+#define SHARED_BY_TWO ((size_t)4 << 20) /* from here on a barrier behind the call costs two ranks less */
+#define SHARE_UNIT 1024                 /* elements of a share, but for the last one's */
 #define PAGE ((size_t)4096)
 #define EPOCH_BITS 20 /* of a word, behind the number of the call */
 
@@ -149,9 +150,9 @@ static enum tutti_status bring(struct tutti_survive *s, size_t bytes)
 static bool is_served(const struct tutti_survive *s, const struct tutti_call *call)
 {
     const struct tutti_call_info *info = &call->job.info;
+    const size_t bytes = call->job.bind.count * tutti_dtype_bytes(info->dtype);
     return info->kind == TUTTI_ALL_REDUCE && s->n > 1 && !call->options.algorithm && !call->options.wire &&
-           !s->inner->facts.own[TUTTI_ALL_REDUCE] &&
-           call->job.bind.count * tutti_dtype_bytes(info->dtype) >= SHARED_LEAST;
+           !s->inner->facts.own[TUTTI_ALL_REDUCE] && bytes >= SHARED_LEAST && (s->n > 2 || bytes < SHARED_BY_TWO);
 }
 
 enum tutti_status tutti_shares_ready(struct tutti_survive *s, const struct tutti_call *call)
