@@ -11,15 +11,8 @@
 
 #include <string.h>
 
-/* Copies for the case that a member dies: those that no cache of one CPU holds leave the caches to the calls. */
-#define COPY_PAST_CACHE ((size_t)2 << 20)
-static void copy(void *to, const void *from, size_t bytes)
-{
-    if (bytes >= COPY_PAST_CACHE)
-        tutti_copy_past_cache(to, from, bytes);
-    else
-        memcpy(to, from, bytes);
-}
+/* What is saved for the case that a member dies leaves the caches to the call where no CPU's own cache holds it. */
+#define SAVE_PAST_CACHE ((size_t)2 << 20)
 
 /* ---- sets and kept results ---- */
 
@@ -115,7 +108,10 @@ static enum tutti_status save(struct tutti_survive *s, const struct tutti_call *
         s->saved = grown;
         s->saved_bytes = bytes;
     }
-    copy(s->saved, call->job.bind.output, bytes);
+    if (bytes >= SAVE_PAST_CACHE)
+        tutti_copy_past_cache(s->saved, call->job.bind.output, bytes);
+    else
+        memcpy(s->saved, call->job.bind.output, bytes);
     s->has_saved = true;
     return TUTTI_OK;
 }
@@ -281,7 +277,7 @@ static enum tutti_synchrony_do do_data(struct tutti_survive *s, const struct tut
             if (goes_aside(s, call))
                 memcpy(call->job.bind.output, result_of(s, kept), kept->bytes);
             else if (kept->bytes > 0)
-                copy(result_of(s, kept), call->job.bind.output, kept->bytes);
+                memcpy(result_of(s, kept), call->job.bind.output, kept->bytes);
         }
     }
     return ended(s, status);

@@ -423,39 +423,37 @@ static void out_of_memory(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
-/* All but one, of which two at once. */
-static void last_one(struct rank *rank)
+/* Makes calls until it is alone, or dies before one of them. dies_at: the call before which each rank dies, or ALONE.
+ */
+#define ALONE UINT32_MAX
+static void until_alone(struct rank *rank, const uint32_t dies_at[4])
 {
     struct tutti_comm *comm = NULL;
     uint64_t x[1000];
     size_t n = 0;
     RANK_CHECK_OK(rank, make(rank, &comm));
     for (uint32_t call = 0; n != 1; call++) {
-        if (rank->index == 1 && call == 5) raise(SIGKILL);
-        if (rank->index > 1 && call == 8) raise(SIGKILL);
+        size_t living = 0;
+        for (uint32_t r = 0; r < 4; r++) living += call < dies_at[r];
+        if (call == dies_at[rank->index]) raise(SIGKILL);
         for (size_t i = 0; i < 1000; i++) x[i] = 1;
         RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
         RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
-        RANK_CHECK(rank, x[999] == n && n == (call < 5 ? 4 : call < 8 ? 3 : 1));
+        RANK_CHECK(rank, x[999] == n && n == living);
     }
     tutti_comm_destroy(comm);
+}
+
+/* All but one, of which two at once. */
+static void last_one(struct rank *rank)
+{
+    until_alone(rank, (const uint32_t[]){ALONE, 5, 8, 8});
 }
 
 /* All but the last one at once, to which over a network nobody but the first was linked. */
 static void all_but_one(struct rank *rank)
 {
-    struct tutti_comm *comm = NULL;
-    uint64_t x[1000];
-    size_t n = 0;
-    RANK_CHECK_OK(rank, make(rank, &comm));
-    for (uint32_t call = 0; n != 1; call++) {
-        if (rank->index < 3 && call == 8) raise(SIGKILL);
-        for (size_t i = 0; i < 1000; i++) x[i] = 1;
-        RANK_CHECK_OK(rank, tutti_all_reduce(x, x, 1000, TUTTI_UINT64, TUTTI_SUM, comm, NULL, NULL));
-        RANK_CHECK_OK(rank, tutti_work_contributors(NULL, comm, NULL, 0, &n));
-        RANK_CHECK(rank, x[999] == n && n == (call < 8 ? 4 : 1));
-    }
-    tutti_comm_destroy(comm);
+    until_alone(rank, (const uint32_t[]){8, 8, 8, ALONE});
 }
 
 /* An abort while the others agree on who is left: one is dead, and one has not come yet. It is told at once, and the
