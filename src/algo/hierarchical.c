@@ -311,11 +311,19 @@ static uint32_t n_parts(const struct tutti_shape *shape)
     return shape->radix > 0 && shape->radix < shape->size ? shape->radix : shape->size;
 }
 
+/* Whether the uppermost leads exchange what they have, in half the hops of up and down: few parts, equal groups. */
+static bool exchanges(const struct tutti_shape *shape)
+{
+    return n_parts(shape) < shape->size && units_are_alike(shape, shape->n_levels);
+}
+
 /* Roots are equally far apart. Where there are fewer of them than groups, they take turns in their places in the group,
- * lest all have the same one, and one slot of each group, with its network card, all the work. */
+ * lest all have the same one, and one slot of each group, with its network card, all the work. Those that exchange
+ * are all roots, and places alone count. */
 static uint32_t part_root(const struct tutti_shape *shape, uint32_t part)
 {
-    uint32_t slot = (uint32_t)((uint64_t)part * shape->size / n_parts(shape));
+    uint32_t slot = (uint32_t)((uint64_t)part * shape->size / n_parts(shape)), wide = shape->levels[0].runs[0].size;
+    if (exchanges(shape)) return n_parts(shape) < wide ? part * (wide / n_parts(shape)) : part % wide;
     if (n_parts(shape) > n_units(shape, 1)) return slot;
     struct group home = group_of(shape, 0, slot);
     return home.first + part % home.n;
@@ -326,12 +334,25 @@ static uint32_t all_reduce_rounds(const struct tutti_shape *shape)
     return 2 * stages(shape) * n_parts(shape);
 }
 
+static void exchange(const struct tutti_shape *shape, uint32_t root, const struct cargo *cargo, struct tutti_emit *emit)
+{
+    struct stage stage;
+
+    if (!stage_find(shape, root, shape->n_levels, &stage)) return;
+    const struct run run = own_run(&stage);
+    call_run(&run, cargo, TUTTI_ALL_REDUCE, emit);
+}
+
 static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
     uint32_t parts = n_parts(shape), stage = round / parts, part = round % parts;
     struct cargo cargo = {PART, part, 1};
+    bool at_top = exchanges(shape) && (stage == shape->n_levels || stage == stages(shape));
 
-    if (stage < stages(shape))
+    if (at_top && stage == stages(shape)) return; /* all leads have it */
+    if (at_top)
+        exchange(shape, part_root(shape, part), &cargo, emit);
+    else if (stage < stages(shape))
         up(shape, part_root(shape, part), stage, &cargo, emit);
     else
         down(shape, part_root(shape, part), 2 * stages(shape) - 1 - stage, &cargo, emit);

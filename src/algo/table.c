@@ -17,11 +17,16 @@ const size_t tutti_n_algorithms = TUTTI_ARRAY_LEN(tutti_algorithms);
 /* What a call step means by itself. One chunk or one chunk a block, so that any view can be cut; all of them
  * keep the operands' order, so a caller may, too. */
 static const struct tutti_algorithm *const references[TUTTI_N_KINDS] = {
-    [TUTTI_ALL_REDUCE] = &tutti_algorithm_tree,       [TUTTI_REDUCE] = &tutti_algorithm_tree,
-    [TUTTI_BROADCAST] = &tutti_algorithm_tree,        [TUTTI_ALL_GATHER] = &tutti_algorithm_ring,
-    [TUTTI_GATHER] = &tutti_algorithm_tree,           [TUTTI_SCATTER] = &tutti_algorithm_tree,
-    [TUTTI_REDUCE_SCATTER] = &tutti_algorithm_direct, [TUTTI_ALL_TO_ALL] = &tutti_algorithm_direct,
-    [TUTTI_BARRIER] = &tutti_algorithm_tree,          [TUTTI_SCAN] = &tutti_algorithm_direct,
+    [TUTTI_ALL_REDUCE] = &tutti_algorithm_recursive_doubling,
+    [TUTTI_REDUCE] = &tutti_algorithm_tree,
+    [TUTTI_BROADCAST] = &tutti_algorithm_tree,
+    [TUTTI_ALL_GATHER] = &tutti_algorithm_ring,
+    [TUTTI_GATHER] = &tutti_algorithm_tree,
+    [TUTTI_SCATTER] = &tutti_algorithm_tree,
+    [TUTTI_REDUCE_SCATTER] = &tutti_algorithm_direct,
+    [TUTTI_ALL_TO_ALL] = &tutti_algorithm_direct,
+    [TUTTI_BARRIER] = &tutti_algorithm_tree,
+    [TUTTI_SCAN] = &tutti_algorithm_direct,
     [TUTTI_EXSCAN] = &tutti_algorithm_direct,
 };
 

@@ -15,20 +15,18 @@
 #define SPIN_ALONE 2
 #define YIELD_NS (200 * UINT64_C(1000)) /* where ranks outnumber CPUs: it gives up turns for so long, then sleeps */
 #define LOOKS_MOST 4096                 /* whatever the clock says */
+#define LOOKS_A_POLL 16                 /* at the memory of a group, for each look at the wire */
 
 struct tutti_flight *tutti_short_keep(struct tutti_team *team, const struct tutti_bind *bind,
                                       const struct tutti_call_info *info)
 {
-    const struct tutti_schedule *schedule = bind->schedule;
-    const bool called = schedule->n_calls > 0;
     struct tutti_flight *flight;
 
     if (tutti_flight_create(team, bind, info, &flight) < 0) return NULL;
     const struct tutti_layout *l = &flight->layout;
     if (bind->scale) memcpy(flight->factor, bind->factor, tutti_dtype_bytes(bind->dtype));
     flight->bind.factor = flight->factor;
-    if (!called && l->n_slices == 1 && l->n_blocks * l->per_block * l->largest * l->element <= team->eager)
-        return flight;
+    if (l->n_slices == 1 && l->n_blocks * l->per_block * l->largest * l->element <= team->eager) return flight;
     tutti_flight_drop(flight);
     return NULL;
 }
@@ -82,20 +80,40 @@ static void serve(const struct tutti_engine *engine)
         if (!team->halted && team->ones) tutti_ones_run(team, false);
 }
 
+/* Whether its group is awaited, which a look at memory shows: the wire is asked seldom then. */
+static bool awaits_group(const struct tutti_slice *slice)
+{
+    return slice->flight->bind.schedule->steps[slice->base].op == TUTTI_STEP_CALL;
+}
+
+/* The next event of the wire, that of the awaited peer first; AGAIN: none came. */
+static enum tutti_status look(const struct tutti_team *team, const struct tutti_slice *slice, uint32_t n_looks)
+{
+    struct tutti_transport *t = team->port->transport;
+    const bool grouped = awaits_group(slice);
+
+    if (grouped && n_looks % LOOKS_A_POLL != LOOKS_A_POLL - 1) return TUTTI_AGAIN;
+    const int32_t peer = grouped ? -1 : tutti_slice_awaits(slice);
+    if (peer >= 0 && t->ops->expect) t->ops->expect(t, team->members[peer]);
+    return tutti_port_event(team->engine, team->port);
+}
+
 /* Whether it came to its end. */
 static bool fly(struct tutti_team *team, struct tutti_slice *slice, struct patience *patience)
 {
     struct tutti_engine *engine = team->engine;
-    struct tutti_transport *t = team->port->transport;
+    const bool calls = slice->flight->bind.schedule->n_calls > 0;
 
     if (team->listed && !tutti_held_check(team, slice->flight)) return false;
     for (;;) {
         if (slice->dirty || slice->stalled) tutti_slice_issue(team, slice);
+        if (calls && !team->halted && tutti_team_call(team)) {
+            patience->since_ns = 0;
+            continue;
+        }
         if (team->halted) return false;
         if (tutti_slice_over(slice)) return true;
-        const int32_t peer = tutti_slice_awaits(slice);
-        if (peer >= 0 && t->ops->expect) t->ops->expect(t, team->members[peer]);
-        const enum tutti_status status = tutti_port_event(engine, team->port);
+        const enum tutti_status status = look(team, slice, patience->n_looks);
         if (status < 0) return false;
         if (status == TUTTI_OK && engine->busy) serve(engine);
         if (status == TUTTI_OK)
