@@ -62,9 +62,13 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
     if ((slot < 2 * core.pairs && slot % 2 == 0) || core.n == 1) return;
     const uint32_t i = slot < 2 * core.pairs ? slot / 2 : slot - core.pairs, distance = UINT32_C(1) << (round - first);
     const uint32_t peer = slot_of(&core, i ^ distance);
-    tutti_emit_send(emit, peer, TUTTI_DATA, 0, 1);
-    tutti_emit_recv(emit, peer, TUTTI_SCRATCH, 0, 1); /* both may wait for the other to take what they send */
-    tutti_emit_reduce(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1, i & distance ? TUTTI_LEFT : TUTTI_RIGHT);
+    const bool right = i & distance;
+    /* One after another it would end, too: the left one sends first. Both may wait for the other to take what they
+     * send, so what comes is kept apart. */
+    if (!right) tutti_emit_send(emit, peer, TUTTI_DATA, 0, 1);
+    tutti_emit_recv(emit, peer, TUTTI_SCRATCH, 0, 1);
+    if (right) tutti_emit_send(emit, peer, TUTTI_DATA, 0, 1);
+    tutti_emit_reduce(emit, TUTTI_DATA, 0, TUTTI_SCRATCH, 0, 1, right ? TUTTI_LEFT : TUTTI_RIGHT);
 }
 
 const struct tutti_algorithm tutti_algorithm_recursive_doubling = {
