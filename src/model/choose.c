@@ -114,19 +114,34 @@ bool tutti_overridden(const struct tutti_facts *facts, enum tutti_kind kind)
     return tutti_algorithm_fits(own, kind, &shape, NULL, 0);
 }
 
+/* Whether the row is meant by a radix: the one of radices from 1 on by those up to its last one. */
+static bool is_row_of(const struct tutti_load_row *row, uint32_t radix)
+{
+    uint32_t last = 0;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(row->radices) && row->radices[i]; i++) last = row->radices[i];
+    return row->radices[0] == 1 ? radix >= 1 && radix <= last : radix != 1;
+}
+
 /* Each of the table has one, and who takes it one of its own for radix 1. NULL: it came from a file. */
 static const struct tutti_load_row *row_of(enum tutti_kind kind, const struct tutti_algorithm *algorithm,
                                            uint32_t radix)
 {
-    const struct tutti_load_row *row = tutti_load_rows, *end = row + tutti_n_load_rows;
-    while (row < end && (row->kind != kind || row->algorithm != algorithm || (row->radices[0] == 1) != (radix == 1)))
-        row++;
-    return row < end ? row : NULL;
+    const struct tutti_load_row *found = NULL;
+    for (size_t i = 0; i < tutti_n_load_rows; i++) {
+        const struct tutti_load_row *row = &tutti_load_rows[i];
+        if (row->kind == kind && row->algorithm == algorithm && is_row_of(row, radix)) found = row; /* the last one */
+    }
+    return found;
 }
 
 static double cost_ns(const struct tutti_facts *facts, const struct tutti_question *question,
                       const struct tutti_load_row *row, const struct tutti_shape *shape)
 {
+    if (tutti_load_is_near(row) && facts->link == TUTTI_LINK_NET) {
+        const struct tutti_load near = tutti_load_at(row, shape, question->bytes, true),
+                                far = tutti_load_at(row, shape, question->bytes, false);
+        return tutti_cost_of_levels_ns(facts, &near, &far);
+    }
     const struct tutti_load load = tutti_load_of(row, shape, question->bytes);
     return tutti_cost_ns(facts, &load);
 }

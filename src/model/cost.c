@@ -87,3 +87,14 @@ double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *l
     double shared = facts->link == TUTTI_LINK_NET ? larger(work / n_cpus, busy) : work / n_cpus;
     return m->call_ns + larger(load->hops * (wait + message) + chain, shared);
 }
+
+double tutti_cost_of_levels_ns(const struct tutti_facts *facts, const struct tutti_load *near,
+                               const struct tutti_load *far)
+{
+    struct tutti_facts within = *facts;
+    within.link = TUTTI_LINK_HOST;
+    const double slice = facts->slice_bytes ? (double)facts->slice_bytes : COST_ENGINE_SLICE_BYTES;
+    const double a = tutti_cost_ns(&within, near), b = tutti_cost_ns(facts, far), least = a < b ? a : b;
+    const double pieces = facts->crowded ? 1 : larger(far->largest / slice, 1);
+    return larger(a, b) + least / pieces;
+}

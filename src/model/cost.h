@@ -30,7 +30,7 @@ struct tutti_load_phase {
 struct tutti_load_row {
     enum tutti_kind kind;
     const struct tutti_algorithm *algorithm;
-    uint32_t radices[3];               /* worth a try, up to the first 0; none: it takes none */
+    uint32_t radices[4];               /* worth a try, up to the first 0; none: it takes none */
     struct tutti_load_phase phases[4]; /* one after another, up to the first without a pattern */
 };
 /* One row for each kind of each algorithm; of equal times the first one's counts. */
@@ -39,6 +39,13 @@ extern const size_t tutti_n_load_rows;
 
 /* bytes: of a block. */
 struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes);
+/* The part of it that stays inside the groups of the first level, or the rest. */
+struct tutti_load tutti_load_at(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes,
+                                bool near);
+bool tutti_load_is_near(const struct tutti_load_row *row); /* whether there is such a part */
 double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *load);
+/* Two parts on links of their own, which overlap as far as they are cut into slices. */
+double tutti_cost_of_levels_ns(const struct tutti_facts *facts, const struct tutti_load *near,
+                               const struct tutti_load *far);
 
 #endif

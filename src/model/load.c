@@ -17,6 +17,7 @@ struct ask {
     double children;       /* children of the root of a tree of radix r */
     double moves;          /* digits that are not 0 in the numbers below p, base r */
     double depth;          /* the depth of all levels of the shape together, as binary trees */
+    double g, parts;       /* ranks of a group of the first level; parts that the levels are crossed in */
 };
 
 /* ---- patterns ---- */
@@ -231,12 +232,66 @@ static struct tutti_load levels(const struct ask *q)
     return load;
 }
 
+/* all_reduce over levels, of parts, each with a lead in every group. Inside the groups: a tree in each for each part,
+ * to the lead or from it; a lead may be that of one part alone, so ranks send as much as they receive. */
+static struct tutti_load within(const struct ask *q)
+{
+    double depth = q->tree_d, even = q->parts * (q->g - 1) / q->g, lead = depth > even ? depth : even;
+    double other = q->parts > 1 ? even : 0;
+    return (struct tutti_load){.hops = depth,
+                               .chain = depth * q->b,
+                               .messages = lead + other,
+                               .sent = (q->down ? lead : other) * q->b,
+                               .received = (q->down ? other : lead) * q->b,
+                               .waits = q->parts * (q->p - q->p / q->g),
+                               .all_messages = q->parts * (q->p - q->p / q->g),
+                               .all_bytes = q->parts * (q->p - q->p / q->g) * q->b,
+                               .largest = q->b};
+}
+
+/* Parts of which a rank is a lead, if it is one. */
+static double led(const struct ask *q)
+{
+    return q->parts > q->g ? q->parts / q->g : 1;
+}
+
+/* Between the groups: the leads of a part exchange it. */
+static struct tutti_load between(const struct ask *q)
+{
+    double leads = q->parts * q->p / q->g, hops = q->depth - q->tree_d, own = led(q) * hops;
+    return (struct tutti_load){.hops = hops,
+                               .chain = hops * q->b,
+                               .messages = 2 * own,
+                               .sent = own * q->b,
+                               .received = own * q->b,
+                               .waits = leads * hops,
+                               .all_messages = leads * hops,
+                               .all_bytes = leads * hops * q->b,
+                               .largest = q->b};
+}
+
+/* The same to a root of each part, or from it; roots are spread over the groups. */
+static struct tutti_load to_roots(const struct ask *q)
+{
+    double groups = q->p / q->g, hops = q->depth - q->tree_d, own = led(q) * (groups - 1) / groups;
+    return (struct tutti_load){.hops = hops,
+                               .chain = hops * q->b,
+                               .messages = 2 * own,
+                               .sent = own * q->b,
+                               .received = own * q->b,
+                               .waits = q->parts * hops,
+                               .all_messages = q->parts * (groups - 1),
+                               .all_bytes = q->parts * (groups - 1) * q->b,
+                               .largest = q->b};
+}
+
 /* ---- the table. Flags: each rank's PART of a block instead of the whole; from the root DOWN instead of to it; a tree
- * of the LEVELS of the shape instead of one of the radix; the blocks of ALL ranks as one. What comes in is folded as it
- * comes (EARLY), or once all of it is there (LATE). ---- */
+ * of the LEVELS of the shape instead of one of the radix; that of the groups of its first level, which its messages do
+ * not leave (NEAR); a block cut into as many PARTS as the radix says, one a rank where it says 0; the blocks of ALL
+ * ranks as one. What comes in is folded as it comes (EARLY), or once all of it is there (LATE). ---- */
 
 enum fold { NO_FOLD, EARLY, LATE };
-enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8 };
+enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8, NEAR = 16, PARTS = 32 };
 #define ROW(kind, name, radices, ...)                                                                                  \
     {                                                                                                                  \
         TUTTI_##kind, &tutti_algorithm_##name, {RADICES_##radices},                                                    \
@@ -248,6 +303,7 @@ enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8 };
 #define RADICES_FEWEST 1 /* messages: a row of its own */
 #define RADICES_4 2, 4
 #define RADICES_8 2, 4, 8
+#define RADICES_FEW 1, 2, 4, 8 /* the same where the radix is a number of parts: a row of its own */
 
 /* clang-format off */
 const struct tutti_load_row tutti_load_rows[] = {
@@ -258,8 +314,10 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(ALL_REDUCE, ring, 1, {ring, EARLY, PART}, {ring, NO_FOLD, PART}),
     ROW(ALL_REDUCE, direct_two_shot, 1, {exchange, LATE, PART}, {exchange, NO_FOLD, PART}),
     ROW(ALL_REDUCE, double_tree, 1, {two_trees, EARLY, 0}, {two_trees, NO_FOLD, DOWN}),
-    ROW(ALL_REDUCE, hierarchical, 1, {levels, EARLY, PART}, {levels, NO_FOLD, PART}),
-    ROW(ALL_REDUCE, hierarchical, FEWEST, {tree, EARLY, LEVELS}, {tree, NO_FOLD, LEVELS | DOWN}),
+    ROW(ALL_REDUCE, hierarchical, 1, {within, EARLY, NEAR | PARTS}, {to_roots, EARLY, PARTS},
+        {to_roots, NO_FOLD, PARTS}, {within, NO_FOLD, NEAR | PARTS | DOWN}),
+    ROW(ALL_REDUCE, hierarchical, FEW, {within, EARLY, NEAR | PARTS}, {between, LATE, PARTS},
+        {within, NO_FOLD, NEAR | PARTS | DOWN}),
 
     ROW(REDUCE, direct, 1, {star, EARLY, 0}),
     ROW(REDUCE, tree, 8, {tree, EARLY, 0}),
@@ -356,6 +414,14 @@ static uint32_t levels_depth(const struct tutti_shape *shape)
     return depth + log_up(units, 2);
 }
 
+static uint32_t largest_group(const struct tutti_shape *shape)
+{
+    uint32_t largest = 1;
+    for (uint32_t r = 0; shape->n_levels && r < shape->levels[0].n_runs; r++)
+        if (shape->levels[0].runs[r].size > largest) largest = shape->levels[0].runs[r].size;
+    return largest;
+}
+
 static void fold_add(const struct tutti_load_phase *phase, const struct ask *q, struct tutti_load *load)
 {
     if (phase->fold == NO_FOLD) return;
@@ -375,7 +441,8 @@ static void load_add(struct tutti_load *sum, const struct tutti_load *more)
     if (more->largest > sum->largest) sum->largest = more->largest;
 }
 
-struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes)
+static struct tutti_load phases_add(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes,
+                                    int flags, int wanted)
 {
     uint32_t radix = shape->radix > 1 ? shape->radix : 2;
     double block = row->kind == TUTTI_BARRIER ? 0 : (double)bytes;
@@ -385,19 +452,39 @@ struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct t
         .d = log_up(shape->size, radix),
         .log = log_up(shape->size, 2),
         .depth = levels_depth(shape),
+        .g = largest_group(shape),
+        .parts = shape->radix && shape->radix < shape->size ? shape->radix : shape->size,
     };
     struct tutti_load sum = {.hops = 0};
     digits_count(&ask, shape->size, radix);
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(row->phases) && row->phases[i].pattern; i++) {
         const struct tutti_load_phase *phase = &row->phases[i];
-        bool levels = phase->flags & LEVELS;
+        bool levels = phase->flags & LEVELS, parts = phase->flags & PARTS;
+        if ((phase->flags & flags) != wanted) continue;
         ask.b = phase->flags & PART ? block / ask.p : phase->flags & ALL ? block * ask.p : block;
+        if (parts) ask.b = block / ask.parts;
         ask.down = phase->flags & DOWN;
         ask.tree_r = levels ? 2 : ask.r;
-        ask.tree_d = levels ? ask.depth : ask.d;
+        ask.tree_d = levels ? ask.depth : parts ? log_up((uint32_t)ask.g, 2) : ask.d;
         struct tutti_load load = phase->pattern(&ask);
         fold_add(phase, &ask, &load);
         load_add(&sum, &load);
     }
     return sum;
+}
+
+struct tutti_load tutti_load_of(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes)
+{
+    return phases_add(row, shape, bytes, 0, 0);
+}
+
+struct tutti_load tutti_load_at(const struct tutti_load_row *row, const struct tutti_shape *shape, uint64_t bytes,
+                                bool near)
+{
+    return phases_add(row, shape, bytes, NEAR, near ? NEAR : 0);
+}
+
+bool tutti_load_is_near(const struct tutti_load_row *row)
+{
+    return row->phases[0].flags & NEAR;
 }
