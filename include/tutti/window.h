@@ -19,9 +19,10 @@
  * Calls. Every call takes `options` and `work` as collectives do (coll.h): with work NULL it blocks until it is
  * complete, else *work is tested or waited for, and freed. Calls of a rank that brings memory of a device are enqueued
  * on options->stream, which waits until they are complete; so are those of a rank with a device that brings nothing,
- * where others bring some. Any number of calls may be under way, from any thread; no rank has to call anything in one
- * order. Offsets and sizes are bytes. `peer` may be the own rank. Calls are no part of a group or a recording
- * (ARGUMENT).
+ * where others bring some. Of a rank with a device that brings memory of the host, those are enqueued whose buffer is
+ * memory of a device, or that name a stream; the others are made at once, and have no order with what is enqueued. Any
+ * number of calls may be under way, from any thread; no rank has to call anything in one order. Offsets and sizes are
+ * bytes. `peer` may be the own rank. Calls are no part of a group or a recording (ARGUMENT).
  *
  * Complete means: put, put_signal: the source may be used again; get, fetch_add, compare_swap: the result is there;
  * signal: it is on its way; wait_signal: the signal has come; flush: see there.

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #define ANY (-1) /* TUTTI_ANY_SOURCE, TUTTI_ALL_PEERS */
-#define ELSEWHERE "%s is memory of a device, and the window is of the host here"
+#define ELSEWHERE "%s is memory of a device, and the communicator has none on this rank (tutti_comm_set_device)"
 
 static const struct {
     const char *name;
@@ -84,30 +84,36 @@ static enum tutti_status check_signal(const struct tutti_window *window, const s
     return TUTTI_OK;
 }
 
-/* Memory of devices is for calls that are enqueued. */
-static bool is_elsewhere(const struct tutti_window *window, const struct tutti_comm *comm, const void *pointer)
+static bool is_on_device(const struct tutti_comm *comm, const void *pointer)
 {
-    return !window->on_device && !window->streams && (comm->device || comm->guarded) && tutti_device_of(pointer) != -1;
+    return (comm->device || comm->guarded) && tutti_device_of(pointer) != -1;
 }
 
-static enum tutti_status check_pointer(const struct tutti_window *window, const struct tutti_comm *comm,
-                                       const struct tutti_access *access, const char *name)
+/* Memory of devices is for calls that are enqueued, which a device does. */
+static bool is_elsewhere(const struct tutti_comm *comm, const void *pointer)
+{
+    return !(comm->device && comm->device->device) && is_on_device(comm, pointer);
+}
+
+static enum tutti_status check_pointer(const struct tutti_comm *comm, const struct tutti_access *access,
+                                       const char *name)
 {
     const void *pointer = access->source ? access->source : access->dest;
     if (access->bytes == 0) return TUTTI_OK;
     if (!pointer) return REFUSE("%s is NULL but bytes is %zu", name, access->bytes);
     if ((uintptr_t)pointer > UINTPTR_MAX - access->bytes)
         return REFUSE("%s and its %zu bytes reach past the end of the address space", name, access->bytes);
-    if (is_elsewhere(window, comm, pointer)) return REFUSE(ELSEWHERE, name);
+    if (is_elsewhere(comm, pointer)) return REFUSE(ELSEWHERE, name);
     return TUTTI_OK;
 }
 
-static enum tutti_status check_before(const struct tutti_window *window, const struct tutti_comm *comm,
-                                      const struct tutti_access *access)
+static enum tutti_status check_before(const struct tutti_comm *comm, const struct tutti_access *access)
 {
-    const char *name = access->kind == TUTTI_ACCESS_READ ? "value" : "before";
+    const bool reads = access->kind == TUTTI_ACCESS_READ;
+    const char *name = reads ? "value" : "before";
     if (!access->before) return REFUSE("%s is NULL", name);
-    if (is_elsewhere(window, comm, access->before)) return REFUSE(ELSEWHERE, name);
+    if (reads && is_on_device(comm, access->before)) return REFUSE("value is memory of a device");
+    if (is_elsewhere(comm, access->before)) return REFUSE(ELSEWHERE, name);
     return TUTTI_OK;
 }
 
@@ -118,9 +124,9 @@ enum tutti_status tutti_access_check(const struct tutti_window *window, const st
         return REFUSE("options.size is %zu: begin with TUTTI_CALL_OPTIONS_INIT", access->options->size);
     if (kinds[access->kind].peer) TUTTI_TRY(check_peer(window, comm, access));
     if (kinds[access->kind].pointer || kinds[access->kind].word) TUTTI_TRY(check_range(window, comm, access));
-    if (kinds[access->kind].pointer) TUTTI_TRY(check_pointer(window, comm, access, kinds[access->kind].pointer));
+    if (kinds[access->kind].pointer) TUTTI_TRY(check_pointer(comm, access, kinds[access->kind].pointer));
     if (kinds[access->kind].signals) TUTTI_TRY(check_signal(window, comm, access));
-    if (kinds[access->kind].before) TUTTI_TRY(check_before(window, comm, access));
+    if (kinds[access->kind].before) TUTTI_TRY(check_before(comm, access));
     if (kinds[access->kind].compares && (unsigned)access->compare > TUTTI_COMPARE_GE)
         return REFUSE("compare %d is no comparison", (int)access->compare);
     return TUTTI_OK;

@@ -180,6 +180,11 @@ static const direct_function functions[TUTTI_N_ACCESSES] = {
     [TUTTI_ACCESS_FENCE] = order,
 };
 
+void tutti_window_direct(struct tutti_window *window, const struct tutti_access *access)
+{
+    (void)functions[access->kind](window, NULL, access);
+}
+
 /* ---- who is reached so, and lives ---- */
 
 /* The rank that the call writes to or reads from in place, or -1. */
@@ -205,6 +210,7 @@ static bool is_dead(struct tutti_window *window, struct tutti_comm *comm, const 
 static enum tutti_status quick(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access)
 {
     const int32_t other = other_of(window, access);
+    if (comm->device && tutti_access_is_streamed(comm, access)) return TUTTI_AGAIN;
     if (other >= 0 && !window->peers[other].signals) return TUTTI_AGAIN;
     if (is_dead(window, comm, access)) return TUTTI_AGAIN;
     const uint64_t start_ns = access->work ? tutti_now_ns() : 0;
@@ -252,6 +258,8 @@ static enum tutti_status start_wait(struct tutti_window *window, struct tutti_co
 static enum tutti_status run(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access)
 {
     const int32_t other = other_of(window, access);
+    if (comm->device && tutti_access_is_streamed(comm, access))
+        return tutti_window_stream_ops.run(window, comm, access);
     if (access->kind == TUTTI_ACCESS_WAIT) return start_wait(window, comm, access);
     if (other >= 0 && tutti_team_life(comm->team, (uint32_t)other) == TUTTI_LIFE_DEAD)
         return tutti_report_one_lost(comm->team, (uint32_t)other, tutti_access_name(access->kind));

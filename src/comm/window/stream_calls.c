@@ -20,6 +20,19 @@ static bool is_on_device(const void *pointer)
     return tutti_device_of(pointer) != -1;
 }
 
+static void *stream_of(const struct tutti_access *access)
+{
+    const struct tutti_call_options *options = access->options;
+    return options && options->size >= sizeof(*options) ? options->stream : NULL;
+}
+
+bool tutti_access_is_streamed(const struct tutti_comm *comm, const struct tutti_access *access)
+{
+    const void *pointer = access->source ? access->source : access->dest ? access->dest : access->before;
+    if (!comm->device || !comm->device->device) return false;
+    return stream_of(access) || (pointer && is_on_device(pointer));
+}
+
 /* ---- pieces ---- */
 
 static enum tutti_status take(const struct streaming *call, bool now, struct tutti_streamed **out)
@@ -260,8 +273,6 @@ static enum tutti_status hear(const struct streaming *call)
 static enum tutti_status is_possible(const struct streaming *call)
 {
     uint64_t capture = 0;
-    if (!tutti_window_device_lives(call->comm, call->streams->window))
-        return refuse(call, TUTTI_ERR_ARGUMENT, "the communicator has another device now");
     TUTTI_TRY(hear(call));
     TUTTI_TRY(tutti_device_capturing(call->device, call->stream, &capture));
     if (!capture) return TUTTI_OK;
@@ -280,16 +291,32 @@ static enum tutti_status enqueue(struct streaming *call)
     return tutti_team_failed(call->comm->team) ? tutti_fail_record(&why) : refuse(call, status, why.text);
 }
 
+/* A window whose parts are all of the host has them from the first call on that needs them. */
+static enum tutti_status streams_need(struct tutti_window *window, struct tutti_comm *comm, struct tutti_streams **out)
+{
+    struct tutti_streams *made = NULL, *known = atomic_load(&window->streams);
+    if (!known) {
+        TUTTI_TRY(tutti_streams_open(comm, window, &made));
+        if (atomic_compare_exchange_strong(&window->streams, &known, made))
+            known = made;
+        else
+            tutti_streams_close(made, 0); /* another thread came first */
+    }
+    *out = known;
+    return TUTTI_OK;
+}
+
 static enum tutti_status run(struct tutti_window *window, struct tutti_comm *comm, const struct tutti_access *access)
 {
-    const struct tutti_call_options *options = access->options;
-    struct streaming call = {.streams = window->streams,
-                             .comm = comm,
+    struct streaming call = {.comm = comm,
                              .access = access,
-                             .device = window->streams->pool->device,
-                             .stream = options && options->size >= sizeof(*options) ? options->stream : NULL,
+                             .stream = stream_of(access),
                              .info = tutti_window_one_info(window, comm, access)};
     struct tutti_work *work = NULL;
+    if (!tutti_window_device_lives(comm, window))
+        return refuse(&call, TUTTI_ERR_ARGUMENT, "the communicator has another device now");
+    TUTTI_TRY(streams_need(window, comm, &call.streams));
+    call.device = call.streams->pool->device;
     TUTTI_TRY(is_possible(&call));
     TUTTI_TRY(enqueue(&call));
     if (!access->work) return TUTTI_OK;

@@ -140,9 +140,44 @@ static void not_started(struct tutti_streamed *streamed)
     finish(streamed);
 }
 
+/* The caller's process maps the memory: the driver's thread copies. */
+static void access_in_place(struct tutti_streamed *streamed)
+{
+    const struct tutti_one_info *info = &streamed->info;
+    const struct tutti_signal_info signal = {info->signal, info->signal_add ? TUTTI_SIGNAL_ADD : TUTTI_SIGNAL_SET,
+                                             info->value};
+    const bool last = streamed->kind != TUTTI_ACCESS_PUT_SIGNAL || info->has_signal; /* of its pieces */
+    const struct tutti_access access = {.kind = last ? streamed->kind : TUTTI_ACCESS_PUT,
+                                        .peer = (int32_t)info->peer,
+                                        .offset = info->offset,
+                                        .bytes = info->bytes,
+                                        .source = info->source,
+                                        .dest = info->dest,
+                                        .signal = &signal,
+                                        .value = info->value,
+                                        .expected = info->expected,
+                                        .before = info->before};
+    tutti_window_direct(streamed->of->window, &access);
+    finish(streamed);
+}
+
+/* Whether nobody else is needed; what is for a rank that died is the engine's to tell. */
+static bool is_in_place(const struct tutti_streamed *streamed)
+{
+    const struct tutti_streams *streams = streamed->of;
+    const uint32_t peer = streamed->info.peer;
+    if (peer >= streams->window->n) return !streams->window->far; /* flush of all peers */
+    return tutti_window_in_place(streams->window, peer) &&
+           tutti_team_life(streams->comm->team, peer) != TUTTI_LIFE_DEAD;
+}
+
 static void start_access(struct tutti_streamed *streamed)
 {
     struct tutti_work *work = NULL;
+    if (is_in_place(streamed)) {
+        access_in_place(streamed);
+        return;
+    }
     streamed->info.end = on_end;
     streamed->info.arg = streamed;
     if (tutti_engine_one(streamed->of->comm->team, &streamed->info, false, &work) < 0)

@@ -172,10 +172,12 @@ static enum tutti_status map_apart(struct tutti_comm *comm, const struct tutti_w
                                    struct tutti_window *window)
 {
     const enum tutti_window_memory memory = parts[comm->rank].memory;
+    struct tutti_streams *streams = NULL;
     window->far = true;
-    window->n_devices = comm->n_devices;
-    if (memory == TUTTI_WINDOW_HOST || !comm->device->device) return TUTTI_OK;
-    TUTTI_TRY(tutti_streams_open(comm, window, &window->streams));
+    if (!comm->device->device) return TUTTI_OK;
+    TUTTI_TRY(tutti_streams_open(comm, window, &streams)); /* now: see there */
+    atomic_store(&window->streams, streams);
+    if (memory == TUTTI_WINDOW_HOST) return TUTTI_OK;
     window->ops = &tutti_window_stream_ops;
     if (memory == TUTTI_WINDOW_NONE) return TUTTI_OK;
     return tutti_mover_open(comm->device->pinned, comm->team, base, comm->family->world.transport->max_payload,
@@ -194,10 +196,11 @@ static void let_go_pads(struct tutti_comm *comm, struct tutti_window *window)
 static void window_end(struct tutti_window *window, struct tutti_comm *comm)
 {
     const uint64_t deadline_ns = tutti_deadline_ns(atomic_load(&comm->timeout_ns));
-    tutti_streams_close(window->streams, deadline_ns); /* they may access the own part */
+    tutti_streams_close(atomic_load(&window->streams), deadline_ns); /* they may access the own part */
     tutti_window_hide(window, comm);
     tutti_mover_close(window->mover);
-    window->mover = NULL, window->streams = NULL;
+    window->mover = NULL;
+    atomic_store(&window->streams, NULL);
     let_go_pads(comm, window);
 }
 
@@ -211,6 +214,7 @@ static enum tutti_status window_agree(struct tutti_comm *comm, const struct tutt
     for (uint32_t r = 0; r < window->n; r++)
         window->peers[r].bytes = (size_t)parts[r].bytes, window->peers[r].align = parts[r].align;
     window->n_signals = parts[0].n_signals;
+    window->n_devices = comm->n_devices;
     enum tutti_status status = TUTTI_OK;
     if (device && !host && tutti_window_device_reach(comm)) {
         status = tutti_window_device_map(comm, parts, base, window);

@@ -5,8 +5,9 @@
 /* Windows and one-sided calls (<tutti/window.h>): made and ended (window.c), each call as data (access.c), its checks
  * (check.c), and the two ways of it on memory of the host: in place (direct.c), or by the engine (far.c). Windows of
  * memory of devices that reach one another: window_device.c, and calls on them, device_access.c. Where parts are on
- * devices and some rank does not reach some, all goes by the engine, from streams (stream.h) to parts (mover.h). This
- * room may use object, request and device of comm, and all below comm. Begin with struct tutti_window, then access.c.
+ * devices and some rank does not reach some, all goes by the engine, from streams (stream.h) to parts (mover.h); from
+ * streams go also calls of ranks that bring memory of the host, with buffers on a device. This room may use object,
+ * request and device of comm, and all below comm. Begin with struct tutti_window, then access.c.
  *
  * Threads: any, all calls. A call in place holds the window by its `users`; one that may wait holds the communicator.
  */
@@ -93,12 +94,13 @@ struct tutti_window {
     struct tutti_window_peer *peers;
     struct tutti_own_pad *pad; /* NULL: given back, or none */
     bool on_device;
-    struct tutti_backend *backend; /* for devices: carries out one-sided calls; NULL: none does */
-    void *own;                     /* the pointer by which back ends of devices know the window */
-    void *words;                   /* the back end's, of this rank */
-    uint32_t n_devices;            /* the communicator's count of them when it was made */
-    struct tutti_streams *streams; /* calls of this rank are enqueued, and go by messages; NULL: they are not */
-    struct tutti_mover *mover;     /* the own part is on a device, and is accessed by messages; NULL: it is not */
+    struct tutti_backend *backend;           /* for devices: carries out one-sided calls; NULL: none does */
+    void *own;                               /* the pointer by which back ends of devices know the window */
+    void *words;                             /* the back end's, of this rank */
+    uint32_t n_devices;                      /* the communicator's count of them when it was made */
+    _Atomic(struct tutti_streams *) streams; /* for calls that are enqueued, and do not go by a back end; NULL: there
+                                              * was none. Read with the communicator held */
+    struct tutti_mover *mover; /* the own part is on a device, and is accessed by messages; NULL: it is not */
 };
 
 /* ---- signals ---- */
@@ -126,6 +128,20 @@ static inline const char *tutti_access_label(const struct tutti_access *access)
 {
     return access->options ? access->options->label : NULL;
 }
+
+/* ---- direct.c: in place ---- */
+/* Whether the peer's part and signals are memory of the host that this process maps. */
+static inline bool tutti_window_in_place(const struct tutti_window *window, uint32_t peer)
+{
+    return window->peers[peer].signals && !(peer == window->me && window->mover);
+}
+/* A checked put, put_signal, get, signal, atomic or flush for such a peer, whoever lives. Any thread. */
+void tutti_window_direct(struct tutti_window *window, const struct tutti_access *access);
+
+/* ---- stream_calls.c: from a stream ---- */
+/* Whether a call on a window of host memory at this rank is enqueued: it has a buffer on a device, or names a stream.
+ */
+bool tutti_access_is_streamed(const struct tutti_comm *comm, const struct tutti_access *access);
 
 /* ---- far.c: by the engine ---- */
 struct tutti_one_info tutti_window_one_info(const struct tutti_window *window, const struct tutti_comm *comm,

@@ -126,7 +126,6 @@ static void keep(struct tutti_window *window, const struct tutti_comm *comm, con
     window->words = (void *)(uintptr_t)parts[window->me].words.address;
     window->backend = backend_of(comm);
     window->on_device = true;
-    window->n_devices = comm->n_devices;
 }
 
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
