@@ -68,6 +68,12 @@ bool tutti_store_counter_parse(const void *value, size_t bytes, int64_t *out);
 enum tutti_status tutti_store_secret_copy(const char *secret, char **out);
 void tutti_store_secret_free(char *secret);
 
+/* ---- sockets of clients (store_tcp.c) ---- */
+/* Waits for events; TIMEOUT without a record. */
+enum tutti_status tutti_store_fd_wait(int fd, short events, uint64_t deadline_ns);
+/* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try. */
+enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *fd, int *why);
+
 /* The two stores (store_tcp.c, store_file.c). */
 enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
                                        struct tutti_store *out);

@@ -36,8 +36,7 @@ struct tcp_store {
 
 /* ---- bytes ---- */
 
-/* Waits for events; TIMEOUT without a record. */
-static enum tutti_status fd_wait(int fd, short events, uint64_t deadline_ns)
+enum tutti_status tutti_store_fd_wait(int fd, short events, uint64_t deadline_ns)
 {
     struct pollfd event = {.fd = fd, .events = events};
     for (;;) {
@@ -57,7 +56,7 @@ static enum tutti_status bytes_send(const struct tcp_store *store, struct connec
         if (k >= 0)
             sent += (size_t)k;
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            TUTTI_TRY(fd_wait(c->fd, POLLOUT, deadline_ns));
+            TUTTI_TRY(tutti_store_fd_wait(c->fd, POLLOUT, deadline_ns));
         else if (errno != EINTR)
             return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store at %s:%s can not be written to", store->host,
                                     store->port);
@@ -79,7 +78,7 @@ static enum tutti_status frame_receive(const struct tcp_store *store, struct con
         else if (k == 0)
             return tutti_fail(TUTTI_ERR_SYSTEM, "the store at %s:%s: " TUTTI_SAYS_CLOSED, store->host, store->port);
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            TUTTI_TRY(fd_wait(c->fd, POLLIN, deadline_ns));
+            TUTTI_TRY(tutti_store_fd_wait(c->fd, POLLIN, deadline_ns));
         else if (errno != EINTR)
             return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store at %s:%s can not be read from", store->host,
                                     store->port);
@@ -140,16 +139,14 @@ static void connection_close(struct connection *c)
     tutti_free(c);
 }
 
-/* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try. */
-static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t deadline_ns, int *out, int *why)
+enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *out, int *why)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
-    int rc = getaddrinfo(store->host, store->port, &hints, &list);
+    int rc = getaddrinfo(host, port, &hints, &list);
     if (rc == EAI_AGAIN) return TUTTI_AGAIN;
     if (rc != 0)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%s\" is not known: %s", store->host,
-                          gai_strerror(rc));
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%s\" is not known: %s", host, gai_strerror(rc));
     enum tutti_status status = TUTTI_AGAIN;
     for (struct addrinfo *a = list; a && status != TUTTI_OK; a = a->ai_next) {
         int on = 1, error = 0;
@@ -161,7 +158,7 @@ static enum tutti_status socket_connect(const struct tcp_store *store, uint64_t 
             status = TUTTI_OK;
         else if (errno != EINPROGRESS)
             *why = errno;
-        else if (fd_wait(fd, POLLOUT, deadline_ns) != TUTTI_OK)
+        else if (tutti_store_fd_wait(fd, POLLOUT, deadline_ns) != TUTTI_OK)
             *why = ETIMEDOUT;
         else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0 || error != 0)
             *why = error;
@@ -188,7 +185,7 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
     if (!c) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's connection");
     c->fd = -1;
     c->session.secret = store->secret;
-    while ((status = socket_connect(store, deadline_ns, &c->fd, &why)) == TUTTI_AGAIN) {
+    while ((status = tutti_store_connect(store->host, store->port, deadline_ns, &c->fd, &why)) == TUTTI_AGAIN) {
         if (tutti_now_ns() >= deadline_ns) {
             errno = why;
             status = tutti_fail_errno(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT,

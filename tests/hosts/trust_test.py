@@ -41,7 +41,8 @@ class Trust(hosts_test.Case):
         return hosts.Rank(1, 1, net.start(1, program, variables, output), output)
 
     def test_no_secret(self):
-        self.refused({"TUTTI_SECRET": ""}, "TUTTI_TRUST_NETWORK")
+        """Long before the deadline of the creation."""
+        self.refused({"TUTTI_SECRET": "", "JOB_TIMEOUT": "100"}, "TUTTI_TRUST_NETWORK")
 
     def test_wrong_secret(self):
         self.refused({}, "secret", on_last={"TUTTI_SECRET": "guess"})

@@ -39,18 +39,28 @@ static uint64_t build_hash(void)
     return tutti_hash64(layout, sizeof layout, tutti_hash64(version, strlen(version), 0));
 }
 
-/* Without a store ranks can meet on one host only. What the launcher says is believed where it speaks of these ranks.
- */
-static enum tutti_status hosts_check(const struct tutti_bootstrap *b)
+#define SECRET_MISSES                                                                                                  \
+    "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or TUTTI_SECRET_FILE, or "       \
+    "TUTTI_TRUST_NETWORK=1 where nobody else reaches the network"
+
+/* What the launcher says is believed where it speaks of these ranks. */
+static bool is_spread(const struct tutti_bootstrap *b, struct tutti_launch *launch)
 {
-    struct tutti_launch launch;
-    if (b->store || tutti_launch_read(b->config, &launch) < 0) return TUTTI_OK;
-    if (!tutti_launch_spans(&launch, b->rank, b->n_ranks)) return TUTTI_OK;
-    return tutti_fail(
-        TUTTI_ERR_BOOTSTRAP,
-        "%s started %d of %d ranks on this host: to meet the others set TUTTI_STORE to tcp://host:port or "
-        "to file:///path on a shared file system",
-        launch.launcher, (int)launch.local_size, (int)launch.n_ranks);
+    return tutti_launch_read(b->config, launch) == TUTTI_OK && tutti_launch_spans(launch, b->rank, b->n_ranks);
+}
+
+/* Without a store ranks can meet on one host only. All that misses is told at once. */
+static enum tutti_status hosts_check(const struct tutti_bootstrap *b, const struct tutti_launch *launch)
+{
+    const bool secret = (b->secret && b->secret[0]) || b->config->number[TUTTI_OPT_trust_network];
+    if (b->store) return TUTTI_OK;
+    return tutti_fail(TUTTI_ERR_BOOTSTRAP,
+                      "%s started %d of %d ranks on this host, and nothing tells them where the others are: set "
+                      "TUTTI_STORE to tcp://host:port or to file:///path on a shared file system, or MASTER_ADDR and "
+                      "MASTER_PORT to the host of rank 0 and a free port there%s%s%s",
+                      launch->launcher, (int)launch->local_size, (int)launch->n_ranks,
+                      strcmp(launch->launcher, "Slurm") == 0 ? " (srun --mpi=pmix needs none of these)" : "",
+                      secret ? "" : "; and ", secret ? "" : SECRET_MISSES);
 }
 
 /* Opens a world or a host with one rank alone. shared: others than ranks may want to look at it. */
@@ -280,8 +290,7 @@ static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct t
         request->alone_because = "option encrypt needs the job's secret: give all ranks the same TUTTI_SECRET or "
                                  "TUTTI_SECRET_FILE";
     else if (!request->secret && !config->number[TUTTI_OPT_trust_network])
-        request->alone_because = "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or "
-                                 "TUTTI_SECRET_FILE, or TUTTI_TRUST_NETWORK=1 where nobody else reaches the network";
+        request->alone_because = SECRET_MISSES;
     if (request->alone_because) return TUTTI_OK;
     const enum tutti_status status = tutti_listener_open(&listener, &request->listener);
     if (status == TUTTI_OK) return status;
@@ -319,7 +328,9 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %d of %d ranks can not be", (int)b->rank, (int)b->n_ranks);
     TUTTI_TRY(limit_check(b));
     if (!b->name || !b->name[0]) return tutti_fail(TUTTI_ERR_ARGUMENT, "a meeting of ranks needs a name");
-    if (b->n_ranks > 1) TUTTI_TRY(hosts_check(b));
+    struct tutti_launch launch;
+    const bool spread = b->n_ranks > 1 && is_spread(b, &launch);
+    if (spread) TUTTI_TRY(hosts_check(b, &launch));
     struct tutti_meeting_loss lost = {.pid = 0};
     struct tutti_card_record card;
     struct tutti_meeting_request request = {
@@ -331,6 +342,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .host = host_of(b),
         .transport = near_transport(b->config),
         .card = &card,
+        .spread = spread,
         .interface = b->config->text[TUTTI_OPT_interface],
         .staging_bytes = tutti_rings_staging(b->config),
         .heap_bytes = b->config->number[TUTTI_OPT_heap],

@@ -18,10 +18,19 @@
 #include <tutti/store.h>
 
 /* ---- who am I (launch.c): from tutti run, torchrun, Open MPI, MPICH (PMI), Slurm, without linking any of them ---- */
+enum tutti_launch_way { /* by which rank 0 can tell all others where it is */
+                        TUTTI_WAY_NONE,
+                        TUTTI_WAY_PMI,   /* the launcher's PMIx or PMI */
+                        TUTTI_WAY_TORCH, /* the store that torchrun serves at MASTER_ADDR, MASTER_PORT */
+                        TUTTI_WAY_MASTER /* rank 0 serves a store there */
+};
 struct tutti_launch {
     int32_t rank, n_ranks, local_rank, local_size; /* -1: unknown */
     const char *launcher;                          /* "tutti run", "torchrun", ...; static */
     char job[128];                                 /* what tells this job from the user's others on this host */
+    enum tutti_launch_way way;
+    char master[256], port[6]; /* MASTER_ADDR, MASTER_PORT */
+    bool may_span;             /* nobody says how many ranks are here, and that address is of a network */
 };
 /* ARGUMENT with a sentence when the variables contradict one another or are not numbers. With none: rank 0 of 1. */
 enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tutti_launch *out);
@@ -29,9 +38,9 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
 /* The launcher speaks of these ranks, and started some of them on other hosts. */
 bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t n_ranks);
 
-/* ---- the store that a launcher's wire tells of (launch.c), for ranks on several hosts to which none is named ---- */
+/* ---- the store that a launcher tells of (launch_store.c), for ranks on several hosts to which none is named ---- */
 struct tutti_launch_store {
-    char address[128]; /* "": none is needed, or the launcher has no such wire */
+    char address[280]; /* "": none is needed, or the launcher has no way to tell */
     char secret[256];  /* "": none */
     bool secret_made;  /* it was made for this job */
 };

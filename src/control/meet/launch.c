@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* What the launcher says of this rank, in the variables of each, and the store that the launcher's own wire tells of.
- */
+/* What the launcher says of this rank, in the variables of each. */
 
 #include "control/meet/bootstrap.h"
 
-#include "control/net/net.h"
 #include "store/share.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-/* ---- who this rank is ---- */
 
 #define N_SIZE_NAMES 2
 #define N_JOB_NAMES 4
@@ -31,10 +24,10 @@ struct launcher {
     const char *tasks_per_node, *node; /* local size as a list by node, "4(x2),3"; this node's index */
     const char *job[N_JOB_NAMES];      /* all that are set, together */
     const char *mark;                  /* set as well, where `rank` alone does not tell this launcher from others */
+    bool passes;                       /* it may bring PMIx or PMI; set for others, too, by who started these */
 };
 
-/* Under torchrun MASTER_PORT is served by torchrun itself: its number only helps to name the job. The restart count is
- * part of the name so that a restarted gang does not meet what is left of the one before. */
+/* The restart count is part of the name so that a restarted gang does not meet what is left of the one before. */
 static const struct launcher launcher_table[] = {
     {"tutti run",
      "TUTTI_RANK",
@@ -44,7 +37,8 @@ static const struct launcher launcher_table[] = {
      NULL,
      NULL,
      {NULL},
-     NULL},
+     NULL,
+     false},
     {"torchrun",
      "RANK",
      {"WORLD_SIZE"},
@@ -53,7 +47,8 @@ static const struct launcher launcher_table[] = {
      NULL,
      NULL,
      {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"},
-     NULL},
+     NULL,
+     false},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      {"OMPI_COMM_WORLD_SIZE"},
@@ -62,8 +57,18 @@ static const struct launcher launcher_table[] = {
      NULL,
      NULL,
      {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
-     NULL},
-    {"MPICH", "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, NULL, {NULL}, "MPI_LOCALNRANKS"},
+     NULL,
+     true},
+    {"MPICH",
+     "PMI_RANK",
+     {"PMI_SIZE"},
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     NULL,
+     NULL,
+     {NULL},
+     "MPI_LOCALNRANKS",
+     true},
     {"Slurm",
      "SLURM_PROCID",
      {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -72,8 +77,9 @@ static const struct launcher launcher_table[] = {
      "SLURM_STEP_TASKS_PER_NODE",
      "SLURM_NODEID",
      {"SLURM_JOB_ID", "SLURM_STEP_ID"},
-     NULL}, /* srun --mpi=pmi2 sets PMI_RANK, too */
-    {"PMI", "PMI_RANK", {"PMI_SIZE"}, NULL, NULL, NULL, NULL, {NULL}, NULL},
+     NULL,
+     true}, /* srun --mpi=pmi2 sets PMI_RANK, too */
+    {"PMI", "PMI_RANK", {"PMI_SIZE"}, NULL, NULL, NULL, NULL, {NULL}, NULL, true},
 };
 
 /* Set to nothing is not set. */
@@ -221,6 +227,28 @@ static void job_read(const struct launcher *row, const struct tutti_config *conf
     }
 }
 
+/* Whether all ranks of a job whose first is at this address are on its host. */
+static bool is_loopback(const char *address)
+{
+    return strcmp(address, "localhost") == 0 || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* How rank 0 tells the others where it is. torchrun serves MASTER_PORT where it says so; else rank 0 can. */
+static void way_read(const struct launcher *row, struct tutti_launch *out)
+{
+    const char *address = variable("MASTER_ADDR"), *port = variable("MASTER_PORT");
+    const char *agent = variable("TORCHELASTIC_USE_AGENT_STORE");
+    const bool master = address && port && strlen(address) < sizeof out->master && strlen(port) < 6;
+    if (row->passes && tutti_share_present())
+        out->way = TUTTI_WAY_PMI;
+    else if (master)
+        out->way = agent && strcmp(agent, "True") == 0 ? TUTTI_WAY_TORCH : TUTTI_WAY_MASTER;
+    if (!master) return;
+    snprintf(out->master, sizeof out->master, "%s", address);
+    snprintf(out->port, sizeof out->port, "%s", port);
+    out->may_span = out->local_size < 0 && !is_loopback(address);
+}
+
 enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tutti_launch *out)
 {
     struct tutti_launch launch = {.rank = -1, .n_ranks = -1, .local_rank = -1, .local_size = -1, .launcher = "none"};
@@ -231,6 +259,7 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
         launch.launcher = row->name;
         TUTTI_TRY(numbers_read(row, &launch));
         TUTTI_TRY(numbers_check(row, &launch));
+        way_read(row, &launch);
     } else
         launch.rank = 0, launch.n_ranks = 1, launch.local_rank = 0, launch.local_size = 1;
     job_read(row, config, launch.job);
@@ -238,120 +267,8 @@ enum tutti_status tutti_launch_read(const struct tutti_config *config, struct tu
     return TUTTI_OK;
 }
 
-/* ---- the store that a launcher's wire tells of ---- */
-/* A bare `srun ./program` or `mpirun ./program` on several hosts names no store. Then rank 0 serves one, and the
- * launcher's own wire (store/share.h) tells the others where, and the secret that it speaks with: who reads that wire
- * could start processes of the job as well. Once in a process: later communicators find the same store. */
-
-#define ADDRESSES 8
-#define TRY_MS 2000 /* for an address to answer */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tutti_launch_store cached; /* under the lock; address "": not yet */
-
 bool tutti_launch_spans(const struct tutti_launch *launch, int32_t rank, int32_t n_ranks)
 {
     return launch->n_ranks == n_ranks && launch->rank == rank && launch->local_size >= 0 &&
            launch->local_size < launch->n_ranks;
-}
-
-/* ---- rank 0 ---- */
-
-/* text: port/secret/address,address; the secret is "-" when all have it already, or there is none. */
-static enum tutti_status serve(const struct tutti_config *config, struct tutti_launch_store *out,
-                               char text[TUTTI_SHARE_MAX + 1])
-{
-    const struct tutti_listener_config named = {.interface = config->text[TUTTI_OPT_interface],
-                                                .congestion = config->text[TUTTI_OPT_congestion]};
-    struct tutti_net_address addresses[ADDRESSES];
-    struct tutti_listener *listener;
-    struct tutti_store_server *server; /* lives as long as the process */
-    uint8_t random[32];
-    bool six = false;
-    TUTTI_TRY(tutti_listener_open(&named, &listener));
-    const uint32_t n = tutti_listener_addresses(listener, addresses, ADDRESSES);
-    tutti_listener_close(listener);
-    for (uint32_t i = 0; i < n; i++) six = six || addresses[i].family == 6;
-    if (!out->secret[0] && tutti_hmac_available()) {
-        TUTTI_TRY(tutti_random_bytes(random, sizeof random));
-        for (size_t i = 0; i < sizeof random; i++) sprintf(out->secret + 2 * i, "%02x", random[i]);
-        out->secret_made = true;
-    }
-    TUTTI_TRY(tutti_store_server_open(six ? "::" : "0.0.0.0", 0, out->secret[0] ? out->secret : NULL, &server));
-    int used = snprintf(text, TUTTI_SHARE_MAX, "%u/%s/", tutti_store_server_port(server),
-                        out->secret_made ? out->secret : "-");
-    for (uint32_t i = 0; i < n; i++) {
-        char one[64];
-        tutti_net_address_text(&addresses[i], one, sizeof one);
-        if ((size_t)used + strlen(one) + 2 > TUTTI_SHARE_MAX) break;
-        used += snprintf(text + used, TUTTI_SHARE_MAX - (size_t)used, "%s%s", i ? "," : "", one);
-    }
-    return TUTTI_OK;
-}
-
-/* ---- all ---- */
-
-/* False: errno says why. */
-static bool answers(const char *text, uint16_t port)
-{
-    struct tutti_net_address address;
-    int fd, error = 0;
-    socklen_t n = sizeof error;
-    if (!tutti_net_address_parse(text, &address)) return false;
-    if (tutti_net_connect(&address, port, "", NULL, &fd) < 0) {
-        errno = tutti_last_error()->os_errno;
-        return false;
-    }
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    if (poll(&room, 1, TRY_MS) <= 0 || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) != 0) error = ETIMEDOUT;
-    close(fd);
-    errno = error;
-    return error == 0;
-}
-
-static enum tutti_status find(struct tutti_launch_store *out, char *text)
-{
-    char *rest = text;
-    const char *port = strsep(&rest, "/"), *secret = strsep(&rest, "/");
-    const unsigned long number = strtoul(port, NULL, 10);
-    if (!secret || !rest || number == 0 || number > UINT16_MAX || strlen(secret) >= sizeof out->secret)
-        return tutti_fail(TUTTI_ERR_PROTOCOL, "the launcher passes on \"%.60s\", which is no place of a store", text);
-    if (strcmp(secret, "-") != 0) {
-        snprintf(out->secret, sizeof out->secret, "%s", secret);
-        out->secret_made = true;
-    }
-    for (const char *one; (one = strsep(&rest, ","));) {
-        if (!answers(one, (uint16_t)number)) continue;
-        const bool six = strchr(one, ':') != NULL;
-        snprintf(out->address, sizeof out->address, "tcp://%s%.46s%s:%lu", six ? "[" : "", one, six ? "]" : "", number);
-        return TUTTI_OK;
-    }
-    return tutti_fail_errno(TUTTI_ERR_BOOTSTRAP,
-                            "rank 0's store answers at none of its addresses; TUTTI_INTERFACE names "
-                            "the network that all hosts share");
-}
-
-enum tutti_status tutti_launch_store_find(const struct tutti_config *config, int32_t rank, int32_t n_ranks,
-                                          const char *secret, uint64_t deadline_ns, struct tutti_launch_store *out)
-{
-    struct tutti_launch launch;
-    char text[TUTTI_SHARE_MAX + 1] = "";
-    enum tutti_status status = TUTTI_OK;
-    *out = (struct tutti_launch_store){.address = ""};
-    if (tutti_launch_read(config, &launch) < 0 || !tutti_launch_spans(&launch, rank, n_ranks)) return TUTTI_OK;
-    if (secret && strlen(secret) >= sizeof out->secret) return TUTTI_OK;
-    pthread_mutex_lock(&lock);
-    if (!cached.address[0]) {
-        struct tutti_launch_store mine = {.address = ""};
-        if (secret) snprintf(mine.secret, sizeof mine.secret, "%s", secret);
-        if (tutti_share_present()) {
-            if (rank == 0) status = serve(config, &mine, text);
-            if (status == TUTTI_OK) status = tutti_share_text(rank, deadline_ns, text);
-            if (status == TUTTI_OK) status = find(&mine, text);
-            if (status == TUTTI_OK) cached = mine;
-        }
-    }
-    if (status == TUTTI_OK) *out = cached;
-    pthread_mutex_unlock(&lock);
-    return status;
 }

@@ -23,6 +23,7 @@ static const char *const all_variables[] = {
     "LOCAL_WORLD_SIZE",
     "TORCHELASTIC_RUN_ID",
     "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
     "MASTER_ADDR",
     "MASTER_PORT",
     "OMPI_COMM_WORLD_RANK",
@@ -43,6 +44,8 @@ static const char *const all_variables[] = {
     "SLURM_STEP_ID",
     "SLURM_STEP_TASKS_PER_NODE",
     "SLURM_NODEID",
+    "PMI_FD",
+    "PMI_PORT",
 };
 
 static int clear(void **state)
@@ -122,6 +125,42 @@ static void test_launchers(void **state)
         assert_int_equal(launch.local_size, cases[i].local_size);
         assert_string_equal(launch.job, cases[i].job ? cases[i].job : parent);
         tutti_config_fini(&config);
+    }
+}
+
+/* By what rank 0 can tell the others where it is, and whether they may be on other hosts. */
+static void test_ways(void **state)
+{
+#define HERE "RANK=1 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_PORT=29500 "
+    static const struct {
+        const char *environment;
+        enum tutti_launch_way way;
+        bool spans, may_span;
+    } ways_of[] = {
+        {HERE, TUTTI_WAY_NONE, true, false},
+        {HERE "MASTER_ADDR=n1", TUTTI_WAY_MASTER, true, false},
+        {HERE "MASTER_ADDR=n1 TORCHELASTIC_USE_AGENT_STORE=True", TUTTI_WAY_TORCH, true, false},
+        {HERE "MASTER_ADDR=n1 TORCHELASTIC_USE_AGENT_STORE=False", TUTTI_WAY_MASTER, true, false},
+        /* srun --mpi=pmix torchrun: the wire is of the agents, not of these ranks. */
+        {HERE "MASTER_ADDR=n1 TORCHELASTIC_USE_AGENT_STORE=True PMIX_NAMESPACE=s", TUTTI_WAY_TORCH, true, false},
+        {"RANK=1 WORLD_SIZE=4 MASTER_PORT=29500 MASTER_ADDR=n1", TUTTI_WAY_MASTER, false, true},
+        {"RANK=1 WORLD_SIZE=4 MASTER_PORT=29500 MASTER_ADDR=127.0.0.1", TUTTI_WAY_MASTER, false, false},
+        {"RANK=1 WORLD_SIZE=4 MASTER_PORT=29500 MASTER_ADDR=localhost", TUTTI_WAY_MASTER, false, false},
+        {"PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 PMI_FD=7 MASTER_ADDR=n1 MASTER_PORT=1",
+         TUTTI_WAY_PMI, true, false},
+        {"SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=0", TUTTI_WAY_NONE, true, false},
+        {"SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_NODEID=0 MASTER_ADDR=n1 MASTER_PORT=1",
+         TUTTI_WAY_MASTER, true, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(ways_of); i++) {
+        struct tutti_launch launch;
+        clear(NULL);
+        set(ways_of[i].environment);
+        assert_int_equal(tutti_launch_read(NULL, &launch), TUTTI_OK);
+        if (launch.way != ways_of[i].way || launch.may_span != ways_of[i].may_span ||
+            tutti_launch_spans(&launch, 1, 4) != ways_of[i].spans)
+            fail_msg("%s: way %d, may span %d", ways_of[i].environment, launch.way, launch.may_span);
     }
 }
 
@@ -226,6 +265,7 @@ int main(int argc, char **argv)
         return tutti_launch_read(NULL, &launch) < 0 || fputs(launch.job, stdout) < 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_launchers, clear, clear),
+        cmocka_unit_test_setup_teardown(test_ways, clear, clear),
         cmocka_unit_test_setup_teardown(test_contradictions, clear, clear),
         cmocka_unit_test_setup_teardown(test_job, clear, clear),
         cmocka_unit_test_setup_teardown(test_wrapped, clear, clear),

@@ -330,11 +330,97 @@ static void loss_doubt(struct rounds *r, const struct tutti_meeting_request *req
     r->doubt = false;
 }
 
+/* ---- hosts that do not talk ---- */
+
+/* Ranks that have no secret find out before they meet whether they are of several hosts, so that none waits for those
+ * that gave up. Keys of the round: `alone` is 1 for the rank that says its host in `first`; `same` counts those of the
+ * same host; `said` is one host, when all are of it, or two. */
+#define ALONE_LOOK_NS (TUTTI_NS_PER_S / 2)
+#define ALONE_LINGER_NS (10 * TUTTI_NS_PER_S)
+
+static enum tutti_status alone_compare(const struct rounds *r, const struct tutti_meeting_request *request)
+{
+    const char *mine = request->card ? request->card->host_name : "?";
+    char text[96], host[64] = "?";
+    int64_t place, n_same;
+    uint64_t id = r->host;
+    bool last;
+    TUTTI_TRY(round_add(r, "alone", 1, &place));
+    snprintf(text, sizeof text, "%016" PRIx64 " %.63s", r->host, mine);
+    if (place == 1) {
+        TUTTI_TRY(round_publish(r, "first", text));
+    } else {
+        const enum tutti_status status = round_read(r, "first", request, text, sizeof text, &last);
+        if (status < 0) return status == TUTTI_ERR_TIMEOUT ? TUTTI_OK : status; /* it went */
+        if (sscanf(text, "%" SCNx64 " %63s", &id, host) != 2)
+            return tutti_fail(TUTTI_ERR_PROTOCOL, "the store holds \"%.40s\", not a host of a meeting", text);
+    }
+    if (id != r->host) {
+        char both[160];
+        snprintf(both, sizeof both, "%s %.63s", host, mine);
+        return round_publish(r, "said", both);
+    }
+    TUTTI_TRY(round_add(r, "same", 1, &n_same));
+    return n_same == request->n_ranks ? round_publish(r, "said", mine) : TUTTI_OK;
+}
+
+/* Whether a key of the round has a value, soon. */
+static enum tutti_status alone_look(const struct rounds *r, const char *what, uint64_t deadline_ns, char *text,
+                                    size_t capacity)
+{
+    char key[TUTTI_STORE_KEY_MAX + 1];
+    size_t n = 0;
+    round_key(r, what, key);
+    memset(text, 0, capacity);
+    const struct tutti_error before = store_begin();
+    const enum tutti_status status = r->store->ops->get(r->store->self, key, text, capacity - 1, &n, deadline_ns);
+    return status == TUTTI_ERR_TIMEOUT ? TUTTI_PENDING : store_end(status, &before, "get", key);
+}
+
+/* The store may be served by rank 0, which goes when the others have heard. */
+static void alone_linger(const struct rounds *r, const struct tutti_meeting_request *request)
+{
+    const uint64_t linger = tutti_deadline_ns(ALONE_LINGER_NS);
+    int64_t n_heard;
+    char text[8];
+    if (round_add(r, "heard", 1, &n_heard) < 0) return;
+    if (n_heard == request->n_ranks)
+        round_publish(r, "all", "heard");
+    else if (request->rank == 0)
+        alone_look(r, "all", linger < request->deadline_ns ? linger : request->deadline_ns, text, sizeof text);
+}
+
+/* Waits half of the time, so that the meeting can still say who did not come. A rank that leads already ends the wait:
+ * it has a secret, or waited so long. */
+static enum tutti_status alone_check(struct rounds *r, const struct tutti_meeting_request *request)
+{
+    char text[128 + TUTTI_FAR_TEXT], hosts[2][64];
+    const uint64_t now = tutti_now_ns();
+    const uint64_t until = now + (request->deadline_ns > now ? (request->deadline_ns - now) / 2 : 0);
+    if (request->listener || !request->spread) return TUTTI_OK;
+    TUTTI_TRY(round_add(r, "round", 0, &r->round));
+    TUTTI_TRY(alone_compare(r, request));
+    for (uint64_t at = now; at < until; at = tutti_now_ns()) {
+        TUTTI_TRY(tutti_meeting_time(request, "the hosts of other ranks"));
+        enum tutti_status status = alone_look(r, "said", at + ALONE_LOOK_NS, text, sizeof text);
+        if (status == TUTTI_OK && sscanf(text, "%63s %63s", hosts[0], hosts[1]) == 2) {
+            alone_linger(r, request);
+            return tutti_fail(TUTTI_ERR_UNSUPPORTED,
+                              "ranks of this job are on host %s and on host %s (or in another container): %s", hosts[0],
+                              hosts[1], request->alone_because);
+        }
+        if (status == TUTTI_PENDING) status = alone_look(r, "gate/0", at, text, sizeof text);
+        if (status != TUTTI_PENDING) return status;
+    }
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_meet_by_store(const struct tutti_store *store, const char *name,
                                       const struct tutti_meeting_request *request, struct tutti_meeting_result *out)
 {
     struct rounds r = {.store = store, .name = name, .host = request->host};
     uint64_t pause_ns = BACKOFF_MIN_NS;
+    TUTTI_TRY(alone_check(&r, request));
     /* The first try is for round 0, which most meetings are, without asking: of a round that is over the place is
      * closed, and a rank that publishes in it finds out (round_place). */
     for (int64_t round = -1, claim;; round = r.round) {

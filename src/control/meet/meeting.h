@@ -34,6 +34,7 @@ struct tutti_meeting_request {
     const struct tutti_card_record *card; /* what this rank says of itself; NULL: nothing */
     struct tutti_listener *listener;      /* where ranks of other hosts come to; NULL: all must be of this host */
     const char *alone_because;            /* without a listener: why, as the end of a sentence */
+    bool spread;                          /* the launcher says that the ranks are on several hosts */
     const char *interface;                /* the network's; NULL: any */
     size_t staging_bytes;                 /* the segment's */
     uint64_t heap_bytes;                  /* the segment's */
