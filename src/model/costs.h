@@ -19,6 +19,7 @@
 #define COST_FLAT_LINE_READ 0.25       /* a line that is awaited when the one before it was */
 #define COST_FLAT_LINE_READ_AHEAD 0.15 /* the same where ranks run ahead */
 #define COST_FLAT_LINE_WRITTEN 0.1
+#define COST_FLAT_LINES_NEAR 17.0 /* so many of a call; further ones take the time of a copy */
 #define COST_FLAT_EXCHANGE 3.2     /* a hand-over where ranks wait for one another */
 #define COST_FLAT_AHEAD 0.5        /* a hand-over of a rooted call, where they run ahead */
 #define COST_FLAT_PEER_READ 0.3    /* a look at one more rank, prefetched */

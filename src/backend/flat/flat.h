@@ -16,8 +16,8 @@
  * (flat_relay.c), moves and folds straight between buffers (flat_move.c, flat_fold.c). Inside a walk, a table has a row
  * for each kind.
  *
- * Reuse. Posts and lines rotate over FLAT_DEPTH operations: operation k may write its slot when all ranks have finished
- * operation k - FLAT_DEPTH (flat_room). Staging rotates over FLAT_SLOTS slots of FLAT_PARTS parts. A round takes a
+ * Reuse. Posts and lines rotate over inst->depth operations: operation k may write its slot when all ranks have
+ * finished operation k - depth (flat_room). Staging rotates over FLAT_SLOTS slots of FLAT_PARTS parts. A round takes a
  * power of two of parts, from a multiple of it on, so that short rounds let a rank run far ahead. Parts are numbered
  * through all operations of the instance: a part may be written when all ranks have read the part that lay there before
  * (flat_round_room). */
@@ -48,9 +48,14 @@ static inline const _Atomic uint64_t *flat_flag(const struct flat_op *op, uint32
 {
     return &op->inst->areas[peer]->flags[flag].n;
 }
+/* The place of an operation among the posts and lines that rotate. */
+static inline uint32_t flat_turn(const struct flat_instance *inst, uint64_t number)
+{
+    return (uint32_t)number & (inst->depth - 1);
+}
 static inline struct flat_post *flat_post_of(const struct flat_op *op, uint32_t peer)
 {
-    return &op->inst->areas[peer]->posts[op->number % FLAT_DEPTH];
+    return &op->inst->areas[peer]->posts[flat_turn(op->inst, op->number)];
 }
 /* The peer has posted this operation: its post can be read from now on. */
 static inline bool flat_posted(struct flat_op *op, uint32_t peer)
@@ -119,7 +124,7 @@ size_t flat_block_bytes(const struct flat_instance *inst, const struct tutti_bac
 enum tutti_status flat_blocks_copy(struct flat_op *op);
 /* gather_v and scatter_v without staging: before its post the root publishes where the blocks are in its buffer, and
  * a leaf reads the entry of its own block. */
-#define FLAT_PUBLISHED_RANKS (FLAT_LEVELS * (FLAT_LINE_MAX / (2 * sizeof(uint64_t)))) /* at most so many ranks */
+#define FLAT_PUBLISHED_RANKS (FLAT_LEVELS * (FLAT_LINE_LEAST / (2 * sizeof(uint64_t)))) /* at most so many ranks */
 void flat_blocks_publish(struct flat_op *op);
 size_t flat_block_published(const struct flat_op *op, size_t *at);
 /* all_to_all_v: a rank knows its own row and column alone. It writes places and sizes of its blocks into round 0 of its
@@ -246,7 +251,17 @@ static inline uint32_t flat_after(const struct flat_instance *inst, uint32_t i)
 }
 
 /* ---- lines (flat_line.c): level 0 is what a rank gives, the others are partial results of butterflies ---- */
-#define FLAT_LINE_STORAGE (FLAT_LINE_MAX + 2 * TUTTI_CACHE_LINE)
+#define FLAT_LINE_STORAGE (FLAT_LINE_MOST + 2 * TUTTI_CACHE_LINE)
+static inline size_t flat_line_max(const struct flat_instance *inst)
+{
+    return inst->slot_bytes - sizeof(uint64_t);
+}
+static inline struct flat_slot *flat_line_slot(const struct flat_instance *inst, uint32_t rank, uint32_t level,
+                                               uint64_t number)
+{
+    unsigned char *slots = inst->areas[rank]->slots[level];
+    return (struct flat_slot *)(void *)(slots + flat_turn(inst, number) * inst->slot_bytes);
+}
 static inline uint32_t flat_lines_of(size_t bytes)
 {
     return (uint32_t)((bytes + 8 + FLAT_LINE_BYTES - 1) / FLAT_LINE_BYTES);

@@ -153,7 +153,7 @@ void flat_cut_evenly(struct flat_op *op, size_t block, uint32_t n)
 /* ---- blocks that leaves do not know: in lines, which such calls do not use otherwise ---- */
 
 #define ENTRY_BYTES (2 * sizeof(uint64_t))
-#define ENTRIES_OF_LEVEL (FLAT_LINE_MAX / ENTRY_BYTES) /* ranks in one level */
+#define ENTRIES_OF_LEVEL (FLAT_LINE_LEAST / ENTRY_BYTES) /* ranks in one level */
 
 void flat_blocks_publish(struct flat_op *op)
 {

@@ -28,7 +28,7 @@ static const struct {
     double transfers, looks;
 } flows[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 8},     [TUTTI_REDUCE] = {{1, 0}, {1, 0}, {1, 0}, 2.6, 8},
-    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 1.8, 0},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 1.8, 1},
+    [TUTTI_BROADCAST] = {{1, 0}, {0, 0}, {1, 0}, 2.6, 0},      [TUTTI_ALL_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6, 1},
     [TUTTI_GATHER] = {{1, 0}, {0, 0}, {0, 1}, 2.6, 1},         [TUTTI_SCATTER] = {{0, 1}, {0, 0}, {1, 0}, 1.8, 1},
     [TUTTI_REDUCE_SCATTER] = {{0, 1}, {0, 1}, {1, 0}, 1.8, 4}, [TUTTI_ALL_TO_ALL] = {{0, 1}, {0, 0}, {0, 1}, 1.8, 1},
     [TUTTI_BARRIER] = {{0, 0}, {0, 0}, {0, 0}, 1, 0},          [TUTTI_SCAN] = {{1, 0}, {0, 0.5}, {1, 0}, 1.8, 1},
@@ -148,14 +148,23 @@ static bool runs_ahead(enum tutti_kind kind)
     return tutti_kind_info(kind)->rooted || flat_is_scan(kind);
 }
 
+/* The lines of a call that are awaited one by one: behind them the prefetcher has seen where it goes. */
+static double near(double lines)
+{
+    return lines < COST_FLAT_LINES_NEAR ? lines : COST_FLAT_LINES_NEAR;
+}
+
 double flat_cost_line(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
     const struct lines lines = lines_of[call->info.kind](inst, (size_t)block_bytes(inst, call));
     bool ahead = runs_ahead(call->info.kind);
     double transfers = lines.handovers * (ahead ? COST_FLAT_AHEAD : COST_FLAT_EXCHANGE) +
-                       lines.read * (ahead ? COST_FLAT_LINE_READ_AHEAD : COST_FLAT_LINE_READ) +
-                       lines.written * COST_FLAT_LINE_WRITTEN;
+                       near(lines.read) * (ahead ? COST_FLAT_LINE_READ_AHEAD : COST_FLAT_LINE_READ) +
+                       near(lines.written) * COST_FLAT_LINE_WRITTEN;
+    double read = lines.read - near(lines.read), written = lines.written - near(lines.written);
+    double streamed = ahead ? larger(read, written) : read + written;
     return COST_FLAT_CALL_NS + (transfers + further(lines.peers)) * line_ns_of(inst) +
+           streamed * FLAT_LINE_BYTES / (double)inst->machine.give_gbs +
            turns_ns(inst, lines.handovers) * (ahead ? COST_FLAT_AHEAD_TURNS : 1);
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define CARD_VERSION 2
+#define CARD_VERSION 3
 #define CHUNK_MOST ((size_t)256 << 10)
 #define CHUNK_EACH ((size_t)32 << 10) /* of a rank: more gains nothing where ranks are few */
 #define PAGE ((size_t)4096)
@@ -21,7 +21,7 @@
 #define GROUP_MOST 10
 
 struct flat_card {
-    uint32_t version, area_bytes;
+    uint32_t version, area_bytes, depth;
     uint64_t where, bytes; /* the memory's offset in the heap, or address */
     uint64_t address;
     uint64_t chunk;
@@ -157,6 +157,8 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     inst->addresses = tutti_memory_is_one(config->transport->memory);
     inst->n_cpus = config->n_cpus;
     inst->crowded = config->crowded, inst->reproducible = config->reproducible;
+    inst->depth = inst->crowded ? FLAT_DEPTH_CROWDED : FLAT_DEPTH_ALONE;
+    inst->slot_bytes = FLAT_LEVEL_BYTES / inst->depth;
     inst->survives = config->options->number[TUTTI_OPT_survives];
     machine_copy(inst, config);
     snprintf(inst->forced, sizeof(inst->forced), "%s", config->options->text[TUTTI_OPT_flat]);
@@ -170,6 +172,7 @@ static enum tutti_status flat_open(const struct tutti_backend_config *config, vo
     mine.bytes = inst->own_bytes;
     mine.address = inst->n > 1 ? (uint64_t)(uintptr_t)inst->memories[inst->me] : 0;
     mine.chunk = inst->chunk;
+    mine.depth = inst->depth;
     mine.fences = !tutti_fence_all_available();
     memcpy(card, &mine, sizeof(mine));
     *out = &inst->base;
@@ -184,7 +187,7 @@ err_inst:
 static enum tutti_status peer_connect(struct flat_instance *inst, uint32_t r, const struct flat_card *card,
                                       uint64_t tuned)
 {
-    if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) ||
+    if (card->version != CARD_VERSION || card->area_bytes != sizeof(struct flat_area) || card->depth != inst->depth ||
         card->bytes != memory_bytes(card->chunk))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "rank %u has another layout of flat's memory", r);
     if (r != inst->me)

@@ -12,10 +12,14 @@
 #include <string.h>
 
 #define FLAT_MAX_RANKS 256
-#define FLAT_DEPTH 32
-#define FLAT_LINES 17 /* of a slot: the operation's word, then data */
+/* Posts and lines rotate over so many operations: the farther ranks may run ahead, the fewer turns of the scheduler it
+ * takes where they share CPUs; where each has its own, few slots stay in the first cache, and they are longer. */
+#define FLAT_DEPTH_CROWDED 32
+#define FLAT_DEPTH_ALONE 8
 #define FLAT_LINE_BYTES 64
-#define FLAT_LINE_MAX (FLAT_LINES * FLAT_LINE_BYTES - 8)
+#define FLAT_LEVEL_BYTES (FLAT_DEPTH_CROWDED * 17 * FLAT_LINE_BYTES) /* all slots of a level */
+#define FLAT_LINE_LEAST (FLAT_LEVEL_BYTES / FLAT_DEPTH_CROWDED - 8)  /* data of a slot, behind the operation's word */
+#define FLAT_LINE_MOST (FLAT_LEVEL_BYTES / FLAT_DEPTH_ALONE - 8)
 #define FLAT_LEVELS 4       /* of a butterfly over lines or flags */
 #define FLAT_SLOTS 4        /* of staging, */
 #define FLAT_PARTS 8        /* of which small rounds take a part */
@@ -56,10 +60,10 @@ enum flat_flag_name {
 };
 
 /* Data of the smallest calls. The first bytes share the word's cache line, so that one transfer of a line brings both.
- */
+ * A slot has as many bytes as the instance says: inst->slot_bytes. */
 struct flat_slot {
-    _Alignas(TUTTI_CACHE_LINE) _Atomic uint64_t word; /* written last */
-    unsigned char data[FLAT_LINE_MAX];
+    _Atomic uint64_t word; /* written last */
+    unsigned char data[];
 };
 
 /* Whether this rank may copy between its memory and that of all others; see flat_attach.c. */
@@ -90,9 +94,9 @@ struct flat_area {
     _Alignas(FLAT_FLAG_STRIDE) _Atomic uint32_t event;
     _Atomic uint32_t sleepers;
     struct flat_flag flags[FLAT_N_FLAGS];
-    struct flat_post posts[FLAT_DEPTH];
-    _Atomic uint64_t signatures[FLAT_DEPTH]; /* the posted calls', whole, for comparisons of boards */
-    struct flat_slot slots[FLAT_LEVELS][FLAT_DEPTH];
+    struct flat_post posts[FLAT_DEPTH_CROWDED];
+    _Atomic uint64_t signatures[FLAT_DEPTH_CROWDED]; /* the posted calls', whole, for comparisons of boards */
+    _Alignas(TUTTI_CACHE_LINE) unsigned char slots[FLAT_LEVELS][FLAT_LEVEL_BYTES]; /* of struct flat_slot */
     struct flat_attach attach;
     struct flat_ask ask;
     _Atomic uint64_t answered[FLAT_MAX_RANKS]; /* the word of each rank's last ask that this one has answered */
@@ -157,6 +161,8 @@ struct flat_instance {
     struct flat_pages pages[FLAT_PAGES];
     size_t n_pages; /* entries that were filled: the oldest one goes first */
 
+    uint32_t depth;     /* operations over which posts and lines rotate, a power of two */
+    size_t slot_bytes;  /* of lines, the word included */
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
 

@@ -272,15 +272,15 @@ enum tutti_advance flat_line_gather(struct flat_op *op)
 
 /* ---- scatter: whole blocks in each level, the root's own left out ---- */
 
-static uint32_t per_level(size_t bytes)
+static uint32_t per_level(const struct flat_instance *inst, size_t bytes)
 {
-    return bytes > 0 ? (uint32_t)(FLAT_LINE_MAX / bytes) : FLAT_MAX_RANKS;
+    return bytes > 0 ? (uint32_t)(flat_line_max(inst) / bytes) : FLAT_MAX_RANKS;
 }
 
 static void put_blocks(struct flat_op *op, uint32_t level)
 {
-    unsigned char blocks[FLAT_LINE_MAX];
-    uint32_t per = per_level(op->bytes), n = op->inst->n - 1, filled = 0;
+    unsigned char blocks[FLAT_LINE_MOST];
+    uint32_t per = per_level(op->inst, op->bytes), n = op->inst->n - 1, filled = 0;
     for (uint32_t i = level * per; i < n && filled < per; i++, filled++)
         memcpy(blocks + filled * op->bytes, op->send + (i + (i >= flat_root(op))) * op->bytes, op->bytes);
     flat_lines_put(op, level, blocks, filled * op->bytes);
@@ -288,7 +288,7 @@ static void put_blocks(struct flat_op *op, uint32_t level)
 
 enum tutti_advance flat_line_scatter(struct flat_op *op)
 {
-    uint32_t me = op->inst->me, per = per_level(op->bytes), i = me - (me > flat_root(op));
+    uint32_t me = op->inst->me, per = per_level(op->inst, op->bytes), i = me - (me > flat_root(op));
     const unsigned char *own = op->send + me * op->bytes;
     if (flat_is_root(op)) {
         for (uint32_t level = 0; level * per < op->inst->n - 1; level++) put_blocks(op, level);
@@ -313,7 +313,7 @@ static size_t total_bytes(const struct flat_instance *inst, const struct tutti_b
 /* The lines of a rank at a level are limited, and folds by groups do not go from left to right. */
 bool flat_line_fits(const struct flat_instance *inst, const struct tutti_backend_call *call)
 {
-    size_t bytes = flat_block_bytes(inst, call), most = FLAT_LINE_MAX;
+    size_t bytes = flat_block_bytes(inst, call), most = flat_line_max(inst);
     bool in_order = true;
     if (inst->n == 1) return false;
     switch (call->info.kind) {
@@ -321,6 +321,7 @@ bool flat_line_fits(const struct flat_instance *inst, const struct tutti_backend
         return true; /* whatever its count says */
     case TUTTI_ALL_REDUCE:
         in_order = inst->n_factors == 1;
+        most = FLAT_LINE_LEAST; /* what is folded is copied first */
         break;
     case TUTTI_ALL_GATHER:
         most /= inst->n / flat_radix(inst, inst->n_factors - 1);
@@ -328,12 +329,13 @@ bool flat_line_fits(const struct flat_instance *inst, const struct tutti_backend
         break;
     case TUTTI_REDUCE_SCATTER:
         bytes = total_bytes(inst, call);
+        most = FLAT_LINE_LEAST;
         break;
     case TUTTI_ALL_TO_ALL:
         most /= inst->n;
         break;
     case TUTTI_SCATTER:
-        if (bytes <= most && inst->n - 1 > per_level(bytes) * FLAT_LEVELS) return false;
+        if (bytes <= most && inst->n - 1 > per_level(inst, bytes) * FLAT_LEVELS) return false;
         break;
     case TUTTI_REDUCE:
     case TUTTI_SCAN:

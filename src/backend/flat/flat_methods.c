@@ -223,7 +223,7 @@ void flat_lines_limit(struct flat_instance *inst)
 {
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS && inst->n > 1; kind++) {
         const struct flat_method *lines = flat_method_named((enum tutti_kind)kind, "line");
-        for (size_t bytes = 1; lines && bytes <= FLAT_LINE_MAX; bytes++) {
+        for (size_t bytes = 1; lines && bytes <= flat_line_max(inst); bytes++) {
             const struct tutti_backend_call call = call_of((enum tutti_kind)kind, bytes);
             if (!flat_fits(inst, lines, &call)) break;
             if (bytes % 32 == 1 && choose(inst, &call, bytes, 0).plain != lines) break;

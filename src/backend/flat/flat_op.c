@@ -393,7 +393,7 @@ void flat_overlay(struct tutti_backend *backend, uint32_t peer, struct tutti_boa
     if (!area) return; /* the only rank: nobody waits for it */
     uint64_t done = atomic_load_explicit(&area->done_seq, memory_order_relaxed);
 
-    for (uint32_t i = 0; i < FLAT_DEPTH; i++) {
+    for (uint32_t i = 0; i < inst->depth; i++) {
         const struct flat_post *post = &area->posts[i];
         uint64_t word = atomic_load_explicit(&post->word, memory_order_acquire);
         uint64_t seq = atomic_load_explicit(&post->seq, memory_order_relaxed);

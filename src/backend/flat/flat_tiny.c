@@ -20,7 +20,7 @@ static inline void bytes_copy(unsigned char *restrict dst, const unsigned char *
 static void post_write(struct flat_instance *inst, const struct tutti_tiny *t, uint64_t word)
 {
     struct flat_area *own = inst->areas[inst->me];
-    uint32_t k = inst->number % FLAT_DEPTH;
+    uint32_t k = flat_turn(inst, inst->number);
     struct flat_post *post = &own->posts[k];
     atomic_store_explicit(&own->signatures[k], t->signature, memory_order_relaxed);
     atomic_store_explicit(&post->seq, t->seq, memory_order_relaxed);
@@ -43,7 +43,7 @@ static bool slot_wait(const struct flat_slot *slot, uint64_t word, uint32_t spin
 
 static const unsigned char *data_of(const struct flat_instance *inst, uint32_t r)
 {
-    return inst->areas[r]->slots[0][inst->number % FLAT_DEPTH].data;
+    return flat_line_slot(inst, r, 0, inst->number)->data;
 }
 
 /* A block of the first n ranks' data. Few bytes are padded to a whole vector: kernels are slower on parts of one. */
@@ -175,7 +175,7 @@ static inline void put(const struct flat_instance *inst, const struct tutti_tiny
 /* Only where operations take lines, too, for tiny calls and operations meet on one instance. */
 size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind)
 {
-    size_t most = FLAT_LINE_MAX;
+    size_t most = flat_line_max(inst);
     if (rows[kind].pattern != AMONG_ALL && flat_group(inst) < inst->n) return 0; /* operations have two levels, */
     if (kind == TUTTI_SCATTER) most /= inst->n > 1 ? inst->n - 1 : 1;            /* or blocks in several */
     if (inst->n_factors != 1 || !rows[kind].end) return 0;
@@ -186,25 +186,25 @@ size_t flat_tiny_below(const struct flat_instance *inst, enum tutti_kind kind)
 static bool has_room(struct flat_instance *inst, uint32_t spins)
 {
     uint64_t number = inst->number + 1, least = UINT64_MAX;
-    if (inst->synced + FLAT_DEPTH >= number) return true;
+    if (inst->synced + inst->depth >= number) return true;
     for (uint32_t r = 0; r < inst->n; r++) {
         if (r == inst->me) continue;
         uint64_t done = atomic_load_explicit(&inst->areas[r]->done, memory_order_acquire);
-        for (uint32_t tries = 0; done + FLAT_DEPTH / 2 < number && tries < spins; tries++) {
+        for (uint32_t tries = 0; done + inst->depth / 2 < number && tries < spins; tries++) {
             tutti_cpu_relax();
             done = atomic_load_explicit(&inst->areas[r]->done, memory_order_acquire);
         }
         if (done < least) least = done;
     }
     if (least > inst->synced) inst->synced = least;
-    return inst->synced + FLAT_DEPTH >= number;
+    return inst->synced + inst->depth >= number;
 }
 
 /* Whether all have written what this rank reads. */
 static bool is_there(const struct flat_instance *inst, struct wait wait, uint64_t number, uint64_t word, uint32_t spins)
 {
     for (uint32_t r = wait.from; r < wait.end; r++)
-        if (r != inst->me && !slot_wait(&inst->areas[r]->slots[0][number % FLAT_DEPTH], word, spins)) return false;
+        if (r != inst->me && !slot_wait(flat_line_slot(inst, r, 0, number), word, spins)) return false;
     return true;
 }
 
@@ -215,7 +215,7 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
     struct flat_instance *inst = (struct flat_instance *)backend;
     uint64_t number = inst->number + 1, word = flat_word(inst, t->signature, number);
     struct flat_area *own = inst->areas[inst->me];
-    struct flat_slot *slot = &own->slots[0][number % FLAT_DEPTH];
+    struct flat_slot *slot = flat_line_slot(inst, inst->me, 0, number);
     struct wait wait = wait_of(inst, t);
     bool waits = wait.from < wait.end && !inst->crowded;
 
@@ -228,7 +228,7 @@ enum tutti_advance flat_tiny(struct tutti_backend *backend, const struct tutti_t
     if (waits) {
         flat_notify(inst);
         for (uint32_t r = wait.from; inst->n > 2 && r < wait.end; r++)
-            __builtin_prefetch(&inst->areas[r]->slots[0][number % FLAT_DEPTH]);
+            __builtin_prefetch(flat_line_slot(inst, r, 0, number));
         if (!is_there(inst, wait, number, word, inst->spins)) return TUTTI_RUN_BLOCKED;
     }
     rows[t->kind].end(inst, t);

@@ -87,8 +87,8 @@ static const _Atomic uint64_t *read_of(const struct flat_area *area)
 bool flat_room(struct flat_op *op)
 {
     struct flat_instance *inst = op->inst;
-    if (inst->synced + FLAT_DEPTH >= op->number) return true;
-    uint64_t least = least_of(op, op->number - FLAT_DEPTH, done_of);
+    if (inst->synced + inst->depth >= op->number) return true;
+    uint64_t least = least_of(op, op->number - inst->depth, done_of);
     if (least == 0) return false;
     if (least > inst->synced) inst->synced = least;
     return true;
@@ -142,7 +142,7 @@ void flat_leave(struct flat_instance *inst)
 
 static struct flat_slot *slot_of(const struct flat_op *op, uint32_t peer, uint32_t level)
 {
-    return &op->inst->areas[peer]->slots[level][op->number % FLAT_DEPTH];
+    return flat_line_slot(op->inst, peer, level, op->number);
 }
 
 void flat_lines_put(struct flat_op *op, uint32_t level, const unsigned char *data, size_t bytes)
@@ -291,7 +291,7 @@ void flat_post_write(struct flat_op *op, uint64_t facts)
     atomic_store_explicit(&post->send, op->send_at, memory_order_relaxed);
     atomic_store_explicit(&post->recv, op->recv_at, memory_order_relaxed);
     atomic_store_explicit(&post->facts, facts, memory_order_relaxed);
-    atomic_store_explicit(&op->inst->areas[op->inst->me]->signatures[op->number % FLAT_DEPTH], info->signature,
+    atomic_store_explicit(&op->inst->areas[op->inst->me]->signatures[flat_turn(op->inst, op->number)], info->signature,
                           memory_order_relaxed);
     flat_publish(op, &post->word, op->word);
 }

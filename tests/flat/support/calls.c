@@ -50,7 +50,7 @@ size_t calls_chunk(const struct rank *rank)
 
 size_t calls_count(const struct rank *rank, const char *method)
 {
-    if (strcmp(method, "line") == 0) return FLAT_LINE_MAX / 8 / (size_t)rank->n;
+    if (strcmp(method, "line") == 0) return FLAT_LINE_LEAST / 8 / (size_t)rank->n;
     return 5 * calls_chunk(rank) / 8 + 13;
 }
 

@@ -14,7 +14,7 @@ static size_t below(uint64_t *random, size_t end)
 
 static size_t draw_count(uint64_t *random, const struct mark_mix *mix)
 {
-    const size_t slot = mix->chunk / 8, part = slot / mix->n ? slot / mix->n : 1, line = FLAT_LINE_MAX / 8;
+    const size_t slot = mix->chunk / 8, part = slot / mix->n ? slot / mix->n : 1, line = FLAT_LINE_MOST / 8;
     const size_t small[] = {1, 2, 7, 8, line / mix->n, line, 1 + below(random, line)};
     const size_t large[] = {part, 4 * part, 9 * part, slot, 2 * slot, 4 * slot, 6 * slot, 1 + below(random, 8 * slot)};
     if (below(random, 40) == 0) return 0;
