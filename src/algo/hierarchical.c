@@ -13,6 +13,7 @@
  *
  * Everything is made of two passes, up (reduce, gather) and down (broadcast, scatter), for a root:
  *     reduce_scatter: up with root j and chunk j, for every j.   all_gather: down with root j and chunk j, for every j.
+ *     Inside equal groups that is one reduce_scatter or all_gather of the blocks of each group.
  *     all_reduce: cut into parts with roots spread over the slots, up and then down: all slots share the work. The
  * radix is the number of parts: hierarchical:1 has the fewest messages, the default, one a slot, the fewest bytes.
  * all_gather takes radix 1, too: all blocks go up to slot 0, and down from there as one.
@@ -358,6 +359,18 @@ static void all_reduce_round(const struct tutti_shape *shape, uint32_t round, st
         down(shape, part_root(shape, part), 2 * stages(shape) - 1 - stage, &cargo, emit);
 }
 
+/* In equal groups, one call for the blocks of each group: `block` is its first. */
+static void call_group(const struct tutti_shape *shape, enum tutti_kind kind, uint32_t block, struct tutti_emit *emit)
+{
+    const struct group own = group_of(shape, 0, shape->slot);
+
+    if (own.n > 1 && block % own.n == 0)
+        tutti_emit_call(
+            emit, kind,
+            &(struct tutti_view){
+                .base = own.first, .stride = 1, .size = own.n, .chunk = block, .n_chunks = own.n, .width = 1});
+}
+
 static uint32_t stages_of_all(const struct tutti_shape *shape)
 {
     return stages(shape) * shape->size;
@@ -365,9 +378,12 @@ static uint32_t stages_of_all(const struct tutti_shape *shape)
 
 static void reduce_scatter_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    uint32_t block = round % shape->size;
+    uint32_t block = round % shape->size, stage = round / shape->size;
 
-    up(shape, block, round / shape->size, &(struct cargo){PART, block, 1}, emit);
+    if (stage == 0 && units_are_alike(shape, 1))
+        call_group(shape, TUTTI_REDUCE_SCATTER, block, emit);
+    else
+        up(shape, block, stage, &(struct cargo){PART, block, 1}, emit);
 }
 
 static uint32_t all_gather_rounds(const struct tutti_shape *shape)
@@ -383,6 +399,8 @@ static void all_gather_round(const struct tutti_shape *shape, uint32_t round, st
         up(shape, 0, round, &(struct cargo){BLOCKS, 0, 0}, emit);
     else if (shape->radix == 1)
         down(shape, 0, 2 * stages(shape) - 1 - round, &(struct cargo){PART, 0, shape->size}, emit);
+    else if (round / shape->size == shape->n_levels && units_are_alike(shape, 1))
+        call_group(shape, TUTTI_ALL_GATHER, block, emit);
     else
         down(shape, block, shape->n_levels - round / shape->size, &(struct cargo){PART, block, 1}, emit);
 }

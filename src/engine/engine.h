@@ -293,12 +293,14 @@ void tutti_team_report_lost(struct tutti_team *team, const struct tutti_board *c
 /* Kinds that steps can be, as bits. */
 #define TUTTI_CALL_KINDS                                                                                               \
     (1u << TUTTI_ALL_REDUCE | 1u << TUTTI_REDUCE | 1u << TUTTI_BROADCAST | 1u << TUTTI_GATHER | 1u << TUTTI_SCATTER |  \
-     1u << TUTTI_BARRIER)
+     1u << TUTTI_BARRIER | TUTTI_CALL_KINDS_EQUAL)
+/* Those whose blocks are those of several ranks at all of them, and must be equal. */
+#define TUTTI_CALL_KINDS_EQUAL (1u << TUTTI_ALL_GATHER | 1u << TUTTI_REDUCE_SCATTER)
 /* A slice of a call, as a call of the group alone: slots and root are those of the group. */
 struct tutti_call_step {
     struct tutti_bind bind; /* without schedule, tables and scale */
     struct tutti_call_info info;
-    size_t stride;             /* bytes from one block to the next; 0: they are packed. Else bind.v is set */
+    size_t stride;             /* bytes from one block to the next; 0: they are packed. Else bind.v is set if rooted */
     uint64_t seq, call, count; /* the whole call, as packets and posts say */
 };
 /* Makes a runner of at most TUTTI_RUNNER_BYTES at `room`. Owner only. A failure ends the team. */

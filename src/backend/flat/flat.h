@@ -369,7 +369,7 @@ static inline bool flat_is_wanted(const struct flat_instance *inst, const struct
 static inline bool flat_is_plain(const struct tutti_backend_call *call)
 {
     const struct tutti_bind *bind = &call->bind;
-    return !bind->v && !bind->scale && !bind->user && !call->method;
+    return !bind->v && !bind->scale && !bind->user && !call->method && !call->stride;
 }
 /* A leaf of a small gather stages its block and goes on: waiting for the root's post would cost more than a faster
  * method saves, except where ranks do not share CPUs and the root copies much. */

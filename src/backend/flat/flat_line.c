@@ -325,9 +325,10 @@ bool flat_line_fits(const struct flat_instance *inst, const struct tutti_backend
         break;
     case TUTTI_ALL_GATHER:
         most /= inst->n / flat_radix(inst, inst->n_factors - 1);
-        if (call->bind.v && inst->n_factors > 1) return false;
+        if ((call->bind.v || call->stride) && inst->n_factors > 1) return false;
         break;
     case TUTTI_REDUCE_SCATTER:
+        if (call->stride) return false;
         bytes = total_bytes(inst, call);
         most = FLAT_LINE_LEAST;
         break;

@@ -43,7 +43,9 @@ static bool is_pushed(const struct flat_op *op)
 static struct part pushed_part(const struct flat_op *op, uint64_t i)
 {
     size_t at = i / op->inst->n * PUSH_BYTES, left = op->bytes - at;
-    return (struct part){flat_after(op->inst, (uint32_t)(i % op->inst->n)), true, at, op->inst->me * op->bytes + at,
+    size_t to;
+    flat_block(op, op->inst->me, &to);
+    return (struct part){flat_after(op->inst, (uint32_t)(i % op->inst->n)), true, at, to + at,
                          left < PUSH_BYTES ? left : PUSH_BYTES};
 }
 

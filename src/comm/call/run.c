@@ -361,11 +361,13 @@ static enum tutti_status seal(struct tutti_call *call)
 {
     struct tutti_cache *cache = call->comm->context->cache;
     bool lanes_serve = call->shape.n_levels > 0 && call->via == TUTTI_VIA_ENGINE;
-    const struct tutti_lanes *lanes = lanes_serve ? &call->comm->lanes : NULL;
+    struct tutti_lanes lanes = {.n = 0};
+    if (lanes_serve) lanes = call->comm->lanes;
+    for (uint32_t l = 0; call->job.bind.v && l < lanes.n; l++) lanes.lanes[l].kinds &= ~TUTTI_CALL_KINDS_EQUAL;
     struct tutti_bind *bind = &call->job.bind;
     if (tutti_load_prove(&call->comm->context->config, call->algorithm, call->job.info.kind, &call->shape) < 0)
         return tutti_call_fail(call, tutti_last_error()->status, "%s", tutti_last_error()->text);
-    TUTTI_TRY(tutti_cache_get(cache, call->algorithm, call->job.info.kind, &call->shape, lanes, &bind->schedule));
+    TUTTI_TRY(tutti_cache_get(cache, call->algorithm, call->job.info.kind, &call->shape, &lanes, &bind->schedule));
     bind->cache = cache;
     tutti_call_sign(call);
     if (!bind->schedule->defect) return TUTTI_OK;

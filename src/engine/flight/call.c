@@ -75,7 +75,7 @@ static void bind_call(const struct tutti_slice *slice, const struct tutti_lane_c
     out->stride = kind->block_a_slot && bytes != stride ? stride : 0;
     out->bind = (struct tutti_bind){.input = in,
                                     .output = at,
-                                    .v = out->stride > 0,
+                                    .v = out->stride > 0 && kind->rooted,
                                     .count = call->kind == TUTTI_BARRIER ? 0 : bytes / flight->layout.element,
                                     .dtype = flight->bind.dtype,
                                     .divisor = 1};
