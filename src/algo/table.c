@@ -2,7 +2,7 @@
 
 /* The table of algorithms, look-up by name, and which of them is the meaning of a call. */
 
-#include "algo/algo.h"
+#include "algo/parts.h"
 
 #include "sched/sched.h"
 
@@ -14,16 +14,42 @@ const struct tutti_algorithm *const tutti_algorithms[] = {TUTTI_ALGORITHMS(TUTTI
 #undef TUTTI_ALGORITHM_ROW
 const size_t tutti_n_algorithms = TUTTI_ARRAY_LEN(tutti_algorithms);
 
+/* all_gather and reduce_scatter as one call for each block, from its owner or to it: where nobody carries out the
+ * whole, somebody may carry out these. */
+static void call_for_block(enum tutti_kind kind, const struct tutti_shape *shape, uint32_t block,
+                           struct tutti_emit *emit)
+{
+    const struct tutti_view view = {
+        .stride = 1, .size = shape->size, .chunk = block, .n_chunks = 1, .width = 1, .root = block};
+
+    tutti_emit_call(emit, kind, &view);
+}
+
+static void gather_block(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    call_for_block(TUTTI_BROADCAST, shape, round, emit);
+}
+
+static void scatter_block(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
+{
+    call_for_block(TUTTI_REDUCE, shape, round, emit);
+}
+
+static const struct tutti_algorithm block_by_block = {
+    .name = "block_by_block",
+    .kinds = {[TUTTI_ALL_GATHER] = TUTTI_OPS(.rounds = tutti_one_a_slot, .round = gather_block),
+              [TUTTI_REDUCE_SCATTER] = TUTTI_OPS(.rounds = tutti_one_a_slot, .round = scatter_block)}};
+
 /* What a call step means by itself. One chunk or one chunk a block, so that any view can be cut; all of them
  * keep the operands' order, so a caller may, too. */
 static const struct tutti_algorithm *const references[TUTTI_N_KINDS] = {
     [TUTTI_ALL_REDUCE] = &tutti_algorithm_recursive_doubling,
     [TUTTI_REDUCE] = &tutti_algorithm_tree,
     [TUTTI_BROADCAST] = &tutti_algorithm_tree,
-    [TUTTI_ALL_GATHER] = &tutti_algorithm_ring,
+    [TUTTI_ALL_GATHER] = &block_by_block,
     [TUTTI_GATHER] = &tutti_algorithm_tree,
     [TUTTI_SCATTER] = &tutti_algorithm_tree,
-    [TUTTI_REDUCE_SCATTER] = &tutti_algorithm_direct,
+    [TUTTI_REDUCE_SCATTER] = &block_by_block,
     [TUTTI_ALL_TO_ALL] = &tutti_algorithm_direct,
     [TUTTI_BARRIER] = &tutti_algorithm_tree,
     [TUTTI_SCAN] = &tutti_algorithm_direct,
