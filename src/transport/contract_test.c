@@ -17,8 +17,10 @@ static const struct backend backends[] = {
     {"late", "late", "", false, 0, NULL},
     {"tcp over IPv6", "tcp6", "", false, 0, NULL},
     {"trace,fault,delay over tcp", "tcp", "trace,fault,delay", false, 20000, NULL},
+    {"ofi over tcp", "ofi:tcp", "", false, 0, NULL},
+    {"ofi over tcp and rxm", "ofi:tcp;ofi_rxm", "", false, 0, NULL},
+    {"ofi over tcp and rxm with writes", "ofi=tcp;ofi_rxm", "", false, 0, NULL},
     {"ofi over net", "ofi:net", "", false, 0, NULL},
-    {"ofi over tcp with writes", "ofi=tcp;ofi_rxm", "", false, 0, NULL},
     {"ofi over net with writes", "ofi+net", "", false, 0, NULL},
     {"ofi over two rails", "ofi|net", "", false, 0, NULL},
     {"ofi over sockets", "ofi:sockets", "", false, 0, NULL},
@@ -334,19 +336,22 @@ static void ping_pong_loses_no_wake_up(void **state)
 /* ---- life ---- */
 
 /* Sends until it is known that the peer is gone: a network tells when it has read to the end of what came from there.
- * Returns whether the packet (44, 1) of member 1 came meanwhile, which is there before. */
+ * It looks first: providers drop what is there when a send finds the connection closed. Returns whether the packet
+ * (44, 1) of member 1 came meanwhile, which is there before. */
 static bool gone(struct tutti_transport *t, uint32_t peer, enum tutti_status how)
 {
     const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
     bool came = false;
     for (enum tutti_status status = TUTTI_OK; status != how;) {
         struct tutti_event arrival;
+        const bool polled = test_poll(t, &arrival) == TUTTI_OK;
+        if (polled) {
+            assert_true(!came && test_arrival_is(&arrival, 1, 44, 1));
+            t->ops->release(t);
+        }
+        came |= polled;
         status = test_send(t, peer, 8, 0);
         if (status != how) assert_true(status >= 0 && tutti_now_ns() < deadline);
-        if (status == how || test_poll(t, &arrival) != TUTTI_OK) continue;
-        assert_true(!came && test_arrival_is(&arrival, 1, 44, 1));
-        t->ops->release(t);
-        came = true;
     }
     return came;
 }
@@ -364,6 +369,7 @@ static void leaving_is_seen(void **state)
     world.members[1]->ops->release(world.members[1]);
 
     assert_int_equal(test_send(world.members[1], 0, 44, 1), TUTTI_OK);
+    assert_true(test_is_written(world.members[1])); /* providers may need both ends for that, and this one waits now */
     test_member_close(&world, 1);
     bool came = gone(t, 1, TUTTI_ERR_PEER_LEFT);
     assert_int_equal(test_send(t, 2, 8, 0), TUTTI_OK);

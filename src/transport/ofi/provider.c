@@ -63,11 +63,16 @@ const char *tutti_ofi_lacks(void)
 /* A queue for so many operations: some providers allocate for each one. More wait their turn. */
 #define QUEUE_SIZE 256
 
-/* What "auto" takes only where there is nothing else: within a host, datagrams made reliable, and the old emulation. */
-static bool is_last_choice(const struct fi_info *info)
+/* Within a host alone, and a send to a peer that has just left it ends the process. */
+static bool is_refused(const char *name)
 {
-    const char *name = info->fabric_attr->prov_name;
-    return strstr(name, "shm") || strstr(name, "ofi_rxd") || strcmp(name, "sockets") == 0;
+    return strstr(name, "shm") || strstr(name, "sm2");
+}
+
+/* What "auto" takes only where there is nothing else: datagrams made reliable, and the old emulation. */
+static bool is_last_choice(const char *name)
+{
+    return strstr(name, "ofi_rxd") || strcmp(name, "sockets") == 0;
 }
 
 static uint32_t version(const struct tutti_ofi_library *lib)
@@ -117,7 +122,7 @@ size_t tutti_ofi_providers(char *out, size_t bytes)
     size_t n = 0;
     out[0] = '\0';
     for (const struct fi_info *i = list; i; i = i->next) {
-        if (has(list, i, i)) continue;
+        if (has(list, i, i) || is_refused(i->fabric_attr->prov_name)) continue;
         tutti_append(out, bytes, "%s%s on %s%s%s", n++ ? ", " : "", i->fabric_attr->prov_name, i->domain_attr->name,
                      has(rma, NULL, i) ? "" : " without RMA", has(devices, NULL, i) ? " with device memory" : "");
     }
@@ -129,11 +134,30 @@ static enum tutti_status no_provider(const struct tutti_ofi_config *config, cons
 {
     char names[256];
     tutti_ofi_providers(names, sizeof(names));
+    if (is_refused(config->provider))
+        return tutti_fail(
+            TUTTI_ERR_UNSUPPORTED,
+            "transport ofi: provider '%s' carries within a host alone, where transport shm does, and ends "
+            "a process whose peer leaves; there are: %s",
+            config->provider, names[0] ? names : "none");
     return tutti_fail(TUTTI_ERR_UNSUPPORTED,
                       "transport ofi: no provider '%s' with tagged messages, reliable and without connections%s%s%s; "
                       "there are: %s",
                       config->provider, config->writes > 0 ? ", with RMA" : "", domain[0] ? ", on domain " : "", domain,
                       names[0] ? names : "none");
+}
+
+/* The first one; of a last choice, where there is no other. NULL: none. */
+static const struct fi_info *best_of(const struct fi_info *list)
+{
+    const struct fi_info *last = NULL;
+    for (; list; list = list->next) {
+        const char *name = list->fabric_attr->prov_name;
+        if (is_refused(name)) continue;
+        if (!is_last_choice(name)) return list;
+        if (!last) last = list;
+    }
+    return last;
 }
 
 /* What was asked for least is given up first. */
@@ -144,13 +168,12 @@ static enum tutti_status choose_one(const struct tutti_ofi_config *config, const
     const uint64_t wishes[] = {FI_TAGGED | FI_RMA, least};
     struct fi_info *list = NULL;
     if (!lib) return TUTTI_ERR_UNSUPPORTED;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list; i++)
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list && !is_refused(config->provider); i++)
         list = ask(config->provider, domain, domain[0] ? "" : config->address, wishes[i]);
-    if (!list) return no_provider(config, domain);
-    const struct fi_info *best = list;
-    while (best && is_last_choice(best)) best = best->next;
-    *out = lib->dupinfo(best ? best : list);
-    lib->freeinfo(list);
+    const struct fi_info *best = best_of(list);
+    if (best) *out = lib->dupinfo(best);
+    if (list) lib->freeinfo(list);
+    if (!best) return no_provider(config, domain);
     return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "transport ofi: no memory for what it chose");
 }
 
