@@ -76,6 +76,15 @@ TUTTI_API void tutti_window_destroy(struct tutti_window *window);
 TUTTI_API void *tutti_window_peer(struct tutti_window *window, int32_t rank, size_t *bytes);
 TUTTI_API uint32_t tutti_window_n_signals(const struct tutti_window *window);
 
+/* What one-sided calls of this rank reach in place, as bits; what they do not goes by messages. */
+enum tutti_window_reach {
+    TUTTI_REACH_HOST = 1,   /* memory of the host that tutti_mem_alloc gave the rank */
+    TUTTI_REACH_DEVICE = 2, /* memory of its device: by copy engines, and by kernels of users (tutti/device.h) */
+};
+/* The same for all windows of the communicator, and known before one is made. 0: nothing, or there is no such rank
+ * (then the record says so). Waits for nobody. */
+TUTTI_API uint32_t tutti_window_reach(struct tutti_comm *comm, int32_t rank);
+
 /* ---- data ---- */
 TUTTI_API enum tutti_status tutti_put(const void *source, size_t bytes, int32_t peer, size_t offset,
                                       struct tutti_window *window, const struct tutti_call_options *options,

@@ -292,6 +292,18 @@ enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_
 
 /* ---- what it tells, and its end ---- */
 
+uint32_t tutti_window_reach(struct tutti_comm *comm, int32_t rank)
+{
+    if (tutti_comm_enter(comm, "window_reach") < 0) return 0;
+    const struct tutti_memory *memory = comm->family->world.transport->memory;
+    const bool known = rank >= 0 && rank < comm->size;
+    const bool host = known && (rank == comm->rank || tutti_memory_reaches(memory, comm->members[rank]));
+    const bool device = known && tutti_window_device_reach(comm);
+    tutti_comm_leave(comm);
+    if (!known) tutti_fail(TUTTI_ERR_ARGUMENT, "window_reach: rank %d is not in the communicator", (int)rank);
+    return (host ? TUTTI_REACH_HOST : 0) | (device ? TUTTI_REACH_DEVICE : 0);
+}
+
 uint32_t tutti_window_n_signals(const struct tutti_window *window)
 {
     return window ? window->n_signals : 0;

@@ -213,6 +213,23 @@ static void places_draw(struct scene *s, uint32_t scenario)
     }
 }
 
+/* What was told before the window was made is how it is. */
+static void reach(struct scene *s)
+{
+    struct rank *rank = s->rank;
+    bool devices = s->apart;
+    for (int32_t r = 0; r < rank->n; r++) devices &= s->places[r] == DEVICE || s->places[r] == NONE;
+    for (int32_t r = 0; r < rank->n; r++) {
+        const uint32_t how = tutti_window_reach(rank->comm, r);
+        const bool mapped = tutti_window_peer(s->window, r, NULL) != NULL;
+        if (s->places[r] == MAPPED) RANK_CHECK(rank, mapped == ((how & TUTTI_REACH_HOST) != 0));
+        if (s->places[r] == DEVICE && r != rank->index)
+            RANK_CHECK(rank, mapped == (devices && (how & TUTTI_REACH_DEVICE) != 0));
+    }
+    RANK_CHECK(rank, tutti_window_reach(rank->comm, rank->n) == 0);
+    RANK_CHECK(rank, strstr(tutti_last_error()->text, "window_reach: rank") != NULL);
+}
+
 static void windows(struct rank *rank)
 {
     enum { SCENARIOS = 6 };
@@ -227,7 +244,8 @@ static void windows(struct rank *rank)
         memset(s.want, 0, PART);
         RANK_CHECK(rank, !s.part || set(&s, s.part, s.want, PART));
         RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.part, s.part ? PART : 0, NULL, &s.window));
-        rounds(&s);
+        reach(&s);
+        if (!rank->failure[0]) rounds(&s);
         if (rank->failure[0]) return;
         tutti_window_destroy(s.window);
         RANK_CHECK_OK(rank, tutti_barrier(s.m.beside, NULL, NULL));
