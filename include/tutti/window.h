@@ -60,12 +60,12 @@ struct tutti_window_config {
     }
 
 /* Collective over all ranks of comm. The part of this rank is [base, base + bytes): memory of tutti_mem_alloc, or any
- * other memory of this process (of the communicator's device: any that other processes can map, docs/gpu.md). Sizes may
- * differ by rank, bytes may be 0. All signals are 0. Some parts may be of the host and some of devices. The memory
- * stays until all ranks have destroyed the window.
- * In a window of device memory on a device that all ranks reach, the buffers of a collective that lie in it on one rank
- * lie in it on all, at the same offset; collectives on them are zero-copy. Such windows of one communicator do not
- * overlap (ARGUMENT); a call on device memory that was freed under its window fails on all ranks. */
+ * other memory of this process, or of the communicator's device. Sizes may differ by rank, bytes may be 0. All signals
+ * are 0. Some parts may be of the host and some of devices. The memory stays until all ranks have destroyed the window.
+ * In a window of device memory that all ranks map (docs/gpu.md says which can be), the buffers of a collective that lie
+ * in it on one rank lie in it on all, at the same offset; collectives on them are zero-copy. Such windows of one
+ * communicator do not overlap (ARGUMENT); a call on device memory that was freed under its window fails on all ranks.
+ */
 TUTTI_API enum tutti_status tutti_window_create(struct tutti_comm *comm, void *base, size_t bytes,
                                                 const struct tutti_window_config *config,
                                                 struct tutti_window **out) TUTTI_MUST_USE;

@@ -73,6 +73,12 @@ static enum tutti_status part_of_host(struct tutti_comm *comm, const void *base,
     return TUTTI_OK;
 }
 
+static void say_apart(const struct tutti_comm *comm)
+{
+    tutti_log(TUTTI_LOG_WARN, "window_create on rank %d: calls on the window go by messages: %s", (int)comm->rank,
+              tutti_last_error()->text);
+}
+
 static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t bytes,
                                   const struct tutti_window_config *config, struct tutti_window_part *part,
                                   struct tutti_own_pad **pad)
@@ -81,6 +87,7 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
     if (bytes > 0 && tutti_window_on_device(comm, base)) {
         tutti_window_device_part(comm, base, bytes, part);
         if (part->status < 0) return (enum tutti_status)part->status;
+        if (part->apart) say_apart(comm);
     }
     if (bytes > 0 && part->memory != TUTTI_WINDOW_DEVICE)
         TUTTI_TRY(part_of_host(comm, base, bytes, part));
@@ -94,15 +101,11 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
 static enum tutti_status refusal(const struct tutti_comm *comm, int32_t rank, const struct tutti_window_part *part)
 {
     const enum tutti_status status = (enum tutti_status)part->status;
-    if (part->memory != TUTTI_WINDOW_DEVICE || (status != TUTTI_ERR_ARGUMENT && status != TUTTI_ERR_UNSUPPORTED))
+    if (part->memory != TUTTI_WINDOW_DEVICE || status != TUTTI_ERR_ARGUMENT)
         return tutti_fail(status, "window_create on rank %d: rank %d failed: %s", (int)comm->rank, (int)rank,
                           tutti_status_text(status));
-    if (status == TUTTI_ERR_ARGUMENT)
-        return tutti_fail(status,
-                          "window_create on rank %d: base and bytes of rank %d are not inside one allocation of its "
-                          "device",
-                          (int)comm->rank, (int)rank);
-    return tutti_fail(status, "window_create on rank %d: the memory of rank %d can not be mapped by others",
+    return tutti_fail(status,
+                      "window_create on rank %d: base and bytes of rank %d are not inside one allocation of its device",
                       (int)comm->rank, (int)rank);
 }
 
@@ -167,6 +170,21 @@ static void map_host(struct tutti_comm *comm, const struct tutti_window_part *pa
     window->ops = &tutti_window_host_ops;
 }
 
+/* All parts are on devices that reach one another. UNSUPPORTED on all ranks, and nothing is mapped: some rank's memory
+ * can not be. */
+static enum tutti_status map_devices(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
+                                     struct tutti_window *window)
+{
+    const enum tutti_status mine = tutti_window_device_map(comm, parts, base, window);
+    const bool apart = mine == TUTTI_ERR_UNSUPPORTED;
+    if (apart) say_apart(comm);
+    enum tutti_status status = tutti_agree_verdict(comm, "window_create", apart ? TUTTI_OK : mine);
+    if (status >= 0) status = tutti_agree_verdict(comm, "window_create", apart ? mine : TUTTI_OK);
+    if (status < 0) tutti_window_device_forget(comm, window);
+    window->ops = &tutti_window_device_ops;
+    return status;
+}
+
 /* Some parts are on devices, where not all ranks reach them: all of them are accessed by messages. */
 static enum tutti_status map_apart(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                    struct tutti_window *window)
@@ -211,19 +229,18 @@ static enum tutti_status window_agree(struct tutti_comm *comm, const struct tutt
     if (window && window->pad) window->pad->unseen = true;
     TUTTI_TRY(refused_by(comm, parts));
     const bool host = some_bring(comm, parts, TUTTI_WINDOW_HOST), device = some_bring(comm, parts, TUTTI_WINDOW_DEVICE);
+    bool apart = !tutti_window_device_reach(comm);
+    for (uint32_t r = 0; r < window->n; r++) apart |= parts[r].apart;
     for (uint32_t r = 0; r < window->n; r++)
         window->peers[r].bytes = (size_t)parts[r].bytes, window->peers[r].align = parts[r].align;
     window->n_signals = parts[0].n_signals;
     window->n_devices = comm->n_devices;
-    enum tutti_status status = TUTTI_OK;
-    if (device && !host && tutti_window_device_reach(comm)) {
-        status = tutti_window_device_map(comm, parts, base, window);
-        window->ops = &tutti_window_device_ops;
-    } else {
-        map_host(comm, parts, base, window);
-        if (device) status = map_apart(comm, parts, base, window);
-        if (status >= 0) status = tutti_window_expose(window, comm, base, (size_t)parts[comm->rank].bytes);
-    }
+    enum tutti_status status = TUTTI_ERR_UNSUPPORTED;
+    if (device && !host && !apart) status = map_devices(comm, parts, base, window);
+    if (status != TUTTI_ERR_UNSUPPORTED) return status;
+    map_host(comm, parts, base, window);
+    status = device ? map_apart(comm, parts, base, window) : TUTTI_OK;
+    if (status >= 0) status = tutti_window_expose(window, comm, base, (size_t)parts[comm->rank].bytes);
     return tutti_agree_verdict(comm, "window_create", status);
 }
 

@@ -28,6 +28,7 @@ struct tutti_window_part {
     uint8_t memory; /* enum tutti_window_memory */
     uint8_t align;  /* its address modulo 8 */
     bool located, pad_located, fences;
+    bool apart; /* memory of a device that others can not map */
     uint32_t n_signals;
     struct tutti_window_card card, words; /* device memory: its part and its words, which it also has without one */
 };
@@ -154,7 +155,7 @@ void tutti_window_hide(struct tutti_window *window, struct tutti_comm *comm);
 /* ---- window_device.c ---- */
 /* Whether it is memory of the communicator's device at this rank. */
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base);
-/* The own part; status and the thread's error record say what is wrong with it. */
+/* The own part; status and the thread's error record say what is wrong with it, but for what is `apart`. */
 void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t bytes, struct tutti_window_part *out);
 /* Takes words for a part whose n_signals is set, where the communicator's devices may need some. */
 enum tutti_status tutti_window_device_words(const struct tutti_comm *comm, struct tutti_window_part *part);
@@ -165,6 +166,8 @@ bool tutti_window_device_reach(const struct tutti_comm *comm);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window);
+/* Takes the mappings back, if there are some: another rank has none. The words are the own part's again. */
+void tutti_window_device_forget(struct tutti_comm *comm, struct tutti_window *window);
 /* Whether its mappings are still the communicator's. */
 bool tutti_window_device_lives(const struct tutti_comm *comm, const struct tutti_window *window);
 /* Waits until nothing that is enqueued uses the window, and takes the mappings back. */

@@ -50,6 +50,8 @@ void tutti_window_device_part(const struct tutti_comm *comm, void *base, size_t 
     out->memory = TUTTI_WINDOW_DEVICE;
     out->align = (uintptr_t)base % sizeof(uint64_t);
     out->status = card_fill(comm, base, bytes, &out->card);
+    out->apart = out->status == TUTTI_ERR_UNSUPPORTED;
+    if (out->apart) out->status = TUTTI_OK;
 }
 
 static size_t word_bytes(uint32_t n_signals)
@@ -150,6 +152,16 @@ enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct 
     if (status >= 0) keep(window, comm, parts, base, &places);
     tutti_free(room);
     return status;
+}
+
+void tutti_window_device_forget(struct tutti_comm *comm, struct tutti_window *window)
+{
+    if (!window->on_device) return;
+    tutti_comm_turn_take(comm);
+    remove_from(comm->device, comm->device->n, window->own);
+    tutti_comm_turn_give(comm);
+    for (uint32_t r = 0; r < window->n; r++) window->peers[r].address = NULL, window->peers[r].words = NULL;
+    window->on_device = false, window->backend = NULL, window->words = NULL;
 }
 
 bool tutti_window_device_lives(const struct tutti_comm *comm, const struct tutti_window *window)

@@ -162,6 +162,24 @@ static void all_memory(struct rank *rank)
     if (!rank->failure[0]) scene_close(&s);
 }
 
+/* Neither from the process that has a descriptor, nor by asking it. */
+static bool nothing_can_be_taken(void)
+{
+    return descriptors_forbid(SYS_pidfd_getfd, EPERM) && descriptors_forbid(SYS_sendto, EPERM);
+}
+
+static void check_messages(struct scene *s, struct tutti_window *window)
+{
+    struct rank *rank = s->g.rank;
+    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
+    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
+    options.stream = s->g.stream;
+    RANK_CHECK_OK(rank, tutti_put_signal(s->base, 64, (rank->index + 1) % rank->n, 2048, &one, window, &options, NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, TUTTI_ANY_SOURCE, window, &options, NULL));
+    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+}
+
 /* Calls go through the host, those on windows by messages, where memory can not be had. */
 static void none_can_be_had(struct rank *rank)
 {
@@ -169,7 +187,7 @@ static void none_can_be_had(struct rank *rank)
     struct scene s;
     struct segment segment;
     struct tutti_window *window = NULL;
-    if (plan->forbidden && rank->index == 0) RANK_CHECK(rank, descriptors_forbid(SYS_pidfd_getfd, EPERM));
+    if (plan->forbidden && rank->index == 0) RANK_CHECK(rank, nothing_can_be_taken());
     if (!scene_open(rank, &s)) return;
     RANK_CHECK(rank, rank->comm->device && rank->comm->device->n == 0);
     RANK_CHECK(rank, descriptors_offered() == 0);
@@ -177,21 +195,16 @@ static void none_can_be_had(struct rank *rank)
     place(&s, segment.base, segment.piece);
     check_calls(&s, 1);
     if (rank->failure[0]) return;
-    struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
-    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
-    options.stream = s.g.stream;
     RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
-    RANK_CHECK_OK(rank, tutti_put_signal(s.base, 64, (rank->index + 1) % rank->n, 2048, &one, window, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, TUTTI_ANY_SOURCE, window, &options, NULL));
-    RANK_CHECK_OK(rank, tutti_cuda_stream_sync(s.g.gpu, s.g.stream));
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    check_messages(&s, window);
+    if (rank->failure[0]) return;
     tutti_window_destroy(window);
     segment_close(&segment);
     scene_close(&s);
 }
 
-/* Forbidden when the communicator is there already: windows are refused on all, calls go on as they did. */
+/* Forbidden when the communicator is there already: windows go by messages on all, calls go on as they did. */
 static void windows_can_not_be_had(struct rank *rank)
 {
     struct scene s;
@@ -199,14 +212,16 @@ static void windows_can_not_be_had(struct rank *rank)
     struct tutti_window *window = NULL;
     if (!scene_open(rank, &s)) return;
     RANK_CHECK(rank, rank->comm->device->n > 0);
-    if (rank->index == 0) RANK_CHECK(rank, descriptors_forbid(SYS_pidfd_getfd, EPERM));
+    if (rank->index == 0) RANK_CHECK(rank, nothing_can_be_taken());
     if (!segment_open(&segment, s.g.gpu, PIECES, true)) return;
     place(&s, segment.base, segment.piece);
-    RANK_CHECK_ERROR(rank, TUTTI_ERR_UNSUPPORTED, rank->index == 0 ? "permission to trace" : "",
-                     tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, s.base, 4096, NULL, &window));
     RANK_CHECK(rank, descriptors_offered() == 0);
+    RANK_CHECK(rank, !tutti_window_peer(window, (rank->index + 1) % rank->n, NULL));
     check_calls(&s, 2);
+    if (!rank->failure[0]) check_messages(&s, window);
     if (rank->failure[0]) return;
+    tutti_window_destroy(window);
     segment_close(&segment);
     scene_close(&s);
 }

@@ -159,7 +159,8 @@ static void wrong(struct rank *rank)
     tutti_window_destroy(window);
 }
 
-/* Rank 1 brings memory of a pool, which peers on other devices reach as little as peers in other processes do. */
+/* Rank 1 brings memory of a pool, which peers on other devices reach as little as peers in other processes do: calls go
+ * by messages. */
 static void pooled(struct rank *rank)
 {
     struct mixed m;
@@ -169,9 +170,22 @@ static void pooled(struct rank *rank)
     RANK_CHECK_OK(rank, tutti_mem_alloc(rank->comm, 4096, &base));
     RANK_CHECK_OK(rank, tutti_cuda_alloc_ordered(m.gpu, 4096, m.streams[0], &pool));
     RANK_CHECK(rank, mixed_sync(&m));
-    if (m.world->forked || tutti_cuda_count() > 1)
-        RANK_CHECK_STATUS(rank, TUTTI_ERR_UNSUPPORTED,
-                          tutti_window_create(rank->comm, rank->index == 1 ? pool : base, 4096, NULL, &window));
+    unsigned char *own = rank->index == 1 ? pool : base, byte = (unsigned char)(90 + rank->index), came = 0;
+    const int32_t right = (rank->index + 1) % rank->n, left = (rank->index + rank->n - 1) % rank->n;
+    const struct tutti_signal_info one = {0, TUTTI_SIGNAL_ADD, 1};
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, own, 4096, NULL, &window));
+    const bool apart = m.world->forked || tutti_cuda_count() > 1;
+    RANK_CHECK(rank, !apart || rank->n == 1 || !tutti_window_peer(window, right, NULL));
+    RANK_CHECK_OK(rank, tutti_put_signal(&byte, 1, right, 4095, &one, window, &m.on[0], NULL));
+    RANK_CHECK_OK(rank, tutti_wait_signal(0, TUTTI_COMPARE_EQ, 1, left, window, &m.on[0], NULL));
+    RANK_CHECK_OK(rank, tutti_get(&came, 1, right, 4095, window, &m.on[0], NULL));
+    RANK_CHECK(rank, mixed_sync(&m) && came == byte);
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
+    RANK_CHECK_OK(rank, tutti_cuda_copy_now(m.gpu, &came, own + 4095, 1));
+    RANK_CHECK(rank, came == (unsigned char)(90 + left));
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
+    tutti_window_destroy(window);
+    RANK_CHECK_OK(rank, tutti_barrier(m.beside, NULL, NULL));
     RANK_CHECK_OK(rank, tutti_cuda_free_ordered(m.gpu, pool, m.streams[0]));
     RANK_CHECK_OK(rank, tutti_mem_free(rank->comm, base));
     mixed_close(&m);
