@@ -244,7 +244,7 @@ enum attached_state { ATTACHED_READ, ATTACHED_WRITE, ATTACHED_RESULTS, ATTACHED_
 
 enum tutti_advance flat_fold_attached(struct flat_op *op)
 {
-    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op * op) = {
+    static enum tutti_advance (*const steps[ATTACHED_N_STATES])(struct flat_op *op) = {
         [ATTACHED_READ] = read_inputs, [ATTACHED_WRITE] = write_results, [ATTACHED_RESULTS] = read_results};
     while (op->round < n_windows(op)) {
         if (op->peer == 0) op->peer = 1;
