@@ -93,8 +93,6 @@ double tutti_cost_of_levels_ns(const struct tutti_facts *facts, const struct tut
 {
     struct tutti_facts within = *facts;
     within.link = TUTTI_LINK_HOST;
-    const double slice = facts->slice_bytes ? (double)facts->slice_bytes : COST_ENGINE_SLICE_BYTES;
-    const double a = tutti_cost_ns(&within, near), b = tutti_cost_ns(facts, far), least = a < b ? a : b;
-    const double pieces = facts->crowded ? 1 : larger(far->largest / slice, 1);
-    return larger(a, b) + least / pieces;
+    return tutti_cost_ns(&within, near) + tutti_cost_ns(facts, far) +
+           near->calls * (double)facts->machine.links[TUTTI_LINK_HOST].message_ns * COST_ENGINE_CALLED;
 }

@@ -19,6 +19,7 @@ struct tutti_load {
     double waits;                  /* how often a rank has to wait: the sum over all ranks */
     double all_messages, all_bytes, all_folded, all_early; /* sums over all ranks: of what is sent, and of folds */
     double largest;                                        /* bytes of the largest message */
+    double calls;                                          /* of groups, in which a rank takes part */
 };
 
 /* A pattern of messages, what is folded of it, and how it is meant: see the table in load.c. */
@@ -44,7 +45,8 @@ struct tutti_load tutti_load_at(const struct tutti_load_row *row, const struct t
                                 bool near);
 bool tutti_load_is_near(const struct tutti_load_row *row); /* whether there is such a part */
 double tutti_cost_ns(const struct tutti_facts *facts, const struct tutti_load *load);
-/* Two parts on links of their own, which overlap as far as they are cut into slices. */
+/* Two parts on links of their own. One thread of each rank sees to both: where levels overlap, that of one rank works
+ * inside while another's waits for the network, but no less is done. */
 double tutti_cost_of_levels_ns(const struct tutti_facts *facts, const struct tutti_load *near,
                                const struct tutti_load *far);
 

@@ -10,6 +10,7 @@
 #define COST_ENGINE_EAGER_BYTES 65536 /* where the facts do not say (tests) */
 #define COST_ENGINE_SLICE_BYTES 131072
 #define COST_ENGINE_PAGE_BYTES 4096.0
+#define COST_ENGINE_CALLED 0.5        /* of a message: a call of a group, apart from what is moved */
 #define COST_ENGINE_PAGES_CACHED 2048 /* pages that a CPU finds without a look at tables */
 
 /* ---- back end flat (backend/flat/flat_cost.c) ---- */
@@ -19,7 +20,7 @@
 #define COST_FLAT_LINE_READ 0.25       /* a line that is awaited when the one before it was */
 #define COST_FLAT_LINE_READ_AHEAD 0.15 /* the same where ranks run ahead */
 #define COST_FLAT_LINE_WRITTEN 0.1
-#define COST_FLAT_LINES_NEAR 17.0 /* so many of a call; further ones take the time of a copy */
+#define COST_FLAT_LINES_NEAR 17.0  /* so many of a call; further ones take the time of a copy */
 #define COST_FLAT_EXCHANGE 3.2     /* a hand-over where ranks wait for one another */
 #define COST_FLAT_AHEAD 0.5        /* a hand-over of a rooted call, where they run ahead */
 #define COST_FLAT_PEER_READ 0.3    /* a look at one more rank, prefetched */

@@ -246,7 +246,8 @@ static struct tutti_load within(const struct ask *q)
                                .waits = q->parts * (q->p - q->p / q->g),
                                .all_messages = q->parts * (q->p - q->p / q->g),
                                .all_bytes = q->parts * (q->p - q->p / q->g) * q->b,
-                               .largest = q->b};
+                               .largest = q->b,
+                               .calls = q->parts};
 }
 
 /* Parts of which a rank is a lead, if it is one. */
@@ -438,6 +439,7 @@ static void load_add(struct tutti_load *sum, const struct tutti_load *more)
     sum->waits += more->waits;
     sum->all_messages += more->all_messages, sum->all_bytes += more->all_bytes;
     sum->all_folded += more->all_folded, sum->all_early += more->all_early;
+    sum->calls += more->calls;
     if (more->largest > sum->largest) sum->largest = more->largest;
 }
 

@@ -15,7 +15,8 @@
 #define SPIN_ALONE 2
 #define YIELD_NS (200 * UINT64_C(1000)) /* where ranks outnumber CPUs: it gives up turns for so long, then sleeps */
 #define LOOKS_MOST 4096                 /* whatever the clock says */
-#define LOOKS_A_POLL 16                 /* at the memory of a group, for each look at the wire */
+#define LOOKS_A_CLOCK 16                /* at the memory of a group, for each look at the clock, */
+#define LOOKS_A_POLL 16                 /* and of these for each look at the wire */
 
 struct tutti_flight *tutti_short_keep(struct tutti_team *team, const struct tutti_bind *bind,
                                       const struct tutti_call_info *info)
@@ -86,6 +87,18 @@ static bool awaits_group(const struct tutti_slice *slice)
     return slice->flight->bind.schedule->steps[slice->base].op == TUTTI_STEP_CALL;
 }
 
+/* What calls of groups can do now; whether anything happened. */
+static bool call_groups(struct tutti_team *team, const struct tutti_slice *slice)
+{
+    const bool spins = atomic_load_explicit(&team->engine->owner->spin_ns, memory_order_relaxed) > 0;
+
+    for (int looks = spins && awaits_group(slice) ? LOOKS_A_CLOCK : 1; looks > 0 && !team->halted; looks--) {
+        if (tutti_team_call(team)) return true;
+        if (looks > 1) tutti_cpu_relax();
+    }
+    return false;
+}
+
 /* The next event of the wire, that of the awaited peer first; AGAIN: none came. */
 static enum tutti_status look(const struct tutti_team *team, const struct tutti_slice *slice, uint32_t n_looks)
 {
@@ -106,13 +119,13 @@ static bool fly(struct tutti_team *team, struct tutti_slice *slice, struct patie
 
     if (team->listed && !tutti_held_check(team, slice->flight)) return false;
     for (;;) {
-        if (slice->dirty || slice->stalled) tutti_slice_issue(team, slice);
-        if (calls && !team->halted && tutti_team_call(team)) {
+        if (!team->halted && (slice->dirty || slice->stalled)) tutti_slice_issue(team, slice);
+        if (team->halted) return false;
+        if (tutti_slice_over(slice)) return true;
+        if (calls && call_groups(team, slice)) {
             patience->since_ns = 0;
             continue;
         }
-        if (team->halted) return false;
-        if (tutti_slice_over(slice)) return true;
         const enum tutti_status status = look(team, slice, patience->n_looks);
         if (status < 0) return false;
         if (status == TUTTI_OK && engine->busy) serve(engine);
