@@ -73,9 +73,9 @@ static bool look(struct watched *w, uint64_t now)
 static bool ask(struct watched *w, uint64_t now)
 {
     (void)now; /* the driver may take its time */
-    if (atomic_load(&w->told) || !watch_is_in_flight(w)) return false;
+    if (atomic_load(&w->told) || !(watch_is_in_flight(w) || atomic_load(&w->tends))) return false;
     w->ops->ask(w);
-    return !atomic_load(&w->told) && watch_is_in_flight(w);
+    return !atomic_load(&w->told) && (watch_is_in_flight(w) || atomic_load(&w->tends));
 }
 
 void watch_now(struct watched *w)

@@ -67,6 +67,7 @@ struct watched {
 
     _Atomic uint64_t n_enqueued; /* calls that were enqueued outside of captures, */
     _Atomic uint64_t n_over;     /* and those that are known to be over */
+    _Atomic bool tends;          /* `ask` has something to do without calls in flight, too */
     _Atomic bool captured;       /* graphs hold calls: any may be in flight at any time */
 
     /* the watch's */

@@ -89,6 +89,8 @@
       "device memory that a communicator may take for its own use")                                                    \
     X(DEVICE, gpu_blocks, u32, "0", 0, 128, 1,                                                                         \
       "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
+    X(DEVICE, gpu_map, flag, "1", 0, 1, 1,                                                                             \
+      "large calls go straight between GPU buffers of ranks, which map one another's memory (1), or do not (0)")       \
     X(DEVICE, gpu_piece, size, "4M", 4096, UINT64_C(1) << 40, 0,                                                       \
       "bytes of a call through the host that are copied while others travel")                                          \
     X(DEVICE, gpu_tuning, text, "auto", 0, 0, 0,                                                                       \

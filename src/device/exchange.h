@@ -50,6 +50,7 @@ struct gpu_control {
     uint32_t stop;                 /* 0: go on. Set by the host (GPU_STOPPED) or by a kernel (GPU_TIMEOUT) */
     struct tutti_device_late late; /* for a report with GPU_ONE_SIDED, written before it */
     uint64_t now_ns; /* the host's clock as its watch last saw it: for deadlines, where kernels have no clock */
+    uint64_t straight, by_tiles; /* mapped calls so far, by the way that they went */
 };
 /* In place of a call's number: a wait for a signal, or a barrier of kernels. */
 #define GPU_ONE_SIDED (UINT64_C(1) << 54)
@@ -83,7 +84,12 @@ struct gpu_layout {
     uint64_t landed; /* uint32_t [source][block]: 2 c + 1: source has begun the call that is its c-th; 2 c + 2: all that
                         it stores here in that call is there */
     uint64_t relayed; /* uint64_t [block][warp]: of what goes on from here, the pieces that came, and c << 32 */
-    uint64_t met;     /* uint32_t [source], and met_own: of the handshakes around copy engines */
+    /* mapped */
+    uint64_t agreements; /* uint32_t [block]: own count of its calls; all blocks have the same */
+    uint64_t ways;       /* uint64_t [2]: how many went by tiles, and straight */
+    uint64_t posts;      /* uint64_t [2 calls in turns][source][2 places][2 halves]: where source's buffers are, as this
+                            rank has mapped them; in the upper half of each word the call's number, from 1 */
+    uint64_t met;        /* uint32_t [source], and met_own: of the handshakes around copy engines */
     uint64_t met_own;
     uint64_t asked;   /* uint64_t: when a thread has last asked the host whether to stop */
     uint64_t stopped; /* uint32_t: not 0 when one knows it */
@@ -175,6 +181,37 @@ struct gpu_direct {
     uint32_t alike;                               /* all that are sent anything are sent the same bytes */
     uint32_t relays;                              /* 1 + the rank from which what is sent comes in this call; 0: none */
     uint32_t relayed;                             /* ranks that are sent anything relay it */
+};
+
+/* ---- mapped: between buffers of users that lie in no window. Peers have mapped the allocations of which they were
+ * told, some time after a call first used them (backend/gpu/gpu_maps.c). Whether all have mapped what a call needs is
+ * known when it runs: each rank posts to each where its buffers are at that one, or that they are not known there to
+ * all; so all ranks find the same, and go straight, or by tiles. ---- */
+
+/* An allocation that all ranks have mapped; in pinned memory of the host, for calls that are replayed. */
+struct gpu_known {
+    uint64_t number;               /* the allocation's, which no other one of this rank ever has; 0: none */
+    uint64_t there[GPU_MAX_RANKS]; /* where rank q has mapped its first byte; written before the number */
+};
+struct gpu_place {
+    TUTTI_DEVICE_POINTER(const struct gpu_known) known; /* captured calls: looked up when the call runs; else NULL */
+    uint64_t number, at;           /* ... this allocation, the buffer `at` bytes behind its beginning */
+    uint64_t there[GPU_MAX_RANKS]; /* other calls: where rank q has the buffer; all 0: not all have it */
+};
+enum { GPU_INPUT, GPU_OUTPUT, GPU_PLACES };
+#define GPU_APART (UINT64_C(1) << 60) /* where nothing is */
+/* `mapped_move_16` and `mapped_R`, of GPU_TILE_THREADS threads: all ranks launch n_blocks blocks. Places that are given
+ * are multiples of 16. A move goes as `direct` says, whose `to` for others are as if they had their outputs GPU_APART
+ * behind this rank's, by the first `blocks` blocks. A reduction loads what its rank folds from all inputs, in which it
+ * lies at the same place, and if it `spreads` stores the result to all outputs, in the same way. Else the exchange is
+ * made, by tiles; if it spreads, each rank then sends what it has folded to all others: shards of one buffer, which lie
+ * in all outputs as send[q] says. */
+struct gpu_mapped {
+    struct gpu_exchange exchange;
+    struct gpu_direct direct; /* moves only */
+    struct gpu_place places[GPU_PLACES];
+    uint32_t needs; /* bits of places, equal on all ranks, as is `blocks` */
+    uint32_t blocks, spreads;
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the

@@ -30,6 +30,14 @@ struct tutti_gpu_launch {
                       take their places before that is over */
 };
 
+/* An allocation, or several that are mapped one behind another, as they were when it was opened. */
+struct tutti_gpu_range {
+    char *base;
+    size_t bytes;
+    uint64_t id; /* as block_id has it; 0: see kept */
+    void *kept;  /* the maker's */
+};
+
 struct tutti_gpu_ops {
     bool doubts_peers;     /* peers' memory is tried with data first, since some boards only seem to reach it */
     uint32_t tile_threads; /* a block's, for kernels by tiles, which are made for so many */
@@ -42,6 +50,13 @@ struct tutti_gpu_ops {
      * knows no such memory. Between `enter` and
      * `leave`; as fast as the device's `of`. */
     enum tutti_status (*block_id)(const struct tutti_device *gpu, const void *pointer, uint64_t *out);
+    /* What holds these bytes, of the device's own memory. UNSUPPORTED: it is nothing that others can map, or nothing
+     * that can be told from what may come after it. All three, beside captures, may be NULL. */
+    enum tutti_status (*range_open)(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                    struct tutti_gpu_range *out);
+    /* Whether it is still what lies there. Some 100 ns, and as much for each allocation of several. */
+    bool (*range_is)(struct tutti_device *gpu, const struct tutti_gpu_range *range);
+    void (*range_close)(struct tutti_device *gpu, struct tutti_gpu_range *range);
     /* As the device's `reach` for one allocation of another device, where each is told who reaches it. */
     enum tutti_status (*reach_memory)(struct tutti_device *gpu, const void *pointer, size_t bytes);
     /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells.

@@ -7,7 +7,7 @@
  * that peers map, order on streams, windows, and what the watch (backend/watch.h) has to know.
  *
  * It may use the engine and all below it. Begin with gpu_enqueue.c: a call, the order of calls on
- * streams, calls that fail half way, and groups. gpu_launch.c: steps.
+ * streams, calls that fail half way, and groups. gpu_launch.c: steps. gpu_maps.c: ordinary memory that peers map.
  * gpu_messages.c: point-to-point. gpu_windows.c: windows. gpu_onesided.c: one-sided calls on them. gpu_tracks.c:
  * their streams. gpu_open.c, gpu_close.c: from the card to memory that outlives the instance. gpu_watch.c:
  * what this back end tells the watch. */
@@ -65,6 +65,37 @@ struct gpu_onesided {
     void *access, *await;    /* kernels */
     _Atomic bool by_kernels; /* users' kernels may wait at any time */
 };
+/* Ordinary memory that peers map (gpu_maps.c): rows of this rank's allocations, which it offers to peers in the log
+ * that they map; and where it has mapped theirs. A row is written again when no peer has what was in it. */
+#define GPU_MAPS 256
+struct gpu_offer {
+    _Atomic uint64_t number; /* written last; 0: none */
+    uint64_t address, bytes, offset;
+    unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
+};
+struct gpu_taken {
+    _Atomic uint64_t number; /* the offer that was taken, written last */
+    _Atomic uint64_t there;  /* where its memory is mapped; 0: it can not be */
+};
+struct gpu_log { /* a member's */
+    struct watch_log log;
+    struct gpu_offer offers[GPU_MAPS];
+    struct gpu_taken taken[GPU_MAX_RANKS][GPU_MAPS];
+};
+/* A row goes from each to the next, and back to NONE at the end. */
+enum gpu_map { GPU_MAP_NONE, GPU_MAP_NEW, GPU_MAP_OFFERED, GPU_MAP_KNOWN, GPU_MAP_REFUSED, GPU_MAP_LEAVING };
+struct gpu_own {
+    struct tutti_gpu_range range;
+    uint64_t number;
+    enum gpu_map state;
+};
+struct gpu_maps {
+    pthread_mutex_t lock; /* guards `own`: calls add rows, the asking thread alone changes them */
+    struct gpu_own own[GPU_MAPS];
+    struct gpu_known *known; /* pinned */
+    uint64_t n_seen;
+    void *imports[GPU_MAX_RANKS][GPU_MAPS]; /* NULL: own process's, or nothing */
+};
 struct gpu_choice { /* what was chosen */
     uint64_t by;
     const struct gpu_method *method;
@@ -105,6 +136,8 @@ struct gpu_backend {
     struct gpu_gate gate_of; /* a call */
     struct gpu_lists lists;
     struct gpu_counted counted;
+    struct gpu_mapped mapped;
+    bool captures;        /* the call at hand is captured */
     void *event, *stream; /* event: after the last eager call, on stream */
     uint64_t posted_seq;
     uint64_t capture; /* the last call was captured in it, at node */
@@ -117,6 +150,7 @@ struct gpu_backend {
     struct gpu_words *words; /* under lock; the scratch is the last of them */
     enum tutti_device_share share;
     struct gpu_onesided one;
+    struct gpu_maps maps;
 
     /* for the watch */
     _Atomic uint64_t timeout_ns; /* the last call's */
@@ -189,6 +223,13 @@ enum tutti_status gpu_window_check(const struct gpu_backend *b, const struct gpu
 /* Says in which window the call's output lies. */
 void gpu_window_site(const struct gpu_backend *b, const struct tutti_backend_call *call, struct gpu_site *site);
 void gpu_windows_close(struct gpu_backend *b);
+
+/* ---- gpu_maps.c ---- */
+enum tutti_status gpu_maps_open(struct gpu_backend *b);
+void gpu_maps_close(struct gpu_backend *b); /* nothing is under way, and nobody tends them */
+void gpu_maps_tend(struct gpu_backend *b);  /* beside calls; waits for the driver */
+/* Where peers have the buffer, for a call that is enqueued, or captured. Zeros: not all have it. */
+void gpu_maps_place(struct gpu_backend *b, const void *pointer, size_t bytes, bool captured, struct gpu_place *out);
 
 /* ---- gpu_onesided.c: calls on windows, gpu_tracks.c: their streams and results, under no turn ---- */
 enum tutti_status gpu_access(struct tutti_backend *backend, const struct tutti_backend_access *access, void *stream);

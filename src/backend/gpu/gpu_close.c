@@ -4,6 +4,8 @@
  * still runs on this device when its time is up is left alone, with all that it may touch. */
 #include "backend/gpu/gpu_backend.h"
 
+#include <inttypes.h>
+
 #define STOP_NS (2 * TUTTI_NS_PER_S) /* that kernels which are stopped may take to leave */
 #define NAP_NS (UINT64_C(100) * 1000)
 
@@ -64,6 +66,7 @@ static void leave(struct gpu_backend *b)
     const struct watch_remains nothing = {0}, remains = {release_memory, b->gpu, b->words};
     if (b->gpu) b->gpu->ops->unexport_memory(b->offer);
     gpu_windows_close(b);
+    gpu_maps_close(b);
     for (uint32_t q = 0; q < b->site.n; q++)
         if (b->imports[q]) b->gpu->ops->unimport_memory(b->gpu, b->imports[q]);
     if (b->gpu) gpu_tracks_close(b);
@@ -71,6 +74,7 @@ static void leave(struct gpu_backend *b)
     watch_member_close(&b->watched, b->gpu ? remains : nothing);
     pthread_mutex_destroy(&b->lock);
     pthread_mutex_destroy(&b->one.lock);
+    pthread_mutex_destroy(&b->maps.lock);
     tutti_free(b);
 }
 
@@ -89,6 +93,10 @@ void gpu_close(struct tutti_backend *backend, uint64_t deadline_ns)
     over = over || wait_over(b, tutti_deadline_ns(STOP_NS));
     over = over && wait_replays(b, deadline_ns);
     watch_remove(&b->watched);
+    if (b->control->straight + b->control->by_tiles > 0)
+        tutti_log(TUTTI_LOG_INFO,
+                  "rank %u: of large calls in ordinary memory %" PRIu64 " went straight, %" PRIu64 " by tiles",
+                  b->site.me, b->control->straight, b->control->by_tiles);
     atomic_store(&gpu_log(b)->closed, 1);
     if (over) {
         if (!b->watched.seen && b->scratch) { /* no peer has mapped it; but one may know where the log is */
@@ -101,5 +109,6 @@ void gpu_close(struct tutti_backend *backend, uint64_t deadline_ns)
     tutti_log(TUTTI_LOG_WARN, "rank %u: calls on the device may not have ended; their memory stays taken", b->site.me);
     pthread_mutex_destroy(&b->lock);
     pthread_mutex_destroy(&b->one.lock);
+    pthread_mutex_destroy(&b->maps.lock);
     tutti_free(b);
 }

@@ -147,6 +147,11 @@ static bool step(const struct gpu_site *site, const struct tutti_backend_call *c
     return i == 0 && step_of[call->info.kind](site, call, out);
 }
 
+bool gpu_direct_step(const struct gpu_site *site, const struct tutti_backend_call *call, struct gpu_step *out)
+{
+    return step_of[call->info.kind](site, call, out);
+}
+
 static double cost(const struct gpu_site *site, const struct tutti_backend_call *call)
 {
     const struct gpu_speed *s = site->speed;

@@ -94,6 +94,7 @@ enum tutti_status gpu_enqueue(struct tutti_backend *backend, const struct tutti_
 enum tutti_status gpu_order_begin(struct gpu_backend *b, void *stream, uint64_t *capture)
 {
     TUTTI_TRY(tutti_device_capturing(b->gpu, stream, capture));
+    b->captures = *capture != 0;
     b->own_stream = b->own_streams[*capture != 0]; /* the stream of what is captured until the capture ends */
     if (*capture) {
         /* Calls before the capture, and other captures, are ordered by who launches the graph. */
@@ -112,7 +113,7 @@ enum tutti_status gpu_order_end(struct gpu_backend *b, void *stream, uint64_t ca
         TUTTI_TRY(b->gpu->ops->capture_mark(b->gpu, stream, &b->node));
         b->capture = capture;
         b->capture_stream = stream;
-        if (!atomic_exchange(&b->watched.captured, true)) watch_wake(&b->watched);
+        if (!atomic_exchange(&b->watched.captured, true) || atomic_load(&b->watched.tends)) watch_wake(&b->watched);
         return TUTTI_OK;
     }
     TUTTI_TRY(b->gpu->ops->event_record(b->gpu, b->event, stream));

@@ -31,19 +31,47 @@ static bool overlaps(const struct gpu_backend *b, const struct gpu_step *step)
     return step->protocol <= GPU_BATCH_SENTINEL && b->alone && step->blocks * step->threads <= 16384;
 }
 
-static const uint32_t parameter_bytes[GPU_N_PROTOCOLS] = {
-    [GPU_LINES] = sizeof(struct gpu_exchange),       [GPU_SENTINEL] = sizeof(struct gpu_exchange),
-    [GPU_SENTINEL2] = sizeof(struct gpu_two_shot),   [GPU_BATCH_LINES] = sizeof(struct gpu_batch),
-    [GPU_BATCH_SENTINEL] = sizeof(struct gpu_batch), [GPU_TILES] = sizeof(struct gpu_exchange),
-    [GPU_DIRECT] = sizeof(struct gpu_direct),        [GPU_FOLD] = sizeof(struct gpu_fold)};
+static const uint32_t parameter_bytes[GPU_N_PROTOCOLS] = {[GPU_LINES] = sizeof(struct gpu_exchange),
+                                                          [GPU_SENTINEL] = sizeof(struct gpu_exchange),
+                                                          [GPU_SENTINEL2] = sizeof(struct gpu_two_shot),
+                                                          [GPU_BATCH_LINES] = sizeof(struct gpu_batch),
+                                                          [GPU_BATCH_SENTINEL] = sizeof(struct gpu_batch),
+                                                          [GPU_TILES] = sizeof(struct gpu_exchange),
+                                                          [GPU_DIRECT] = sizeof(struct gpu_direct),
+                                                          [GPU_MAPPED] = sizeof(struct gpu_mapped),
+                                                          [GPU_FOLD] = sizeof(struct gpu_fold)};
+
+/* Where peers have the call's buffers, and both ways of the step. */
+static struct gpu_call *mapped_of(struct gpu_backend *b, const struct tutti_backend_call *call,
+                                  const struct gpu_step *step)
+{
+    const enum tutti_kind kind = call->info.kind;
+    const char *buffers[GPU_PLACES] = {call->bind.input, call->bind.output};
+    const bool has_blocks = kind != TUTTI_ALL_REDUCE && kind != TUTTI_BROADCAST;
+    const size_t bytes = gpu_call_bytes(call) * (has_blocks ? b->site.n : 1);
+    struct gpu_mapped *m = &b->mapped;
+    m->exchange = step->exchange, m->direct = step->direct;
+    m->needs = step->needs, m->blocks = step->straight, m->spreads = step->spreads;
+    for (uint32_t p = 0; p < GPU_PLACES; p++) {
+        m->places[p] = (struct gpu_place){0};
+        if ((step->needs >> p & 1) && !step->in_the_way)
+            gpu_maps_place(b, buffers[p], bytes, b->captures, &m->places[p]);
+    }
+    m->direct.call.seq = call->seq;
+    m->direct.call.timeout_ns = gpu_timeout_ns(b);
+    return &m->exchange.call;
+}
 
 /* The parameter of the step's kernel, which begins with its call. */
-static struct gpu_call *parameter_of(struct gpu_backend *b, struct gpu_step *step)
+static struct gpu_call *parameter_of(struct gpu_backend *b, const struct tutti_backend_call *call)
 {
+    struct gpu_step *step = &b->step;
     struct gpu_exchange *x = &step->exchange;
     switch (step->protocol) {
     case GPU_DIRECT:
         return &step->direct.call;
+    case GPU_MAPPED:
+        return mapped_of(b, call, step);
     case GPU_SENTINEL2:
         b->two_shot.in = x->in, b->two_shot.out = x->out;
         b->two_shot.bytes = x->result_bytes, b->two_shot.shard_bytes = x->send[0].bytes;
@@ -71,7 +99,7 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
 {
     struct gpu_step *step = &b->step;
     if (step->blocks == 0) return TUTTI_OK;
-    struct gpu_call *parameter = parameter_of(b, step);
+    struct gpu_call *parameter = parameter_of(b, call);
     fill_call(parameter, call, step, gpu_timeout_ns(b));
     const struct tutti_gpu_launch how = {.kernel = kernel_of(b, call, step),
                                          .stream = stream,

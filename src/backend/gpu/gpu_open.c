@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CARD_VERSION 6
+#define CARD_VERSION 7
 
 struct gpu_card {
     uint32_t version, n_sms, capability;
@@ -22,6 +22,7 @@ struct gpu_card {
     uint64_t gpu;           /* struct tutti_device, in the own process */
     uint64_t log;           /* offset in the heap, or address */
     struct gpu_speed speed; /* as this member knows it */
+    uint32_t maps;          /* it maps ordinary memory of others */
     unsigned char uuid[16];
     unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES];
 };
@@ -39,7 +40,7 @@ static void process_draw(void)
 static uint64_t build_hash(const struct gpu_backend *b)
 {
     const char *built = b->base.ops->device->built_for();
-    uint64_t sizes[] = {sizeof(struct gpu_exchange), sizeof(struct gpu_layout), sizeof(struct watch_log),
+    uint64_t sizes[] = {sizeof(struct gpu_exchange), sizeof(struct gpu_layout), sizeof(struct gpu_log),
                         sizeof(struct gpu_batch), b->base.ops->device->gpu->tile_threads};
     return tutti_hash64(sizes, sizeof(sizes), tutti_hash64(built, strlen(built), CARD_VERSION));
 }
@@ -67,6 +68,7 @@ static void find_kernels(struct gpu_backend *b)
                                                            [GPU_BATCH_SENTINEL] = "batch_sentinel",
                                                            [GPU_TILES] = "tiles",
                                                            [GPU_DIRECT] = "direct",
+                                                           [GPU_MAPPED] = "mapped",
                                                            [GPU_FOLD] = "fold"};
     for (uint32_t p = 0; p < GPU_N_PROTOCOLS; p++) {
         for (uint32_t r = 0; r < GPU_REDUCERS; r++) {
@@ -75,7 +77,7 @@ static void find_kernels(struct gpu_backend *b)
             snprintf(sum, sizeof(sum), "%s_sum", name);
             b->kernels[p][r].any = find_kernel(b, protocols[p], name);
             b->kernels[p][r].sum = find_kernel(b, protocols[p], sum);
-            b->site.has[p][r] = b->kernels[p][r].any != NULL;
+            b->site.has[p][r] = b->kernels[p][r].any || (p == GPU_MAPPED && b->kernels[p][r].sum);
         }
     }
     b->meet = b->gpu->ops->gpu->kernel(b->gpu, "meet");
@@ -124,6 +126,14 @@ static enum tutti_status open_streams(struct gpu_backend *b)
     return b->gpu->ops->stream_create(b->gpu, &b->own_streams[1]);
 }
 
+/* Whether this member maps ordinary memory of others; so do all, or none does. */
+static bool may_map(const struct gpu_backend *b, const struct tutti_backend_config *config)
+{
+    const struct tutti_gpu_ops *gpu = b->gpu->ops->gpu;
+    return config->n > 1 && config->options->number[TUTTI_OPT_gpu_map] && gpu->range_open && gpu->reach_memory &&
+           b->site.has[GPU_MAPPED][GPU_MOVE] && b->gpu->ops->import_memory;
+}
+
 static const struct tutti_backend_ops *ops_for(const struct tutti_device *device);
 
 static enum tutti_status gpu_open(const struct tutti_backend_config *config, void *out_card, struct tutti_backend **out)
@@ -138,10 +148,10 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
     b->watched.ops = &gpu_watch_ops;
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->one.lock, NULL);
+    pthread_mutex_init(&b->maps.lock, NULL);
     snprintf(b->forced, sizeof(b->forced), "%s", config->options->text[TUTTI_OPT_gpu_method]);
     struct gpu_card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash(b)};
-    TUTTI_TRY_GOTO(status,
-                   watch_member_open(&b->watched, config, b->base.ops->name, sizeof(struct watch_log), &card.log),
+    TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, b->base.ops->name, sizeof(struct gpu_log), &card.log),
                    err_free);
     b->site.n = config->n, b->site.me = config->me;
     b->nonce = config->nonce;
@@ -157,8 +167,10 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
     card.gpu = (uint64_t)(uintptr_t)b->gpu;
     memcpy(card.uuid, b->gpu->uuid, sizeof(card.uuid));
     find_kernels(b);
+    card.maps = may_map(b, config);
     TUTTI_TRY_GOTO(status, open_memory(b, config, &card), err_free);
     TUTTI_TRY_GOTO(status, open_streams(b), err_free);
+    if (card.maps) TUTTI_TRY_GOTO(status, gpu_maps_open(b), err_free);
     if (doubts_peers(b)) TUTTI_TRY_GOTO(status, gpu_probe_begin(b), err_free);
     memcpy(out_card, &card, sizeof(card));
     *out = &b->base;
@@ -175,6 +187,7 @@ struct agreed {
     size_t budget;
     uint32_t n_blocks;
     bool shared; /* some GPU by several members */
+    bool maps;
 };
 
 static void read_card(const void *cards, size_t stride, uint32_t r, struct gpu_card *out)
@@ -189,7 +202,7 @@ static enum tutti_status agree(struct gpu_backend *b, const void *cards, size_t 
     read_card(cards, stride, b->site.me, &mine);
     read_card(cards, stride, 0, &card);
     b->speed = card.speed;
-    *out = (struct agreed){SIZE_MAX, gpu_blocks_for((uint32_t)b->speed.blocks, 1), false};
+    *out = (struct agreed){SIZE_MAX, gpu_blocks_for((uint32_t)b->speed.blocks, 1), false, true};
     for (uint32_t r = 0; r < b->site.n; r++) {
         uint32_t sharing = 0;
         read_card(cards, stride, r, &card);
@@ -200,6 +213,7 @@ static enum tutti_status agree(struct gpu_backend *b, const void *cards, size_t 
             sharing += memcmp(card.uuid, other.uuid, sizeof(card.uuid)) == 0;
         }
         out->shared |= sharing > 1;
+        out->maps &= card.maps != 0;
         uint32_t n_blocks = gpu_blocks_for(card.n_sms, sharing);
         if (n_blocks < out->n_blocks) out->n_blocks = n_blocks;
         if (card.scratch_bytes < out->budget) out->budget = card.scratch_bytes;
@@ -211,6 +225,7 @@ static enum tutti_status lay_out(struct gpu_backend *b, const struct agreed *agr
 {
     struct gpu_site *site = &b->site;
     b->alone = !agreed->shared;
+    site->maps = agreed->maps;
     const size_t budget = agreed->budget - (doubts_peers(b) ? GPU_PROBE_BYTES : 0);
     if (!gpu_layout(b->site.n, budget, agreed->n_blocks, &site->layout, &site->bounce_bytes))
         return tutti_fail(TUTTI_ERR_UNSUPPORTED,

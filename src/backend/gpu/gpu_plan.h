@@ -76,15 +76,17 @@ enum gpu_protocol {
     GPU_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     GPU_TILES,
     GPU_DIRECT,
+    GPU_MAPPED,
     GPU_FOLD,
     GPU_N_PROTOCOLS
 };
 enum gpu_stream { GPU_CALLERS, GPU_OWN }; /* FORK and JOIN tie the own one to the caller's */
 enum gpu_act { GPU_LAUNCH, GPU_COPY, GPU_MEET, GPU_FORK, GPU_JOIN };
 
-/* What a step does. Exchanges are filled but for `call`; so is `direct` in its steps, and the exchange is not;
- * sentinel2 has in, out, result_bytes (of the whole) and send[0].bytes (of a shard); folds have `from` and out and
- * result_bytes; batches are in the instance's struct gpu_batch, but for `call` and units. */
+/* What a step does. Exchanges are filled but for `call`; so is `direct` in its steps, and the exchange is not; of
+ * mapped ones both are, as struct gpu_mapped has them, but where buffers are; sentinel2 has in, out, result_bytes (of
+ * the whole) and send[0].bytes (of a shard); folds have `from` and out and result_bytes; batches are in the instance's
+ * struct gpu_batch, but for `call` and units. */
 struct gpu_step {
     enum gpu_act act;
     enum gpu_protocol protocol;
@@ -98,6 +100,8 @@ struct gpu_step {
     const char *src;
     size_t bytes;
     const char *from[GPU_MAX_RANKS];
+    uint32_t needs, straight; /* mapped: bits of places; blocks that go straight */
+    bool spreads, in_the_way; /* its output lies where peers load, or what it sends where they store: by tiles */
     struct gpu_exchange exchange;
     struct gpu_direct direct;
 };
@@ -108,6 +112,7 @@ struct gpu_site {
     uint32_t tile_threads; /* in a block of kernels by tiles */
     const struct gpu_speed *speed;
     struct gpu_layout layout;
+    bool maps;                                     /* all members map ordinary memory of others */
     bool has[GPU_N_PROTOCOLS][TUTTI_N_DTYPES + 1]; /* kernels that fold the dtype; last: that move */
     size_t bounce_bytes;
     char *bounce;
@@ -126,7 +131,7 @@ struct gpu_method {
     bool (*step)(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i, struct gpu_step *out);
 };
 extern const struct gpu_method gpu_alone, gpu_lines, gpu_sentinel, gpu_sentinel2, gpu_sentinels, gpu_tiles, gpu_tiles2,
-    gpu_relay, gpu_direct, gpu_engines;
+    gpu_relay, gpu_direct, gpu_mapped, gpu_engines;
 
 /* ---- what calls are (gpu_forms.c) ---- */
 /* Bytes of as many elements as the call counts. */
@@ -172,6 +177,8 @@ struct gpu_push {
     size_t bytes;
 };
 struct gpu_push gpu_push_to(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t q);
+/* The step of `direct`, which the call's kind has (gpu_direct.c). */
+bool gpu_direct_step(const struct gpu_site *site, const struct tutti_backend_call *call, struct gpu_step *out);
 
 /* ---- all_reduce in two exchanges (gpu_tiles.c) ---- */
 /* A step in which each rank folds, by tiles, its own shard of [at, +bytes), which goes to `to` on this rank. */

@@ -185,6 +185,7 @@ static void prepare(const struct trial *t)
         r->site = (struct gpu_site){.n = t->n,
                                     .me = me,
                                     .speed = gpu_speed_known("", t->n),
+                                    .maps = true,
                                     .bounce_bytes = BOUNCE,
                                     .bounce = (char *)r->bounce};
         memset(r->site.has, true, sizeof(r->site.has));

@@ -90,11 +90,12 @@ static inline void check_grid(const struct trial *t, uint32_t me)
     size_t longest = s->protocol == GPU_SENTINEL2 ? x->send[0].bytes : 0;
     if (s->blocks > l->n_blocks) complain(t, "more blocks than rings are for", me);
     for (uint32_t q = 0; q < t->n && s->protocol != GPU_SENTINEL2; q++) {
-        if (s->protocol == GPU_TILES && q == me) continue; /* for as many blocks as there are */
+        if ((s->protocol == GPU_TILES || s->protocol == GPU_MAPPED) && q == me)
+            continue; /* for as many blocks as there are */
         if (x->send[q].bytes > longest) longest = x->send[q].bytes;
         if (x->recv[q].bytes > longest) longest = x->recv[q].bytes;
     }
-    if (s->protocol == GPU_TILES) {
+    if (s->protocol == GPU_TILES || s->protocol == GPU_MAPPED) {
         if (s->blocks < gpu_tile_blocks(longest, l->tile_bytes, l->n_blocks)) complain(t, "too few blocks", me);
         return;
     }
@@ -114,7 +115,8 @@ static inline void check_relay(const struct trial *t, uint32_t me)
     const struct gpu_step *s = &ranks[me].step;
     const struct gpu_exchange *x = &s->exchange;
     if (x->relays == 0) return;
-    if (s->protocol != GPU_TILES || s->folds || x->relays > t->n) complain(t, "it can not relay", me);
+    const bool by_tiles = s->protocol == GPU_TILES || s->protocol == GPU_MAPPED;
+    if (!by_tiles || s->folds || x->relays > t->n) complain(t, "it can not relay", me);
     const struct gpu_part *from = &x->recv[x->relays - 1];
     for (uint32_t q = 0; q < t->n; q++) {
         const struct gpu_part *to = &x->send[q];
@@ -290,6 +292,80 @@ static inline void direct(const struct trial *t)
                 memcpy(ranks[p].step.direct.to[q], sent[p][q], ranks[p].step.direct.send[q].bytes);
 }
 
+/* ---- mapped: by tiles, or straight ---- */
+
+static inline char *output_of(uint32_t r)
+{
+    return ranks[r].call.bind.output;
+}
+
+/* Shards that were folded, to all others: the second exchange by tiles, and what goes straight to all outputs. */
+static inline void spread_shards(const struct trial *t)
+{
+    for (uint32_t me = 0; me < t->n; me++) {
+        const struct gpu_exchange *x = &ranks[me].step.exchange;
+        const size_t at = x->send[me].at;
+        for (uint32_t q = 0; q < t->n && ranks[me].step.spreads; q++) {
+            const struct gpu_part there = ranks[q].step.exchange.send[me];
+            if (x->recv[me].at || at != there.at || x->result_bytes != there.bytes)
+                complain(t, "its shard is another one elsewhere", me);
+            if (q != me) memcpy(output_of(q) + at, output_of(me) + at, x->result_bytes);
+        }
+    }
+}
+
+static inline void move_straight(const struct trial *t)
+{
+    for (uint32_t me = 0; me < t->n; me++) {
+        struct gpu_step *s = &ranks[me].step;
+        for (uint32_t q = 0; q < t->n; q++)
+            if (q != me && s->direct.to[q])
+                s->direct.to[q] = output_of(q) + ((uintptr_t)s->direct.to[q] - GPU_APART - (uintptr_t)output_of(me));
+        if (s->straight > s->blocks) complain(t, "more blocks go straight than there are", me);
+        s->blocks = s->straight, s->threads = GPU_DIRECT_THREADS;
+    }
+    direct(t);
+}
+
+/* What lies in place is read and written by the rank whose shard it is. */
+static inline void reduce_straight(const struct trial *t)
+{
+    static unsigned char results[N][ROOM];
+    for (uint32_t me = 0; me < t->n; me++) {
+        const struct gpu_step *s = &ranks[me].step;
+        const unsigned char *parts[N];
+        for (uint32_t q = 0; q < t->n; q++)
+            parts[q] = (const unsigned char *)ranks[q].step.exchange.in + s->exchange.send[me].at;
+        for (uint32_t q = 0; q < t->n; q++)
+            if (q != me && overlap(s->exchange.out + s->exchange.recv[me].at, s->exchange.result_bytes,
+                                   s->exchange.in + s->exchange.send[q].at, s->exchange.send[q].bytes))
+                complain(t, "its result lies where another rank loads", me);
+        fold(t, parts, t->n, results[me], s->exchange.result_bytes, s->divisor);
+    }
+    for (uint32_t me = 0; me < t->n; me++) {
+        const struct gpu_exchange *x = &ranks[me].step.exchange;
+        memcpy(x->out + x->recv[me].at, results[me], x->result_bytes);
+    }
+    spread_shards(t);
+}
+
+static inline void mapped(const struct trial *t)
+{
+    const struct gpu_step *s = &ranks[0].step;
+    bool by_tiles = below(2);
+    for (uint32_t r = 0; r < t->n; r++) by_tiles |= ranks[r].step.in_the_way;
+    for (uint32_t r = 0; r < t->n; r++)
+        if (ranks[r].step.needs != s->needs || ranks[r].step.straight != s->straight) complain(t, "needs differ", r);
+    if (by_tiles) {
+        exchange(t);
+        spread_shards(t);
+    } else if (s->folds) {
+        reduce_straight(t);
+    } else {
+        move_straight(t);
+    }
+}
+
 /* sentinel2: the reduction of everybody's whole input. */
 static inline void two_shot(const struct trial *t)
 {
@@ -370,6 +446,8 @@ static inline void run(const struct trial *t, const struct gpu_method *method)
             two_shot(t);
         else if (ranks[0].step.act == GPU_LAUNCH && ranks[0].step.protocol == GPU_DIRECT)
             direct(t);
+        else if (ranks[0].step.act == GPU_LAUNCH && ranks[0].step.protocol == GPU_MAPPED)
+            mapped(t);
         else if (ranks[0].step.act == GPU_LAUNCH)
             exchange(t);
     }

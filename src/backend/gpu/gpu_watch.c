@@ -62,10 +62,12 @@ static bool look(struct watched *w, uint64_t now)
     return (stop_ns && now >= stop_ns) || find_report(b);
 }
 
-/* What is over; or the device itself has failed, whoever's fault that is. */
+/* What is over, beside which ordinary memory is mapped; or the device itself has failed, whoever's fault that is. */
 static void ask(struct watched *w)
 {
     struct gpu_backend *b = backend_of(w);
+    gpu_maps_tend(b);
+    if (!watch_is_in_flight(w)) return;
     const uint64_t n = atomic_load(&w->n_enqueued), seq = atomic_load(&b->last_seq),
                    items = atomic_load(&b->last_items);
     enum tutti_status status = b->gpu->ops->event_query(b->gpu, b->event), tracks = status;

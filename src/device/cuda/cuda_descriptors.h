@@ -17,7 +17,8 @@ struct cuda_descriptors {
     uint64_t n;
 };
 struct cuda_offer {
-    uint32_t kind, unused;
+    uint32_t kind;
+    uint32_t block; /* a part of its identity: another allocation may have had the same IPC handle */
     union {
         struct cuda_ipc_handle ipc;
         struct cuda_descriptors descriptors;

@@ -42,7 +42,13 @@ TUTTI_CUDA_TABLE(TUTTI_CUDA_DECLARE)
 
 /* ---- more of them, as in struct tutti_gpu_ops ---- */
 /* reach_memory: of memory of the virtual memory API; of other memory there is nothing to do. */
-#define TUTTI_CUDA_GPU_TABLE(X) X(kernel) X(launch) X(block_id) X(reach_memory) X(may_reach) X(has_atomics) X(sync)
+/* range_open: an allocation by its identity, which the driver never gives twice; allocations of the virtual memory API
+ * by their handles, which are kept: while one is, no other allocation has it. They stay taken for so long. */
+/* clang-format off */
+#define TUTTI_CUDA_GPU_TABLE(X) \
+    X(kernel) X(launch) X(block_id) X(range_open) X(range_is) X(range_close) X(reach_memory) X(may_reach) \
+    X(has_atomics) X(sync)
+/* clang-format on */
 #define TUTTI_CUDA_GPU_DECLARE(name) __typeof__(*((struct tutti_gpu_ops *)NULL)->name) tutti_cuda_##name;
 TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_GPU_DECLARE)
 #undef TUTTI_CUDA_GPU_DECLARE

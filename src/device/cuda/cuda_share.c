@@ -43,7 +43,7 @@ static enum tutti_status export_legacy(struct tutti_device *gpu, const void *poi
     struct tutti_cuda_block block;
     TUTTI_TRY(block_of(pointer, bytes, &block));
     *start = (uint64_t)(uintptr_t)block.base;
-    out->kind = CUDA_OFFER_IPC;
+    out->kind = CUDA_OFFER_IPC, out->block = (uint32_t)block.id;
     CUDA_RETURN_ASIDE(gpu, "cuIpcGetMemHandle", ipc_get, &out->by.ipc, *start);
 }
 
@@ -150,4 +150,62 @@ enum tutti_status tutti_cuda_import_memory(struct tutti_device *gpu,
 void tutti_cuda_unimport_memory(struct tutti_device *gpu, void *pointer)
 {
     if (pointer && !cuda_forked()) tutti_import_drop(gpu, &import_ops, pointer);
+}
+
+/* ---- ranges: what lies at an address, told from what may lie there later ---- */
+
+/* The pieces that hold the bytes, which stay retained. */
+static enum tutti_status open_virtual(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                      struct tutti_gpu_range *out)
+{
+    struct cuda_pieces pieces;
+    uint64_t start = 0;
+    TUTTI_TRY(cuda_pieces_find(gpu, pointer, bytes, &pieces, &start));
+    enum tutti_status status =
+        pieces.n > 0 ? cuda_descriptors_may(gpu, &pieces)
+                     : tutti_fail(TUTTI_ERR_UNSUPPORTED, "%p is no memory that other processes can map", pointer);
+    struct cuda_pieces *kept = status < 0 ? NULL : tutti_alloc(sizeof *kept);
+    if (status >= 0 && !kept) status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a range of a device");
+    if (status < 0) {
+        cuda_pieces_free(gpu, &pieces);
+        return status;
+    }
+    *kept = pieces;
+    *out = (struct tutti_gpu_range){.base = (char *)(uintptr_t)start, .bytes = cuda_pieces_bytes(kept), .kept = kept};
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_cuda_range_open(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                        struct tutti_gpu_range *out)
+{
+    struct tutti_cuda_block block;
+    if (tutti_cuda_of(pointer) != gpu->ordinal)
+        return tutti_fail(TUTTI_ERR_UNSUPPORTED, "%p is no memory of CUDA device %d", pointer, gpu->ordinal);
+    if (!cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer))
+        return open_virtual(gpu, pointer, bytes, out);
+    TUTTI_TRY(block_of(pointer, bytes, &block));
+    if (block.id == 0) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "the driver knows no identity of %p", pointer);
+    *out = (struct tutti_gpu_range){.base = block.base, .bytes = block.bytes, .id = block.id};
+    return TUTTI_OK;
+}
+
+bool tutti_cuda_range_is(struct tutti_device *gpu, const struct tutti_gpu_range *range)
+{
+    struct cuda_pieces now;
+    uint64_t id = 0, start = 0;
+    const struct cuda_pieces *kept = range->kept;
+    if (!kept) return tutti_cuda_block_id(gpu, range->base, &id) == TUTTI_OK && id == range->id;
+    if (cuda_pieces_find(gpu, range->base, range->bytes, &now, &start) < 0) return false;
+    bool same = now.n == kept->n && start == (uint64_t)(uintptr_t)range->base;
+    for (size_t i = 0; i < now.n && same; i++)
+        same = now.at[i].handle == kept->at[i].handle && now.at[i].bytes == kept->at[i].bytes;
+    cuda_pieces_free(gpu, &now);
+    return same;
+}
+
+void tutti_cuda_range_close(struct tutti_device *gpu, struct tutti_gpu_range *range)
+{
+    if (range->kept) cuda_pieces_free(gpu, range->kept);
+    tutti_free(range->kept);
+    range->kept = NULL;
 }

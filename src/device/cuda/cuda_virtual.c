@@ -51,7 +51,7 @@ void cuda_pieces_free(struct tutti_device *gpu, struct cuda_pieces *pieces)
     *pieces = (struct cuda_pieces){0};
 }
 
-static size_t pieces_bytes(const struct cuda_pieces *pieces)
+size_t cuda_pieces_bytes(const struct cuda_pieces *pieces)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < pieces->n; i++) bytes += pieces->at[i].bytes;
@@ -141,7 +141,7 @@ static void unmap(const struct cuda_driver *driver, uint64_t pointer, const stru
 static int map(const struct tutti_device *gpu, const struct cuda_pieces *pieces, uint64_t *out, const char **call)
 {
     const struct cuda_driver *driver = cuda_calls(gpu);
-    const size_t bytes = pieces_bytes(pieces);
+    const size_t bytes = cuda_pieces_bytes(pieces);
     uint64_t base = 0;
     size_t n = 0;
     *call = "cuMemAddressReserve";
@@ -179,7 +179,7 @@ void cuda_pieces_unmap(struct tutti_device *gpu, uint64_t pointer, const struct 
     struct cuda_aside aside;
     if (cuda_aside_enter(gpu, &aside) < 0) return;
     unmap(cuda_calls(gpu), pointer, pieces, pieces->n);
-    const int result = cuda_calls(gpu)->address_free(pointer, pieces_bytes(pieces));
+    const int result = cuda_calls(gpu)->address_free(pointer, cuda_pieces_bytes(pieces));
     cuda_aside_done(gpu, &aside, result, "cuMemAddressFree");
 }
 

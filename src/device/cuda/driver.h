@@ -327,6 +327,7 @@ bool cuda_memory_is_legacy(const struct cuda_driver *driver, uint64_t pointer);
 
 /* ---- cuda_virtual.c: memory of the virtual memory API ---- */
 enum tutti_status cuda_pieces_add(struct cuda_pieces *pieces, uint64_t handle, size_t bytes);
+size_t cuda_pieces_bytes(const struct cuda_pieces *pieces);
 void cuda_pieces_release(struct tutti_device *gpu, struct cuda_pieces *pieces); /* once */
 void cuda_pieces_free(struct tutti_device *gpu, struct cuda_pieces *pieces);    /* releases what is not yet */
 /* The allocations that hold the range, retained, and where the first begins; none (n is 0): it is other memory.

@@ -10,11 +10,9 @@
 #include "device/kernels/direct.h"
 #include "device/kernels/units.h"
 
-constexpr uint32_t gpu_piece_units = GPU_PIECE / 16 / GPU_WARP; /* a thread's */
-
-/* What a thread has of a piece, where units are whole. */
-struct gpu_piece {
-    gpu_words units[gpu_piece_units];
+/* What a thread has of a piece of at most UNITS * 512 bytes, where units are whole. */
+template <uint32_t UNITS> struct gpu_piece {
+    gpu_words units[UNITS];
 };
 
 GPU_DEVICE uint32_t gpu_unit_in_piece(uint32_t u)
@@ -33,19 +31,20 @@ GPU_COLD void gpu_piece_ragged(const char *from, char *to, uint32_t bytes)
         gpu_give_unit<false>(to + at, gpu_take_unit<false>(from + at, bytes - at), bytes - at);
 }
 
-GPU_DEVICE void gpu_piece_load(gpu_piece *piece, const char *from, uint32_t bytes)
+template <uint32_t UNITS> GPU_DEVICE void gpu_piece_load(gpu_piece<UNITS> *piece, const char *from, uint32_t bytes)
 {
     if (!gpu_is_whole(from, nullptr, bytes)) return;
-    GPU_UNROLL for (uint32_t u = 0; u < gpu_piece_units; u++)
+    GPU_UNROLL for (uint32_t u = 0; u < UNITS; u++)
     {
         if (gpu_unit_in_piece(u) < bytes) piece->units[u] = gpu_read_words(from + gpu_unit_in_piece(u));
     }
 }
 
-GPU_DEVICE void gpu_piece_store(const gpu_piece &piece, const char *from, char *to, uint32_t bytes)
+template <uint32_t UNITS>
+GPU_DEVICE void gpu_piece_store(const gpu_piece<UNITS> &piece, const char *from, char *to, uint32_t bytes)
 {
     if (!gpu_is_whole(from, to, bytes)) return gpu_piece_ragged(from, to, bytes);
-    GPU_UNROLL for (uint32_t u = 0; u < gpu_piece_units; u++)
+    GPU_UNROLL for (uint32_t u = 0; u < UNITS; u++)
     {
         if (gpu_unit_in_piece(u) < bytes) gpu_write_words(to + gpu_unit_in_piece(u), piece.units[u]);
     }
@@ -91,9 +90,9 @@ GPU_DEVICE void gpu_relay_tell(const struct gpu_direct &x, uint64_t pieces)
 }
 
 /* The piece at `at` of each part. */
-GPU_DEVICE void gpu_pieces_move(const struct gpu_direct &x, uint64_t at, uint32_t first)
+template <uint32_t UNITS> GPU_DEVICE void gpu_pieces_move(const struct gpu_direct &x, uint64_t at, uint32_t first)
 {
-    gpu_piece piece;
+    gpu_piece<UNITS> piece;
     bool loaded = false;
     for (uint32_t k = 0; k < x.call.n; k++) {
         const uint32_t q = first + k < x.call.n ? first + k : first + k - x.call.n;
@@ -107,32 +106,35 @@ GPU_DEVICE void gpu_pieces_move(const struct gpu_direct &x, uint64_t at, uint32_
     }
 }
 
-GPU_DEVICE bool gpu_direct_move(const struct gpu_direct &x, uint32_t count)
+/* By the warps of the first `blocks` blocks, of which each has 16 at least. */
+template <uint32_t UNITS> GPU_DEVICE bool gpu_direct_move(const struct gpu_direct &x, uint32_t count, uint32_t blocks)
 {
     const uint32_t warps = GPU_DIRECT_THREADS / GPU_WARP, warp = gpu_block() * warps + gpu_warp();
     const uint32_t first = (x.call.me + 1 + warp) % x.call.n;
-    const uint64_t step = (uint64_t)gpu_blocks() * warps * x.piece_bytes;
+    const uint64_t step = (uint64_t)blocks * warps * x.piece_bytes;
     uint64_t longest = 0, pieces = (uint64_t)count << 32;
     for (uint32_t q = 0; q < x.call.n; q++)
         if (x.to[q] && x.send[q].bytes > longest) longest = x.send[q].bytes;
     for (uint64_t at = (uint64_t)warp * x.piece_bytes; at < longest; at += step) {
         pieces++;
         if (x.relays && !gpu_relay_wait(x.call, pieces, x.relays - 1)) return false;
-        gpu_pieces_move(x, at, first);
+        gpu_pieces_move<UNITS>(x, at, first);
         if (x.relayed) gpu_relay_tell(x, pieces);
     }
     return true;
 }
 
+#ifdef MODULE_direct
 GPU_KERNEL(direct_move_16, struct gpu_direct, x, GPU_DIRECT_THREADS)
 {
     gpu_wait_for_launch();
     const uint32_t count = gpu_load_u32(gpu_directs(x.call));
     bool on = gpu_warp() > 0 || (gpu_all(!gpu_has_stopped(x.call)) && gpu_direct_begin(x.call, count));
     if (gpu_any_of_block(!on)) return;
-    on = gpu_direct_move(x, count);
+    on = gpu_direct_move<GPU_PIECE / 16 / GPU_WARP>(x, count, gpu_blocks());
     if (gpu_any_of_block(!on)) return; /* and nobody is told that all is there */
     if (gpu_warp() == 0) gpu_direct_end(x.call, count);
 }
+#endif
 
 #endif

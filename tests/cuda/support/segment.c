@@ -17,12 +17,17 @@ static int map_piece(const struct cuda_driver *driver, const struct cuda_allocat
     return result;
 }
 
+static struct cuda_allocation allocation_of(const struct segment *s, bool shareable)
+{
+    return (struct cuda_allocation){.type = CUDA_ALLOCATION_PINNED,
+                                    .handle_types = shareable ? CUDA_HANDLE_DESCRIPTOR : 0,
+                                    .location = {CUDA_LOCATION_DEVICE, s->gpu->ordinal}};
+}
+
 static int map_all(struct segment *s, bool shareable)
 {
     const struct cuda_driver *driver = cuda_calls(s->gpu);
-    const struct cuda_allocation what = {.type = CUDA_ALLOCATION_PINNED,
-                                         .handle_types = shareable ? CUDA_HANDLE_DESCRIPTOR : 0,
-                                         .location = {CUDA_LOCATION_DEVICE, s->gpu->ordinal}};
+    const struct cuda_allocation what = allocation_of(s, shareable);
     const struct cuda_access access = {what.location, CUDA_ACCESS_READWRITE};
     uint64_t base = 0;
     const size_t n = s->n;
@@ -41,6 +46,24 @@ bool segment_open(struct segment *segment, struct tutti_device *gpu, size_t n, b
     *segment = (struct segment){.gpu = gpu, .n = n};
     if (tutti_cuda_enter(gpu, &scope) < 0) return false;
     return cuda_done(gpu, &scope, map_all(segment, shareable), "a segment") == TUTTI_OK;
+}
+
+static int renew(const struct segment *s, size_t i)
+{
+    const struct cuda_driver *driver = cuda_calls(s->gpu);
+    const struct cuda_allocation what = allocation_of(s, true);
+    const struct cuda_access access = {what.location, CUDA_ACCESS_READWRITE};
+    const uint64_t at = (uint64_t)(uintptr_t)s->base + i * s->piece;
+    int result = driver->virtual_unmap(at, s->piece);
+    if (result == CUDA_RESULT_OK) result = map_piece(driver, &what, at, s->piece);
+    return result == CUDA_RESULT_OK ? driver->virtual_access(at, s->piece, &access, 1) : result;
+}
+
+bool segment_renew(const struct segment *s, size_t i)
+{
+    struct tutti_device_scope scope;
+    if (tutti_cuda_enter(s->gpu, &scope) < 0) return false;
+    return cuda_done(s->gpu, &scope, renew(s, i), "a piece of a segment") == TUTTI_OK;
 }
 
 void segment_close(struct segment *s)

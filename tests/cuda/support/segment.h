@@ -14,6 +14,8 @@ struct segment {
 };
 /* shareable: descriptors can be made of it. False: the thread's record says why. */
 bool segment_open(struct segment *segment, struct tutti_device *gpu, size_t n, bool shareable);
+/* Maps other memory in place of piece i; what is enqueued is over. False: as above. */
+bool segment_renew(const struct segment *segment, size_t i);
 void segment_close(struct segment *segment); /* what is enqueued is over */
 
 #endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Large calls between ordinary buffers, whose ranks map one another's memory beside calls: straight when all have
+ * mapped it, by tiles before that and where one can not, the same to the last bit; in one allocation that is cut into
+ * buffers; in memory that is freed and made again at the same place, or mapped anew; in graphs that are replayed later.
+ * The device counts which way calls went. */
+
+#include "test.h"
+
+#include "cuda/support/gpu_ranks.h"
+#include "cuda/support/segment.h"
+#include "reference.h"
+
+#include "backend/gpu/gpu_backend.h"
+#include "comm/call/device.h"
+
+#include <string.h>
+
+enum { COUNT = 12 * 1024, SPACE = 64, SETTLE_S = 20 }; /* elements a block; bytes between buffers */
+
+struct scene {
+    struct gpu_rank g;
+    struct tutti_call_options options;
+    const struct gpu_backend *backend;
+    char *in, *out; /* n blocks each */
+    unsigned char *got, *by_tiles, *data;
+    size_t bytes;             /* n blocks */
+    uint64_t straight, tiles; /* calls so far */
+};
+
+static void scene_close(struct scene *s)
+{
+    struct rank *rank = s->g.rank;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_comm_destroy(rank->comm);
+    rank->comm = NULL;
+    gpu_rank_close(&s->g);
+}
+
+static bool scene_open(struct rank *rank, struct scene *s)
+{
+    static const struct tutti_call_options init = TUTTI_CALL_OPTIONS_INIT;
+    *s = (struct scene){.options = init, .bytes = COUNT * sizeof(float) * (size_t)rank->n};
+    if (!gpu_rank_open(rank, &s->g)) return false;
+    const struct tutti_comm_device *device = rank->comm->device;
+    if (!device || device->n == 0 || device->backends[0]->ops != &tutti_backend_cuda) {
+        rank_fail(rank, __FILE__, __LINE__, "there is no back end cuda");
+        return false;
+    }
+    s->backend = (const struct gpu_backend *)(const void *)device->backends[0];
+    s->options.stream = s->g.stream;
+    s->got = rank_alloc(rank, s->bytes), s->by_tiles = rank_alloc(rank, s->bytes);
+    s->data = rank_alloc(rank, s->bytes);
+    return true;
+}
+
+static void *device_memory(struct scene *s, size_t bytes)
+{
+    void *memory = NULL;
+    if (tutti_cuda_alloc(s->g.gpu, bytes, &memory) < 0)
+        rank_fail(s->g.rank, __FILE__, __LINE__, "no memory: %s", tutti_last_error()->text);
+    return memory;
+}
+
+/* ---- calls ---- */
+
+struct kind {
+    const char *name, *tiles; /* by which the same call goes for comparison, among more than two */
+    size_t in_blocks, out_blocks;
+    bool reduces, in_place;
+};
+enum { REDUCE, GATHER, EXCHANGE, CAST, SCATTER, N_KINDS };
+/* In blocks; 0: all n of them. */
+static const struct kind kinds[N_KINDS] = {[REDUCE] = {"all_reduce", "cuda:tiles", 0, 0, true, true},
+                                           [GATHER] = {"all_gather", "cuda:tiles", 1, 0, false, false},
+                                           [EXCHANGE] = {"all_to_all", "cuda:tiles", 0, 0, false, false},
+                                           [CAST] = {"broadcast", "cuda:tiles", 0, 0, false, true},
+                                           [SCATTER] = {"reduce_scatter", "cuda:tiles", 0, 1, true, false}};
+
+struct call {
+    int kind;
+    enum tutti_dtype dtype;
+    enum tutti_op op;
+    bool in_place;
+    int32_t root;
+};
+
+static size_t blocks(const struct scene *s, size_t n)
+{
+    return n ? n : (size_t)s->g.rank->n;
+}
+
+static enum tutti_status start(struct scene *s, const struct call *c, const char *algorithm)
+{
+    struct tutti_comm *comm = s->g.rank->comm;
+    const size_t block = COUNT * sizeof(float) / tutti_dtype_bytes(c->dtype), all = block * (size_t)s->g.rank->n;
+    const char *in = c->in_place ? s->out : s->in;
+    s->options.algorithm = algorithm;
+    switch (c->kind) {
+    case REDUCE:
+        return tutti_all_reduce(in, s->out, all, c->dtype, c->op, comm, &s->options, NULL);
+    case GATHER:
+        if (c->in_place) in += (size_t)s->g.rank->index * COUNT * sizeof(float);
+        return tutti_all_gather(in, s->out, block, c->dtype, comm, &s->options, NULL);
+    case EXCHANGE:
+        return tutti_all_to_all(in, s->out, block, c->dtype, comm, &s->options, NULL);
+    case CAST:
+        return tutti_broadcast(s->out, all, c->dtype, c->root, comm, &s->options, NULL);
+    default:
+        return tutti_reduce_scatter(s->in, s->out, block, c->dtype, c->op, comm, &s->options, NULL);
+    }
+}
+
+/* New data, equal both times. */
+static void give(struct scene *s, const struct call *c)
+{
+    const bool there = c->in_place || c->kind == CAST;
+    if (c->kind == GATHER && c->in_place) {
+        const size_t mine = (size_t)s->g.rank->index * COUNT * sizeof(float);
+        GPU_CHECK_OK(&s->g, tutti_cuda_set(s->g.gpu, s->out, 0xa5, s->bytes));
+        GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, s->out + mine, s->data, COUNT * sizeof(float)));
+        return;
+    }
+    if (!there) GPU_CHECK_OK(&s->g, tutti_cuda_set(s->g.gpu, s->out, 0xa5, s->bytes));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, there ? s->out : s->in, s->data, s->bytes));
+}
+
+static void result(struct scene *s, unsigned char *to)
+{
+    GPU_CHECK_OK(&s->g, tutti_cuda_stream_sync(s->g.gpu, s->g.stream));
+    GPU_CHECK_OK(&s->g, tutti_cuda_copy_now(s->g.gpu, to, s->out, s->bytes));
+}
+
+static void count(struct scene *s)
+{
+    s->straight = s->backend->control->straight, s->tiles = s->backend->control->by_tiles;
+}
+
+static void fill(struct scene *s, const struct call *c, uint64_t data)
+{
+    const size_t n = s->bytes / tutti_dtype_bytes(c->dtype);
+    ref_fill(c->dtype, REF_FINITE, data * 31 + (uint64_t)s->g.rank->index, s->data, n);
+}
+
+enum way { BY_TILES, STRAIGHT, EITHER };
+
+static void check_way(struct scene *s, const struct call *c, enum way way)
+{
+    struct rank *rank = s->g.rank;
+    const uint64_t straight = s->straight, tiles = s->tiles;
+    count(s);
+    const uint64_t went[] = {s->tiles - tiles, s->straight - straight};
+    if (went[0] + went[1] == 1 && (way == EITHER || went[way] == 1)) return;
+    rank_fail(rank, __FILE__, __LINE__, "%s%s: %u went straight and %u by tiles, not one %s", kinds[c->kind].name,
+              c->in_place ? " in place" : "", (unsigned)went[1], (unsigned)went[0],
+              way == STRAIGHT ? "straight" : "by tiles");
+}
+
+/* The call by tiles alone, then as `mapped`: the same bits, by the way that is expected. `graph`: is launched in place
+ * of the second one. */
+static void compare(struct scene *s, const struct call *c, enum way way, void *graph)
+{
+    struct rank *rank = s->g.rank;
+    fill(s, c, rank_random(rank) % 1000);
+    give(s, c);
+    RANK_CHECK_OK(rank,
+                  tutti_barrier(rank->comm, NULL, NULL)); /* what the driver does for one may wait for another's */
+    RANK_CHECK_OK(rank, start(s, c, kinds[c->kind].tiles));
+    result(s, s->by_tiles);
+    give(s, c);
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    if (graph)
+        RANK_CHECK_OK(rank, tutti_cuda_graph_launch(s->g.gpu, graph, s->g.stream));
+    else
+        RANK_CHECK_OK(rank, start(s, c, "cuda:mapped"));
+    result(s, s->got);
+    if (rank->failure[0]) return;
+    const size_t bytes = blocks(s, kinds[c->kind].out_blocks) * COUNT * sizeof(float);
+    for (size_t i = 0; i < bytes; i++)
+        if (s->got[i] != s->by_tiles[i]) {
+            rank_fail(rank, __FILE__, __LINE__, "%s%s of %s: byte %zu is %u, by tiles %u", kinds[c->kind].name,
+                      c->in_place ? " in place" : "", tutti_dtype_name(c->dtype), i, s->got[i], s->by_tiles[i]);
+            return;
+        }
+    check_way(s, c, way);
+}
+
+/* Until all that this rank has shown is known to all, or can not be; then the others. */
+static void settle(struct scene *s)
+{
+    const uint64_t until = tutti_deadline_ns(SETTLE_S * TUTTI_NS_PER_S);
+    struct gpu_maps *maps = (struct gpu_maps *)(uintptr_t)&s->backend->maps;
+    for (uint32_t row = 0; row < GPU_MAPS && tutti_now_ns() < until;) {
+        pthread_mutex_lock(&maps->lock);
+        const int state = maps->own[row].state;
+        pthread_mutex_unlock(&maps->lock);
+        if (state == GPU_MAP_NONE || state == GPU_MAP_KNOWN || state == GPU_MAP_REFUSED)
+            row++;
+        else
+            tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
+    RANK_CHECK(s->g.rank, tutti_now_ns() < until);
+    RANK_CHECK_OK(s->g.rank, tutti_barrier(s->g.rank->comm, NULL, NULL));
+}
+
+/* The first call shows the buffers to the peers. */
+static void show(struct scene *s)
+{
+    const struct call c = {.kind = REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM};
+    if (s->g.rank->failure[0]) return;
+    compare(s, &c, EITHER, NULL);
+    if (!s->g.rank->failure[0]) settle(s);
+}
+
+static const struct call a_sum = {.kind = REDUCE, .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM};
+
+/* ---- every kind, type, place ---- */
+
+static void every_kind(struct scene *s, enum way way)
+{
+    static const enum tutti_dtype dtypes[] = {TUTTI_FLOAT32, TUTTI_BFLOAT16, TUTTI_FLOAT16};
+    struct rank *rank = s->g.rank;
+    for (int k = 0; k < 2 * N_KINDS && !rank->failure[0]; k++) {
+        struct call c = {.kind = k / 2, .op = k % 2 ? TUTTI_AVG : TUTTI_SUM, .in_place = k % 2, .root = k % rank->n};
+        c.dtype = dtypes[(uint32_t)k % TUTTI_ARRAY_LEN(dtypes)];
+        if (c.kind == SCATTER) c.in_place = false;
+        const bool not_straight = c.kind == EXCHANGE && c.in_place;
+        if (!not_straight) compare(s, &c, way, NULL);
+    }
+}
+
+/* Both buffers in one allocation; then cut otherwise, and at places that no unit begins at. */
+static void one_allocation(struct rank *rank)
+{
+    struct scene s;
+    if (!scene_open(rank, &s)) return;
+    char *memory = device_memory(&s, 2 * s.bytes + 4 * SPACE);
+    if (!memory) return;
+    s.in = memory, s.out = memory + s.bytes + SPACE;
+    every_kind(&s, EITHER); /* as they come */
+    if (!rank->failure[0]) settle(&s);
+    every_kind(&s, STRAIGHT);
+    s.in = memory + 2 * SPACE, s.out = memory + s.bytes + 3 * SPACE;
+    if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
+    s.in += rank->index == 1 ? 4 : 0; /* one rank's alone */
+    if (!rank->failure[0]) compare(&s, &a_sum, BY_TILES, NULL);
+    if (rank->failure[0]) return;
+    const struct call exchange = {.kind = EXCHANGE, .dtype = TUTTI_FLOAT32};
+    s.in = memory + 2 * SPACE;
+    compare(&s, &exchange, STRAIGHT, NULL);
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_comm_state(rank->comm, NULL));
+    scene_close(&s);
+}
+
+/* ---- memory that is freed, and made again ---- */
+
+static void renewed(struct rank *rank)
+{
+    struct scene s;
+    if (!scene_open(rank, &s)) return;
+    s.in = device_memory(&s, s.bytes), s.out = device_memory(&s, s.bytes);
+    if (!s.in || !s.out) return;
+    show(&s);
+    for (int round = 0; round < 4 && !rank->failure[0]; round++) {
+        compare(&s, &a_sum, STRAIGHT, NULL);
+        if (rank->failure[0]) return;
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        char **which = round % 2 ? &s.out : &s.in;
+        if (round < 2 || rank->index == 1) { /* all, then one */
+            tutti_cuda_free(s.g.gpu, *which);
+            *which = device_memory(&s, s.bytes); /* where it was, as a rule */
+        }
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        compare(&s, &a_sum, EITHER, NULL);
+        if (!rank->failure[0]) settle(&s);
+    }
+    if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
+    if (!rank->failure[0]) scene_close(&s);
+}
+
+/* ---- many mappings in a row, of which one is made anew ---- */
+
+static void mapped_anew(struct rank *rank)
+{
+    struct scene s;
+    struct segment segment;
+    if (!scene_open(rank, &s)) return;
+    RANK_CHECK(rank, segment_open(&segment, s.g.gpu, 3, true));
+    s.in = segment.base + segment.piece - 4096, s.out = segment.base + 2 * segment.piece - 8192;
+    show(&s);
+    for (int round = 0; round < 2 && !rank->failure[0]; round++) {
+        compare(&s, &a_sum, STRAIGHT, NULL);
+        if (rank->failure[0]) return;
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        if (round == 0 || rank->index == 1) RANK_CHECK(rank, segment_renew(&segment, 1));
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        compare(&s, &a_sum, EITHER, NULL);
+        if (!rank->failure[0]) settle(&s);
+    }
+    if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
+    if (rank->failure[0]) return;
+    scene_close(&s);
+}
+
+/* ---- graphs ---- */
+
+static void replayed(struct rank *rank)
+{
+    struct scene s;
+    void *graph = NULL;
+    if (!scene_open(rank, &s)) return;
+    s.in = device_memory(&s, s.bytes), s.out = device_memory(&s, s.bytes);
+    if (!s.in || !s.out) return;
+    RANK_CHECK_OK(rank, tutti_cuda_graph_begin(s.g.gpu, s.g.stream));
+    RANK_CHECK_OK(rank, start(&s, &a_sum, "cuda:mapped"));
+    RANK_CHECK_OK(rank, tutti_cuda_graph_end(s.g.gpu, s.g.stream, &graph));
+    compare(&s, &a_sum, EITHER, graph);
+    if (!rank->failure[0]) settle(&s);
+    for (int round = 0; round < 3 && !rank->failure[0]; round++) {
+        void *other = device_memory(&s, s.bytes);
+        compare(&s, &a_sum, STRAIGHT, graph);
+        if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
+        tutti_cuda_free(s.g.gpu, other);
+    }
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    tutti_cuda_graph_destroy(s.g.gpu, graph);
+    scene_close(&s);
+}
+
+/* ---- memory that is one process's alone, on one rank ---- */
+
+static void private(struct rank *rank)
+{
+    struct scene s;
+    void *memory = NULL;
+    if (!scene_open(rank, &s)) return;
+    if (rank->index == 1)
+        RANK_CHECK_OK(rank, tutti_cuda_alloc_ordered(s.g.gpu, 2 * s.bytes, s.g.stream, &memory));
+    else
+        memory = device_memory(&s, 2 * s.bytes);
+    s.in = memory, s.out = s.in + s.bytes;
+    show(&s);
+    every_kind(&s, BY_TILES);
+    if (!rank->failure[0]) scene_close(&s);
+}
+
+static void by(rank_function function)
+{
+    for (uint32_t n = 2; n <= 4; n++) {
+        const struct ranks_config config = {.n = n, .forked = true, .deadline_s = 100};
+        assert_int_equal(ranks_run(&config, function), 0);
+    }
+}
+
+static void test_one_allocation(void **state)
+{
+    (void)state;
+    by(one_allocation);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    const struct ranks_config config = {.n = 2, .deadline_s = 100};
+    assert_int_equal(ranks_run(&config, one_allocation), 0);
+}
+
+static void test_renewed(void **state)
+{
+    (void)state;
+    by(renewed);
+}
+
+static void test_mapped_anew(void **state)
+{
+    (void)state;
+    by(mapped_anew);
+}
+
+static void test_replayed(void **state)
+{
+    (void)state;
+    by(replayed);
+}
+
+static void test_private(void **state)
+{
+    (void)state;
+    by(private);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed), cmocka_unit_test(test_mapped_anew),
+        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_private), cmocka_unit_test(test_threads),
+    };
+    gpu_ranks_need_device();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
