@@ -79,6 +79,7 @@ struct gpu_taken {
 };
 struct gpu_log { /* a member's */
     struct watch_log log;
+    _Atomic uint32_t n_rows; /* that it has used so far */
     struct gpu_offer offers[GPU_MAPS];
     struct gpu_taken taken[GPU_MAX_RANKS][GPU_MAPS];
 };

@@ -19,6 +19,12 @@ static struct gpu_log *log_of(const struct gpu_backend *b, uint32_t rank)
     return (struct gpu_log *)(void *)b->watched.logs[rank];
 }
 
+static uint32_t rows_of(const struct gpu_backend *b, uint32_t rank)
+{
+    const uint32_t n = atomic_load_explicit(&log_of(b, rank)->n_rows, memory_order_acquire);
+    return n < GPU_MAPS ? n : GPU_MAPS;
+}
+
 static bool is_over(const struct gpu_backend *b, uint32_t q)
 {
     return atomic_load(&log_of(b, q)->log.closed) != 0;
@@ -168,11 +174,9 @@ void gpu_maps_tend(struct gpu_backend *b)
     bool busy = false;
     if (!b->site.maps) return;
     atomic_store(&b->watched.tends, false);
-    for (uint32_t row = 0; row < GPU_MAPS; row++) {
-        busy |= tend_own(b, row);
-        for (uint32_t q = 0; q < b->site.n; q++)
-            if (q != b->site.me) busy |= tend_peers(b, q, row);
-    }
+    for (uint32_t q = 0; q < b->site.n; q++)
+        for (uint32_t row = 0; row < rows_of(b, q); row++)
+            busy |= q == b->site.me ? tend_own(b, row) : tend_peers(b, q, row);
     if (busy || atomic_load(&b->watched.captured)) atomic_store(&b->watched.tends, true);
 }
 
@@ -181,7 +185,7 @@ void gpu_maps_tend(struct gpu_backend *b)
 /* The row that has the buffer; GPU_MAPS: none. Under the lock. */
 static uint32_t find(struct gpu_backend *b, const char *pointer, size_t bytes)
 {
-    for (uint32_t row = 0; row < GPU_MAPS; row++) {
+    for (uint32_t row = 0; row < rows_of(b, b->site.me); row++) {
         const struct gpu_own *own = &b->maps.own[row];
         if (own->state == GPU_MAP_NONE || own->state == GPU_MAP_LEAVING || pointer < own->range.base) continue;
         const size_t at = (size_t)(pointer - own->range.base);
@@ -200,6 +204,7 @@ static uint32_t add(struct gpu_backend *b, const char *pointer, size_t bytes)
     if (row == GPU_MAPS || b->gpu->ops->gpu->range_open(b->gpu, pointer, bytes, &own.range) < 0) return GPU_MAPS;
     own.number = ++b->maps.n_seen;
     b->maps.own[row] = own;
+    if (row >= rows_of(b, b->site.me)) atomic_store(&log_of(b, b->site.me)->n_rows, row + 1);
     atomic_store(&b->watched.tends, true);
     return row;
 }
@@ -235,10 +240,10 @@ enum tutti_status gpu_maps_open(struct gpu_backend *b)
 void gpu_maps_close(struct gpu_backend *b)
 {
     if (!b->gpu || !b->maps.known) return;
-    for (uint32_t row = 0; row < GPU_MAPS; row++) {
+    for (uint32_t row = 0; row < GPU_MAPS && b->site.maps; row++) {
         const enum gpu_map state = b->maps.own[row].state;
-        if (b->site.maps && state != GPU_MAP_NONE && state != GPU_MAP_LEAVING) withdraw(b, row);
-        for (uint32_t q = 0; q < b->site.n && b->site.maps; q++)
+        if (state != GPU_MAP_NONE && state != GPU_MAP_LEAVING) withdraw(b, row);
+        for (uint32_t q = 0; q < b->site.n; q++)
             if (q != b->site.me) drop(b, q, row);
     }
     b->gpu->ops->free_host(b->gpu, b->maps.known);
