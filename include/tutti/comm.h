@@ -45,7 +45,7 @@ struct tutti_comm_config {
     const struct tutti_store
         *store;          /* where the members meet; borrowed until creation ends. NULL: from the environment */
     const char *name;    /* names the meeting; members give the same. NULL: "world" */
-    const char *secret;  /* NULL: TUTTI_SECRET or TUTTI_SECRET_FILE, else unauthenticated */
+    const char *secret;  /* NULL: TUTTI_SECRET(_FILE) or certificates (TUTTI_TLS_CA), else unauthenticated */
     uint64_t timeout_ns; /* default deadline of this communicator's calls, creation included */
     bool nonblocking;    /* return at once; poll with tutti_comm_state */
     int64_t device;  /* the device whose memory calls may use: a CUDA device as this process counts, or one of the two

@@ -24,10 +24,10 @@
  * which it fails with TIMEOUT. Strings of arguments are copied. Addresses: "http://host:port" or "host:port"; where a
  * lighthouse is meant, several with commas between. Where there is a secret of the job, all calls are TLS 1.3 with a
  * key made of it, and a peer that does not know it is refused; clients read it from TUTTI_SECRET or the file
- * TUTTI_SECRET_FILE, too, and can then not talk to torchft's parts. Without nghttp2 and protobuf-c every open is
- * UNSUPPORTED. Errors of all: ARGUMENT naming the argument, or what the other end said of it; MEMORY; SYSTEM, also for
- * an end that can not be reached or is gone; TIMEOUT; AUTH. What the other end answers is in the text in torchft's
- * words: 'status: NotFound, message: "..."'. */
+ * TUTTI_SECRET_FILE, too, and can then not talk to torchft's parts. In its place certificates do (TUTTI_TLS_CA).
+ * Without nghttp2 and protobuf-c every open is UNSUPPORTED. Errors of all: ARGUMENT naming the argument, or what the
+ * other end said of it; MEMORY; SYSTEM, also for an end that can not be reached or is gone; TIMEOUT; AUTH. What the
+ * other end answers is in the text in torchft's words: 'status: NotFound, message: "..."'. */
 
 #include <tutti/comm.h>
 

@@ -44,7 +44,7 @@ enum tutti_status {
 
     /* this context: give it up */
     TUTTI_ERR_CONFIG = -60,    /* ranks have different configurations, versions or facts */
-    TUTTI_ERR_AUTH = -61,      /* a peer does not know the job's secret, or has another uid */
+    TUTTI_ERR_AUTH = -61,      /* a peer does not prove itself (secret, certificate), or has another uid */
     TUTTI_ERR_BOOTSTRAP = -62, /* ranks did not find one another */
     TUTTI_ERR_INTERNAL = -63,  /* a defect in tutti */
 };

@@ -39,7 +39,8 @@ struct tutti_store {
 };
 
 /* Opens a store by address: "tcp://host:port" (a client of a server that runs elsewhere), "file:///path" (a directory
- * on a file system that all ranks share). secret may be NULL; else frames are authenticated with HMAC-SHA256. Blocks
+ * on a file system that all ranks share). secret: frames are authenticated with HMAC-SHA256. NULL: tcp proves itself by
+ * the certificate of TUTTI_TLS_CA, where there is one, else it is unauthenticated; so does a server. Blocks
  * until deadline_ns. Errors: ARGUMENT, SYSTEM, AUTH, TIMEOUT. Close with tutti_store_close. */
 TUTTI_API enum tutti_status tutti_store_open(const char *address, const char *secret, uint64_t deadline_ns,
                                              struct tutti_store *out) TUTTI_MUST_USE;

@@ -20,6 +20,12 @@
     X(JOB, job, text, "", 0, 0, 0, "name of the job, so that jobs of one user do not meet")                            \
     X(JOB, secret, text, "", 0, 0, 0, "the job's secret, for HMAC; never printed")                                     \
     X(JOB, secret_file, text, "", 0, 0, 0, "file that holds the secret")                                               \
+    X(JOB, tls_ca, text, "", 0, 0, 0,                                                                                  \
+      "file of the job's CA (PEM): processes prove themselves by certificates of it, in place of a secret")            \
+    X(JOB, tls_cert, text, "", 0, 0, 0, "file of this process's certificate, and of those between it and the CA")      \
+    X(JOB, tls_key, text, "", 0, 0, 0, "file of the key of this certificate, without a pass phrase")                   \
+    X(JOB, tls_name, text, "", 0, 0, 0,                                                                                \
+      "name that all certificates of the job bear (subjectAltName; empty: any of the CA is good)")                     \
     X(JOB, transport, text, "auto", 0, 0, 1, "auto, or a name that tutti info lists")                                  \
     X(JOB, timeout_create, time, "5m", 1, UINT64_MAX, 0,                                                               \
       "deadline of creating a communicator, where no other is given")                                                  \

@@ -1,10 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# One of hmac_openssl.c and hmac_none.c, by what this machine has. The other stays listed, but is not compiled.
-option(TUTTI_OPENSSL "Authenticate with OpenSSL's HMAC-SHA256 where it is found" ON)
+# One of hmac_openssl.c and hmac_none.c, and tls_openssl.c with certificate_openssl.c or tls_none.c, by what this
+# machine has. The others stay listed, but are not compiled.
+option(TUTTI_OPENSSL "Authenticate with OpenSSL's HMAC-SHA256 and TLS where it is found" ON)
 if(TUTTI_OPENSSL AND TARGET OpenSSL::Crypto)
   set_source_files_properties(${dir}/hmac_none.c PROPERTIES HEADER_FILE_ONLY ON)
   target_link_libraries(tutti_base PUBLIC OpenSSL::Crypto)
 else()
   set_source_files_properties(${dir}/hmac_openssl.c PROPERTIES HEADER_FILE_ONLY ON)
 endif()
+if(TUTTI_OPENSSL AND TARGET OpenSSL::SSL)
+  set_source_files_properties(${dir}/tls_none.c PROPERTIES HEADER_FILE_ONLY ON)
+  target_link_libraries(tutti_base PUBLIC OpenSSL::SSL)
+else()
+  set_source_files_properties(${dir}/tls_openssl.c ${dir}/certificate_openssl.c PROPERTIES HEADER_FILE_ONLY ON)
+endif()
 target_link_libraries(tutti_base PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
+# Tests that make certificates by the commands of a page (tests/certificates.h).
+if(TUTTI_BUILD_TESTS)
+  function(certificate_tests)
+    foreach(test base_certificate_test ft_channel_test)
+      if(TARGET test_${test})
+        target_compile_definitions(test_${test} PRIVATE TUTTI_SOURCE="${PROJECT_SOURCE_DIR}")
+      endif()
+    endforeach()
+  endfunction()
+  cmake_language(DEFER CALL certificate_tests)
+endif()

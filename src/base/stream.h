@@ -2,7 +2,7 @@
 #ifndef TUTTI_BASE_STREAM_H
 #define TUTTI_BASE_STREAM_H
 
-/* The bytes of a connection, in the clear or encrypted (control/net/tls.h): its users read and write by the
+/* The bytes of a connection, in the clear or encrypted (base/tls.h): its users read and write by the
  * functions below and need not know which. The owner of the socket sleeps on it and closes it. One thread at a time; no
  * call blocks. */
 

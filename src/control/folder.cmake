@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# tls_openssl.c, or tls_none.c, as with the HMACs of src/base. ipsec-mb's header alone is needed here: the library is
-# opened at run time. Without it gcm_mb_none.c stands for gcm_mb.c.
+# cipher.c, or cipher_none.c without OpenSSL. ipsec-mb's header alone is needed here: the library is opened at run time.
+# Without it gcm_mb_none.c stands for gcm_mb.c.
 if(TUTTI_IPSEC_MB_INCLUDE)
   set(gcm_mb_unused gcm_mb_none.c)
   target_include_directories(tutti_control SYSTEM PRIVATE ${TUTTI_IPSEC_MB_INCLUDE})
@@ -8,13 +8,12 @@ else()
   set(gcm_mb_unused gcm_mb.c)
 endif()
 if(TUTTI_OPENSSL AND TARGET OpenSSL::SSL)
-  set(tls_unused tls_none.c ${gcm_mb_unused})
-  target_link_libraries(tutti_control PUBLIC OpenSSL::SSL ${CMAKE_DL_LIBS})
+  set(cipher_unused cipher_none.c ${gcm_mb_unused})
 else()
-  set(tls_unused tls_openssl.c cipher.c gcm_openssl.c gcm_mb.c gcm_mb_none.c)
+  set(cipher_unused cipher.c gcm_openssl.c gcm_mb.c gcm_mb_none.c)
 endif()
-list(TRANSFORM tls_unused PREPEND ${dir}/net/)
-set_source_files_properties(${tls_unused} PROPERTIES HEADER_FILE_ONLY ON)
+list(TRANSFORM cipher_unused PREPEND ${dir}/net/)
+set_source_files_properties(${cipher_unused} PROPERTIES HEADER_FILE_ONLY ON)
 # A test of meetings puts its own recvmsg in front of the system's.
 if(TUTTI_BUILD_TESTS)
   function(control_tests)

@@ -2,12 +2,14 @@
 
 /* Stores by address. Each kind is a row: the scheme, and who opens what stands behind it. */
 
+#include "store/open.h"
 #include "store/store_codec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static enum tutti_status open_tcp(const char *rest, const char *secret, uint64_t deadline_ns, struct tutti_store *out)
+static enum tutti_status open_tcp(const char *rest, const char *secret, struct tutti_certificate *certificate,
+                                  uint64_t deadline_ns, struct tutti_store *out)
 {
     char host[256];
     const char *colon = strrchr(rest, ':');
@@ -22,12 +24,14 @@ static enum tutti_status open_tcp(const char *rest, const char *secret, uint64_t
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's address has a host name of %zu characters", n);
     memcpy(host, rest, n);
     host[n] = '\0';
-    return tutti_store_tcp_open(host, colon + 1, secret, deadline_ns, out);
+    return tutti_store_tcp_open(host, colon + 1, secret, certificate, deadline_ns, out);
 }
 
-static enum tutti_status open_file(const char *rest, const char *secret, uint64_t deadline_ns, struct tutti_store *out)
+/* By whom a file may be changed says the file system. */
+static enum tutti_status open_file(const char *rest, const char *secret, struct tutti_certificate *certificate,
+                                   uint64_t deadline_ns, struct tutti_store *out)
 {
-    (void)deadline_ns; /* nothing to wait for */
+    (void)deadline_ns, (void)certificate; /* nothing to wait for */
     if (rest[0] != '/')
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "the store's address \"file://%.200s\" needs an absolute path: file:///path", rest);
@@ -36,23 +40,32 @@ static enum tutti_status open_file(const char *rest, const char *secret, uint64_
 
 static const struct {
     const char *scheme;
-    enum tutti_status (*open)(const char *rest, const char *secret, uint64_t deadline_ns, struct tutti_store *out);
+    enum tutti_status (*open)(const char *rest, const char *secret, struct tutti_certificate *certificate,
+                              uint64_t deadline_ns, struct tutti_store *out);
 } store_table[] = {
     {"tcp://", open_tcp},
     {"file://", open_file},
 };
 
-enum tutti_status tutti_store_open(const char *address, const char *secret, uint64_t deadline_ns,
-                                   struct tutti_store *out)
+enum tutti_status tutti_store_open_by(const char *address, const char *secret, struct tutti_certificate *certificate,
+                                      uint64_t deadline_ns, struct tutti_store *out)
 {
     if (!address || !out) return tutti_fail(TUTTI_ERR_ARGUMENT, "store_open: %s is NULL", address ? "out" : "address");
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(store_table); i++) {
         size_t n = strlen(store_table[i].scheme);
         if (strncmp(address, store_table[i].scheme, n) == 0)
-            return store_table[i].open(address + n, secret, deadline_ns, out);
+            return store_table[i].open(address + n, secret, certificate, deadline_ns, out);
     }
     return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's address \"%.200s\" is neither tcp://host:port nor file:///path",
                       address);
+}
+
+enum tutti_status tutti_store_open(const char *address, const char *secret, uint64_t deadline_ns,
+                                   struct tutti_store *out)
+{
+    struct tutti_certificate *certificate;
+    TUTTI_TRY(tutti_certificate_beside(secret, &certificate));
+    return tutti_store_open_by(address, secret, certificate, deadline_ns, out);
 }
 
 void tutti_store_close(struct tutti_store *store)

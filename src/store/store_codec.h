@@ -16,6 +16,7 @@
  * altered, replayed, reordered or reflected. A connection has one request at a time under way. */
 
 #include "base/session.h"
+#include "base/tls.h"
 
 #include <tutti/store.h>
 
@@ -75,7 +76,8 @@ enum tutti_status tutti_store_fd_wait(int fd, short events, uint64_t deadline_ns
 enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *fd, int *why);
 
 /* The two stores (store_tcp.c, store_file.c). */
-enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
+enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret,
+                                       struct tutti_certificate *certificate, uint64_t deadline_ns,
                                        struct tutti_store *out);
 enum tutti_status tutti_store_file_open(const char *path, const char *secret, struct tutti_store *out);
 

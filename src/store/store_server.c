@@ -5,6 +5,7 @@
  * a few seconds; what does not verify is refused and logged, and nobody else notices. */
 
 #include "base/loop.h"
+#include "store/open.h"
 #include "store/store_table.h"
 
 #include <errno.h>
@@ -30,6 +31,8 @@ struct client {
     uint8_t wait_type; /* GET or WAIT */
     bool doomed;       /* closed by the next post */
     struct tutti_session session;
+    struct tutti_tls *tls;             /* until both ends have proved themselves by it */
+    char text[TUTTI_TLS_SESSION_TEXT]; /* then: the session's secret */
     uint8_t *in, *out;
     size_t n_in, max_in, n_out, sent;
     struct client *next, *previous;
@@ -41,6 +44,7 @@ struct tutti_store_server {
     struct tutti_loop_post reap; /* closes the doomed */
     uint16_t port;
     char *secret;
+    struct tutti_certificate *certificate;
     struct tutti_store_table table;
     struct client *clients;               /* the newest first */
     uint32_t n_unproved;                  /* those that have proved nothing yet */
@@ -82,6 +86,8 @@ static void client_close(struct client *c)
     client_until(c, TUTTI_NEVER);
     tutti_loop_forget(s->loop, &c->watch); /* a forked child may keep the descriptor alive */
     close(c->watch.fd);
+    tutti_tls_close(c->tls);
+    explicit_bzero(c->text, sizeof c->text);
     tutti_free(c->in);
     tutti_free(c->out);
     tutti_free(c);
@@ -91,7 +97,8 @@ static void client_close(struct client *c)
  */
 static void client_watch(struct client *c)
 {
-    const uint32_t events = c->n_out ? EPOLLOUT : c->waiter.entry ? EPOLLRDHUP : EPOLLIN;
+    const bool room = c->n_out || (c->tls && tutti_tls_wants_room(c->tls));
+    const uint32_t events = room ? EPOLLOUT : c->waiter.entry ? EPOLLRDHUP : EPOLLIN;
     if (c->doomed || events == c->events) return;
     tutti_loop_change(c->server->loop, &c->watch, events);
     c->events = events;
@@ -182,7 +189,7 @@ static void client_refuse(struct client *c)
                     NI_NUMERICHOST | NI_NUMERICSERV);
     if (logs)
         tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
-    client_error(c);
+    if (!c->tls) client_error(c);
     client_doom(c);
 }
 
@@ -356,6 +363,7 @@ static void client_due(struct tutti_loop_timer *timer);
 static void client_begin(struct tutti_store_server *s, int fd)
 {
     const int on = 1;
+    const struct tutti_tls_proof proof = {.certificate = s->certificate};
     struct client *c = tutti_alloc(sizeof *c);
     if (c) {
         *c = (struct client){.server = s, .events = EPOLLIN, .max_in = OPENING_BYTES, .in = tutti_alloc(OPENING_BYTES)};
@@ -363,8 +371,9 @@ static void client_begin(struct tutti_store_server *s, int fd)
         c->timer.due = client_due;
         c->session.server = true, c->session.secret = s->secret;
     }
-    if (!c || !c->in || tutti_loop_watch(s->loop, &c->watch, EPOLLIN) < 0) {
-        if (c) tutti_free(c->in);
+    if (!c || !c->in || (s->certificate && tutti_tls_open(fd, false, &proof, &c->tls) < 0) ||
+        tutti_loop_watch(s->loop, &c->watch, EPOLLIN) < 0) {
+        if (c) tutti_tls_close(c->tls), tutti_free(c->in);
         tutti_free(c);
         close(fd);
         return;
@@ -409,7 +418,12 @@ static void client_read(struct client *c)
         return;
     }
     ssize_t k = recv(c->watch.fd, c->in + c->n_in, c->max_in - c->n_in, 0);
-    if (k > 0) {
+    const char *shows = k > 0 && c->state == CLIENT_FRESH ? tutti_tls_shows(c->in, (size_t)k) : NULL;
+    if (shows) {
+        tutti_fail(TUTTI_ERR_AUTH, "%s", shows);
+        tutti_tls_refuse(c->watch.fd);
+        client_refuse(c);
+    } else if (k > 0) {
         c->n_in += (size_t)k;
         client_frames(c);
     } else if (k == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
@@ -417,11 +431,28 @@ static void client_read(struct client *c)
     }
 }
 
+/* Both ends prove themselves by certificates, and what they agree on signs all that follows. */
+static void client_certify(struct client *c)
+{
+    enum tutti_status status = tutti_tls_agree(c->tls);
+    if (status == TUTTI_PENDING) return;
+    if (status == TUTTI_OK) status = tutti_tls_session(c->tls, c->text);
+    if (status < 0) {
+        client_refuse(c);
+        return;
+    }
+    tutti_tls_close(c->tls);
+    c->tls = NULL;
+    c->session.secret = c->text;
+}
+
 static void client_ready(struct tutti_loop_fd *w, uint32_t events)
 {
     struct client *c = (struct client *)(void *)((char *)w - offsetof(struct client, watch));
     if (c->doomed) return;
-    if (c->n_out && (events & EPOLLOUT)) {
+    if (c->tls) {
+        client_certify(c);
+    } else if (c->n_out && (events & EPOLLOUT)) {
         client_flush(c);
         if (!c->n_out) client_frames(c);
     } else if (c->waiter.entry && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) {
@@ -527,14 +558,15 @@ static void server_free(struct tutti_store_server *s)
     tutti_free(s);
 }
 
-enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const char *secret,
-                                          struct tutti_store_server **out)
+enum tutti_status tutti_store_server_open_by(const char *host, uint16_t port, const char *secret,
+                                             struct tutti_certificate *certificate, struct tutti_store_server **out)
 {
     enum tutti_status status;
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "store_server_open: out is NULL");
     struct tutti_store_server *s = tutti_alloc(sizeof *s);
     if (!s) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store's server");
     s->listener.fd = -1;
+    s->certificate = certificate;
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &s->secret), err_free);
     TUTTI_TRY_GOTO(status, server_listen(s, host, port), err_free);
     TUTTI_TRY_GOTO(status, server_start(s), err_free);
@@ -543,6 +575,14 @@ enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const
 err_free:
     server_free(s);
     return status;
+}
+
+enum tutti_status tutti_store_server_open(const char *host, uint16_t port, const char *secret,
+                                          struct tutti_store_server **out)
+{
+    struct tutti_certificate *certificate;
+    TUTTI_TRY(tutti_certificate_beside(secret, &certificate));
+    return tutti_store_server_open_by(host, port, secret, certificate, out);
 }
 
 uint16_t tutti_store_server_port(const struct tutti_store_server *server)

@@ -5,6 +5,8 @@
 
 #include "store/store_codec.h"
 
+#include "base/tls.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -23,6 +25,7 @@
 struct connection {
     int fd;
     struct tutti_session session;
+    char text[TUTTI_TLS_SESSION_TEXT]; /* the session's secret, where certificates prove */
     struct connection *next;
     size_t n_in;
     uint8_t in[TUTTI_STORE_FRAME_MAX], out[TUTTI_STORE_FRAME_MAX];
@@ -31,7 +34,8 @@ struct tcp_store {
     pthread_mutex_t lock;
     struct connection *idle; /* under the lock */
     char host[256], port[8];
-    char *secret; /* NULL: none */
+    char *secret;                          /* NULL: none */
+    struct tutti_certificate *certificate; /* NULL: none */
 };
 
 /* ---- bytes ---- */
@@ -97,6 +101,13 @@ static enum tutti_status error_of(const struct tcp_store *store, const struct tu
                       (const char *)frame->value);
 }
 
+/* The thread's record, of the store. */
+static enum tutti_status store_says(const struct tcp_store *store, enum tutti_status status)
+{
+    const struct tutti_error error = *tutti_last_error();
+    return tutti_fail(status, "the store at %s:%s: %.400s", store->host, store->port, error.text);
+}
+
 /* One request and its answer, whose bytes lie in c->in. */
 static enum tutti_status exchange(const struct tcp_store *store, struct connection *c,
                                   const struct tutti_store_frame *request, uint64_t deadline_ns,
@@ -113,14 +124,37 @@ static enum tutti_status exchange(const struct tcp_store *store, struct connecti
     return status;
 }
 
+/* Both ends prove themselves by certificates; what they agree on signs all that follows. */
+static enum tutti_status certify(const struct tcp_store *store, struct connection *c, uint64_t deadline_ns)
+{
+    const struct tutti_tls_proof proof = {.certificate = store->certificate};
+    const uint64_t start_ns = tutti_now_ns();
+    struct tutti_tls *tls;
+    TUTTI_TRY(tutti_tls_open(c->fd, true, &proof, &tls));
+    enum tutti_status status = tutti_tls_agree_by(tls, c->fd, deadline_ns, NULL);
+    if (status == TUTTI_ERR_TIMEOUT)
+        tutti_fail(status, "the store at %s:%s does not answer: " TUTTI_SAYS_TIMED_OUT, store->host, store->port,
+                   tutti_says_ms(tutti_now_ns() - start_ns));
+    else if (status < 0)
+        status = store_says(store, status);
+    if (status == TUTTI_OK) status = tutti_tls_session(tls, c->text);
+    c->session.secret = c->text;
+    tutti_tls_close(tls);
+    return status;
+}
+
 /* HELLO both ways, then a signed PING: a wrong secret is known at once, on both sides. */
 static enum tutti_status introduce(const struct tcp_store *store, struct connection *c, uint64_t deadline_ns)
 {
     struct tutti_store_frame hello = {
         .type = TUTTI_STORE_HELLO, .value = c->session.nonces[0], .value_bytes = TUTTI_NONCE_BYTES};
     struct tutti_store_frame ping = {.type = TUTTI_STORE_PING}, answer = {.type = 0};
+    if (store->certificate) TUTTI_TRY(certify(store, c, deadline_ns));
     TUTTI_TRY(tutti_random_bytes(c->session.nonces[0], TUTTI_NONCE_BYTES));
-    TUTTI_TRY(exchange(store, c, &hello, deadline_ns, &answer));
+    enum tutti_status status = exchange(store, c, &hello, deadline_ns, &answer);
+    const char *shows = status == TUTTI_ERR_PROTOCOL ? tutti_tls_shows(c->in, c->n_in) : NULL;
+    if (shows) return tutti_fail(TUTTI_ERR_AUTH, "the store at %s:%s: %s", store->host, store->port, shows);
+    if (status < 0) return status;
     if (answer.type != TUTTI_STORE_HELLO || answer.value_bytes != TUTTI_NONCE_BYTES)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the store at %s:%s answers HELLO with a frame of type %u", store->host,
                           store->port, answer.type);
@@ -136,6 +170,7 @@ static enum tutti_status introduce(const struct tcp_store *store, struct connect
 static void connection_close(struct connection *c)
 {
     if (c->fd >= 0) close(c->fd);
+    explicit_bzero(c->text, sizeof c->text);
     tutti_free(c);
 }
 
@@ -340,7 +375,8 @@ static const struct tutti_store_ops tcp_ops = {
     .close = tcp_close,
 };
 
-enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret, uint64_t deadline_ns,
+enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret,
+                                       struct tutti_certificate *certificate, uint64_t deadline_ns,
                                        struct tutti_store *out)
 {
     struct connection *c = NULL;
@@ -350,6 +386,7 @@ enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const
     pthread_mutex_init(&store->lock, NULL);
     snprintf(store->host, sizeof store->host, "%s", host);
     snprintf(store->port, sizeof store->port, "%s", port);
+    store->certificate = certificate;
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &store->secret), err_close);
     TUTTI_TRY_GOTO(status, connection_open(store, deadline_ns, &c), err_close);
     if (c) connection_give(store, c);

@@ -4,6 +4,7 @@
 #include "comm/call/device.h"
 #include "comm/life/life.h"
 #include "load/load.h"
+#include "store/open.h"
 #include "transport/open.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ struct creation {
     char name[TUTTI_STORE_KEY_MAX + 1];
     char secret[TUTTI_SECRET_MAX + 1];
     bool has_secret;
+    struct tutti_certificate *certificate; /* in place of a secret; NULL: none */
     char job[128];
     uint64_t deadline_ns;
 };
@@ -32,7 +34,7 @@ static enum tutti_status creation_secret(struct creation *creation, const struct
         return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_create: the secret is longer than %d bytes", TUTTI_SECRET_MAX);
     memcpy(creation->secret, secret, strlen(secret) + 1);
     creation->has_secret = secret[0] != '\0';
-    return TUTTI_OK;
+    return given ? TUTTI_OK : tutti_certificate_of(config, &creation->certificate);
 }
 
 /* Rank, size and job: what the caller gives, else what the launcher says. */
@@ -83,12 +85,13 @@ static enum tutti_status creation_meet(struct creation *creation)
     bool opened = false;
     if (comm->rank == 0 && comm->size > 1) tutti_machine_probe(config, &machine); /* its constants are all ranks' */
     if (!creation->has_store && comm->size > 1 && (!address || !address[0])) {
-        TUTTI_TRY(tutti_launch_store_find(config, comm->rank, comm->size, secret, creation->deadline_ns, &told));
+        TUTTI_TRY(tutti_launch_store_find(config, comm->rank, comm->size, secret, creation->certificate,
+                                          creation->deadline_ns, &told));
         address = told.address;
         if (told.secret_made) secret = told.secret;
     }
     if (!creation->has_store && comm->size > 1 && address && address[0]) {
-        TUTTI_TRY(tutti_store_open(address, secret, creation->deadline_ns, &creation->store));
+        TUTTI_TRY(tutti_store_open_by(address, secret, creation->certificate, creation->deadline_ns, &creation->store));
         opened = true;
     }
     struct tutti_bootstrap bootstrap = {
@@ -98,6 +101,7 @@ static enum tutti_status creation_meet(struct creation *creation)
         .store = creation->has_store || opened ? &creation->store : NULL,
         .job = creation->job,
         .secret = secret,
+        .certificate = creation->certificate,
         .deadline_ns = creation->deadline_ns,
         .config = config,
         .machine = &machine,

@@ -5,6 +5,8 @@
 
 #include "comm/life/survive.h"
 
+#include "store/open.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,8 +46,13 @@ enum tutti_status tutti_door_open(struct tutti_door *door, const struct tutti_co
     const char *address = config->text[TUTTI_OPT_store], *secret = config->text[TUTTI_OPT_secret];
     if (door->store.ops) return TUTTI_OK;
     if (!address || !address[0]) return TUTTI_AGAIN;
-    if (door->secret) secret = door->secret;
-    TUTTI_TRY(tutti_store_open(address, secret && secret[0] ? secret : NULL, deadline_ns, &door->store));
+    struct tutti_certificate *certificate = NULL;
+    if (door->secret)
+        secret = door->secret;
+    else
+        TUTTI_TRY(tutti_certificate_of(config, &certificate));
+    TUTTI_TRY(
+        tutti_store_open_by(address, secret && secret[0] ? secret : NULL, certificate, deadline_ns, &door->store));
     door->is_own = true;
     return TUTTI_OK;
 }

@@ -41,7 +41,7 @@ static uint64_t build_hash(void)
 
 #define SECRET_MISSES                                                                                                  \
     "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or TUTTI_SECRET_FILE, or "       \
-    "TUTTI_TRUST_NETWORK=1 where nobody else reaches the network"
+    "certificates (TUTTI_TLS_CA), or TUTTI_TRUST_NETWORK=1 where nobody else reaches the network"
 
 /* What the launcher says is believed where it speaks of these ranks. */
 static bool is_spread(const struct tutti_bootstrap *b, struct tutti_launch *launch)
@@ -52,7 +52,7 @@ static bool is_spread(const struct tutti_bootstrap *b, struct tutti_launch *laun
 /* Without a store ranks can meet on one host only. All that misses is told at once. */
 static enum tutti_status hosts_check(const struct tutti_bootstrap *b, const struct tutti_launch *launch)
 {
-    const bool secret = (b->secret && b->secret[0]) || b->config->number[TUTTI_OPT_trust_network];
+    const bool secret = (b->secret && b->secret[0]) || b->certificate || b->config->number[TUTTI_OPT_trust_network];
     if (b->store) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_BOOTSTRAP,
                       "%s started %d of %d ranks on this host, and nothing tells them where the others are: set "
@@ -163,7 +163,7 @@ static void world_fill(const struct tutti_bootstrap *b, uint64_t nonce, const st
 {
     out->n = (uint32_t)b->n_ranks, out->me = (uint32_t)b->rank;
     out->nonce = nonce;
-    out->authenticated = b->secret && b->secret[0];
+    out->authenticated = (b->secret && b->secret[0]) || b->certificate;
     out->min_cpus = facts->min_cpus, out->n_cpus = facts->n_cpus, out->n_host = facts->n_host;
     out->crowded = facts->crowded, out->decorated = facts->decorated, out->devices = facts->devices;
     out->machine = facts->machine;
@@ -286,10 +286,11 @@ static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct t
                                                    .congestion = config->text[TUTTI_OPT_congestion]};
     const bool named = config->text[TUTTI_OPT_host][0] != '\0';
     if (b->n_ranks == 1 || (!b->store && !named && !by_network(config))) return TUTTI_OK;
-    if (!request->secret && config->number[TUTTI_OPT_encrypt])
+    const bool proves = request->secret || request->certificate;
+    if (!proves && config->number[TUTTI_OPT_encrypt])
         request->alone_because = "option encrypt needs the job's secret: give all ranks the same TUTTI_SECRET or "
-                                 "TUTTI_SECRET_FILE";
-    else if (!request->secret && !config->number[TUTTI_OPT_trust_network])
+                                 "TUTTI_SECRET_FILE, or certificates (TUTTI_TLS_CA)";
+    else if (!proves && !config->number[TUTTI_OPT_trust_network])
         request->alone_because = SECRET_MISSES;
     if (request->alone_because) return TUTTI_OK;
     const enum tutti_status status = tutti_listener_open(&listener, &request->listener);
@@ -337,6 +338,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .rank = b->rank,
         .n_ranks = b->n_ranks,
         .secret = b->secret && b->secret[0] ? b->secret : NULL,
+        .certificate = b->secret && b->secret[0] ? NULL : b->certificate,
         .version = tutti_version_text(),
         .build = build_hash(),
         .host = host_of(b),

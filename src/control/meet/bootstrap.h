@@ -7,6 +7,7 @@
  * Begin with bootstrap.c; launch.c reads the variables that launchers set. */
 
 #include "base/config.h"
+#include "base/tls.h"
 #include "control/control.h"
 #include "control/hosts.h"
 #include "model/machine.h"
@@ -44,16 +45,18 @@ struct tutti_launch_store {
     char secret[256];  /* "": none */
     bool secret_made;  /* it was made for this job */
 };
-/* Collective over the launcher's ranks the first time. secret: the user's, may be NULL. */
+/* Collective over the launcher's ranks the first time. secret, certificate: the user's, may be NULL. */
 enum tutti_status tutti_launch_store_find(const struct tutti_config *config, int32_t rank, int32_t n_ranks,
-                                          const char *secret, uint64_t deadline_ns, struct tutti_launch_store *out);
+                                          const char *secret, struct tutti_certificate *certificate,
+                                          uint64_t deadline_ns, struct tutti_launch_store *out);
 
 /* ---- the meeting (bootstrap.c) ---- */
 struct tutti_bootstrap {
     int32_t rank, n_ranks;
-    const char *name;                /* the communicator's */
-    const struct tutti_store *store; /* NULL: one host, an abstract Unix socket derived from uid, job and name */
-    const char *job, *secret;        /* secret may be NULL: unauthenticated */
+    const char *name;                      /* the communicator's */
+    const struct tutti_store *store;       /* NULL: one host, an abstract Unix socket derived from uid, job and name */
+    const char *job, *secret;              /* secret may be NULL: */
+    struct tutti_certificate *certificate; /* then this proves the process; NULL: unauthenticated */
     uint64_t deadline_ns;
     const struct tutti_config *config;
     const struct tutti_machine *machine; /* NULL: the built-in constants */

@@ -9,7 +9,9 @@
  *     member --Unix--> relay --TCP--> relay --TCP--> leader <--Unix-- member
  *
  * So a rank has at most 32 connections and those of its host, also while a thousand hosts meet. What members and leader
- * say is signed from end to end: a relay can lose it, not change it. To the machine all are links (machine.h).
+ * say is signed from end to end with the job's secret: a relay can lose it, not change it. Where certificates take its
+ * place each connection between hosts is TLS, whose ends have proved themselves before anything is passed on, and
+ * relays are trusted as all members are. To the machine all are links (machine.h).
  *
  * A gate is a connection between two of them. Each frame is: bytes that follow u32, what u8, number u32, then
  *     up:    OPEN    a member comes; the address of its host (family u8, 16 bytes), family 0: that of this relay
@@ -28,6 +30,7 @@ struct pollfd;
 
 enum gate_what { GATE_OPEN = 1, GATE_SAY, GATE_CLOSED, GATE_GRANT, GATE_DROP, GATE_PROVED, GATE_TABLE };
 enum { GATE_HEAD = 9, GATE_ADDRESS = 17, GATE_FRAME_MAX = GATE_HEAD + TUTTI_MEETING_FRAME_MAX, GATE_BUFFER = 32 << 10 };
+_Static_assert((int)GATE_BUFFER - (int)GATE_FRAME_MAX >= (int)TUTTI_TLS_RECORD, "a record fits behind a part");
 _Static_assert((int)TUTTI_MEETING_FRAME_MAX > (int)GATE_ADDRESS, "all fit");
 
 struct gate_frame {
@@ -42,13 +45,15 @@ struct gate_numbers {
     uint32_t n, most;
 };
 struct gate {
-    int fd;               /* -1: none */
-    uint8_t *in, *out;    /* GATE_BUFFER each */
-    uint32_t n_in, taken; /* bytes that came; those of frames that were taken */
-    uint32_t n_out;       /* bytes that wait for gate_flush */
-    uint32_t n_reads;     /* since its turn began */
-    bool is_over;         /* the peer is gone, or does not read */
-    uint64_t until_ns;    /* to be proved by then */
+    int fd;                /* -1: none */
+    uint8_t *in, *out;     /* GATE_BUFFER each */
+    uint32_t n_in, taken;  /* bytes that came; those of frames that were taken */
+    uint32_t n_out;        /* bytes that wait for gate_flush */
+    uint32_t n_reads;      /* since its turn began */
+    bool is_over;          /* the peer is gone, or does not read */
+    uint64_t until_ns;     /* to be proved by then */
+    struct tutti_tls *tls; /* that carries it, NULL: nothing does */
+    bool agreed;           /* its ends have proved themselves */
     bool proved, opened, has_table;
     struct gate_numbers numbers;
     struct tutti_net_address far;
@@ -96,7 +101,8 @@ struct end *door_end_take(struct door *door); /* for a newcomer; NULL: there is 
 void door_end_free(struct end *end);
 
 /* ---- gate.c: one connection ---- */
-enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers); /* takes over fd, also when it fails */
+/* Takes over fd and tls (NULL: none), also when it fails. */
+enum tutti_status gate_open(struct gate *gate, int fd, struct tutti_tls *tls, uint32_t n_numbers);
 void gate_close(struct gate *gate);
 /* A frame leaves with the next flush: whoever sends flushes before it waits. That the peer is gone is told by recv. */
 void gate_send(struct gate *gate, enum gate_what what, uint32_t number, const void *bytes, size_t n);

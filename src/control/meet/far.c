@@ -176,13 +176,15 @@ static enum tutti_status tree_open(struct tutti_far *far, const struct tutti_boo
 static enum tutti_status net_open(struct tutti_far *far, const struct tutti_far_config *config)
 {
     const struct tutti_bootstrap *b = config->bootstrap;
-    const bool secret = b->secret && b->secret[0], data = b->config->number[TUTTI_OPT_encrypt];
+    const bool secret = b->secret && b->secret[0], proves = secret || b->certificate;
+    const bool data = b->config->number[TUTTI_OPT_encrypt];
     const struct tutti_net_config net = {
         .me = (uint32_t)b->rank,
         .hosts = &far->hosts,
         .world = config->world,
         .secret = secret ? b->secret : NULL,
-        .encrypt = (secret ? 1u << TUTTI_NET_CONTROL : 0) | (data ? 1u << TUTTI_NET_DATA : 0),
+        .certificate = secret ? NULL : b->certificate,
+        .encrypt = (proves ? 1u << TUTTI_NET_CONTROL : 0) | (data ? 1u << TUTTI_NET_DATA : 0),
         .interface = b->config->text[TUTTI_OPT_interface],
         .congestion = b->config->text[TUTTI_OPT_congestion],
         .listener = config->listener,

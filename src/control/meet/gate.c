@@ -20,10 +20,13 @@
 #define FULL_NS (2 * TUTTI_NS_PER_S)   /* that a peer which does not read may hold up the others */
 #define PROVE_NS (10 * TUTTI_NS_PER_S) /* that a relay may take to prove itself */
 
-enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers)
+enum tutti_status gate_open(struct gate *gate, int fd, struct tutti_tls *tls, uint32_t n_numbers)
 {
-    *gate = (struct gate){
-        .fd = fd, .in = tutti_alloc(GATE_BUFFER), .out = tutti_alloc(GATE_BUFFER), .numbers.most = n_numbers};
+    *gate = (struct gate){.fd = fd,
+                          .tls = tls,
+                          .in = tutti_alloc(GATE_BUFFER),
+                          .out = tutti_alloc(GATE_BUFFER),
+                          .numbers.most = n_numbers};
     gate->until_ns = tutti_deadline_ns(PROVE_NS);
     tutti_net_address_of(fd, true, &gate->far);
     if (gate->in && gate->out) return TUTTI_OK;
@@ -34,6 +37,7 @@ enum tutti_status gate_open(struct gate *gate, int fd, uint32_t n_numbers)
 void gate_close(struct gate *gate)
 {
     gate_flush(gate);
+    tutti_tls_close(gate->tls);
     if (gate->fd >= 0) close(gate->fd);
     tutti_free(gate->in);
     tutti_free(gate->out);
@@ -73,12 +77,31 @@ void gate_number_forget(struct gate *gate, uint32_t number)
 
 /* ---- frames ---- */
 
+/* As send and recv of a socket that does not block. */
+static ssize_t bytes_send(struct gate *gate, const uint8_t *bytes, size_t n)
+{
+    size_t sent = 0;
+    if (!gate->tls) return send(gate->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const enum tutti_status status = tutti_tls_write(gate->tls, bytes, n, &sent);
+    errno = status == TUTTI_PENDING ? EAGAIN : EPIPE;
+    return status == TUTTI_OK ? (ssize_t)sent : -1;
+}
+
+static ssize_t bytes_recv(struct gate *gate, uint8_t *bytes, size_t capacity)
+{
+    size_t got = 0;
+    if (!gate->tls) return recv(gate->fd, bytes, capacity, MSG_DONTWAIT);
+    const enum tutti_status status = tutti_tls_read(gate->tls, bytes, capacity, &got);
+    errno = status == TUTTI_PENDING ? EAGAIN : EPIPE;
+    return status == TUTTI_OK ? (ssize_t)got : -1;
+}
+
 /* What is gathered is lost when the peer does not read, or is gone: recv tells that it is over. */
 void gate_flush(struct gate *gate)
 {
     const uint64_t until = gate->n_out > 0 ? tutti_deadline_ns(FULL_NS) : 0;
     for (uint32_t done = 0; done < gate->n_out;) {
-        const ssize_t sent = send(gate->fd, gate->out + done, gate->n_out - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const ssize_t sent = bytes_send(gate, gate->out + done, gate->n_out - done);
         if (sent >= 0) {
             done += (uint32_t)sent;
         } else if (errno == EAGAIN && tutti_now_ns() < until) {
@@ -132,7 +155,7 @@ enum tutti_status gate_recv(struct gate *gate, struct gate_frame *out)
         gate->n_in -= gate->taken;
         if (gate->n_in > 0) memmove(gate->in, gate->in + gate->taken, gate->n_in);
         gate->taken = 0;
-        const ssize_t got = recv(gate->fd, gate->in + gate->n_in, GATE_BUFFER - gate->n_in, MSG_DONTWAIT);
+        const ssize_t got = bytes_recv(gate, gate->in + gate->n_in, GATE_BUFFER - gate->n_in);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return TUTTI_PENDING;
         if (got <= 0) return TUTTI_AGAIN;
@@ -173,7 +196,14 @@ void gate_accept(struct door *door)
         close(fd);
         return;
     }
-    if (gate_open(gate, fd, 8 * door->n_ends) < 0) {
+    const struct tutti_tls_proof proof = {.certificate = door->meeting->request->certificate};
+    struct tutti_tls *tls = NULL;
+    if (proof.certificate && tutti_tls_open(fd, false, &proof, &tls) < 0) {
+        tutti_free(gate);
+        close(fd);
+        return;
+    }
+    if (gate_open(gate, fd, tls, 8 * door->n_ends) < 0) {
         tutti_free(gate);
         return;
     }
@@ -255,8 +285,34 @@ static bool frame_take(struct door *door, struct gate *gate, const struct gate_f
     return true;
 }
 
+/* False: its ends do not agree yet, or never: then it is gone. */
+static bool gate_agree(struct door *door, struct gate *gate)
+{
+    if (!gate->tls || gate->agreed) return true;
+    const enum tutti_status status = tutti_tls_agree(gate->tls);
+    if (status < 0) {
+        const struct tutti_error error = *tutti_last_error();
+        gate_refuse(door, gate, error.text);
+    } else {
+        gate->agreed = status == TUTTI_OK;
+    }
+    return status == TUTTI_OK;
+}
+
+/* Bytes that can not be, or the end of the connection. */
+static void gate_wrong(struct door *door, struct gate *gate, bool ended)
+{
+    const char *shows = gate->opened || gate->tls ? NULL : tutti_tls_shows(gate->in, gate->n_in);
+    if (shows) tutti_tls_refuse(gate->fd);
+    if (shows || !ended || !gate->proved)
+        gate_refuse(door, gate, shows ? shows : ended ? "it went, or sent what can not be" : "it sent what can not be");
+    else
+        gate_lost(door, gate);
+}
+
 void gate_serve(struct door *door, struct gate *gate)
 {
+    if (!gate_agree(door, gate)) return;
     /* A few reads, and all that came with them, for poll does not tell of it again; then it is the others' turn. */
     gate->n_reads = 0;
     while (gate->n_reads < 4 || frame_whole(gate) > 0) {
@@ -264,11 +320,7 @@ void gate_serve(struct door *door, struct gate *gate)
         const enum tutti_status status = gate_recv(gate, &frame);
         if (status == TUTTI_PENDING) return;
         if (status == TUTTI_OK && frame_take(door, gate, &frame)) continue;
-        if (status == TUTTI_OK || !gate->proved)
-            gate_refuse(door, gate,
-                        status == TUTTI_OK ? "it sent what can not be" : "it went, or sent what can not be");
-        else
-            gate_lost(door, gate);
+        gate_wrong(door, gate, status != TUTTI_OK);
         return;
     }
 }

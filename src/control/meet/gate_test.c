@@ -203,7 +203,7 @@ static void frames_come_back(void **state)
     int fds[2];
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
-    assert_true(gate_open(&a, fds[0], 100) == TUTTI_OK && gate_open(&b, fds[1], 100) == TUTTI_OK);
+    assert_true(gate_open(&a, fds[0], NULL, 100) == TUTTI_OK && gate_open(&b, fds[1], NULL, 100) == TUTTI_OK);
     for (size_t i = 0; i < 1000; i++) { /* bursts of frames, more than what is gathered at once */
         const size_t n_frames = 1 + tutti_random64(&seed) % 9,
                      n = tutti_random64(&seed) % (TUTTI_MEETING_FRAME_MAX - 9);

@@ -9,6 +9,7 @@
 #include "control/meet/bootstrap.h"
 
 #include "control/net/net.h"
+#include "store/open.h"
 #include "store/share.h"
 
 #include <errno.h>
@@ -27,12 +28,22 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tutti_launch_store cached; /* under the lock; address "": not yet */
 
+/* What is known of the job, and the process. */
+struct seeker {
+    const struct tutti_config *config;
+    const struct tutti_launch *launch;
+    const char *secret;                    /* the user's; NULL: none */
+    struct tutti_certificate *certificate; /* ... in its place; NULL: none */
+    uint64_t deadline_ns;
+};
+
 /* ---- rank 0 ---- */
 
 /* text: port/secret/address,address; the secret is "-" when all have it already, or there is none. port 0: any. */
-static enum tutti_status serve(const struct tutti_config *config, uint16_t port, const char *secret, bool told,
+static enum tutti_status serve(const struct seeker *s, uint16_t port, const char *secret, bool told,
                                char text[TUTTI_SHARE_MAX + 1])
 {
+    const struct tutti_config *config = s->config;
     const struct tutti_listener_config named = {.interface = config->text[TUTTI_OPT_interface],
                                                 .congestion = config->text[TUTTI_OPT_congestion]};
     struct tutti_net_address addresses[ADDRESSES];
@@ -43,7 +54,7 @@ static enum tutti_status serve(const struct tutti_config *config, uint16_t port,
     const uint32_t n = tutti_listener_addresses(listener, addresses, ADDRESSES);
     tutti_listener_close(listener);
     for (uint32_t i = 0; i < n; i++) six = six || addresses[i].family == 6;
-    TUTTI_TRY(tutti_store_server_open(six ? "::" : "0.0.0.0", port, secret, &server));
+    TUTTI_TRY(tutti_store_server_open_by(six ? "::" : "0.0.0.0", port, secret, s->certificate, &server));
     int used = snprintf(text, TUTTI_SHARE_MAX, "%u/%s/", tutti_store_server_port(server), told ? secret : "-");
     for (uint32_t i = 0; i < n; i++) {
         char one[64];
@@ -108,22 +119,15 @@ static enum tutti_status find(struct tutti_launch_store *out, char *text)
 
 /* ---- ways: UNSUPPORTED where it is none after all ---- */
 
-struct seeker {
-    const struct tutti_config *config;
-    const struct tutti_launch *launch;
-    const char *secret; /* the user's; NULL: none */
-    uint64_t deadline_ns;
-};
-
 /* Nobody but the job's user reads the launcher's wire. */
 static enum tutti_status by_pmi(const struct seeker *s, struct tutti_launch_store *out)
 {
     char text[TUTTI_SHARE_MAX + 1] = "";
     const char *secret = s->secret;
     if (s->launch->rank == 0) {
-        if (!secret && tutti_hmac_available()) TUTTI_TRY(secret_make(out));
+        if (!secret && !s->certificate && tutti_hmac_available()) TUTTI_TRY(secret_make(out));
         if (!secret && out->secret_made) secret = out->secret;
-        TUTTI_TRY(serve(s->config, 0, secret, out->secret_made, text));
+        TUTTI_TRY(serve(s, 0, secret, out->secret_made, text));
     }
     TUTTI_TRY(tutti_share_text(s->launch->rank, s->deadline_ns, text));
     return find(out, text);
@@ -136,7 +140,7 @@ static enum tutti_status by_torch(const struct seeker *s, struct tutti_launch_st
     char text[TUTTI_SHARE_MAX + 1] = "", key[sizeof launch->job + 32];
     enum tutti_status status;
     snprintf(key, sizeof key, TUTTI_SHARE_KEY "/%s", launch->job);
-    if (launch->rank == 0) TUTTI_TRY(serve(s->config, 0, s->secret, false, text));
+    if (launch->rank == 0) TUTTI_TRY(serve(s, 0, s->secret, false, text));
     do {
         TUTTI_TRY(tutti_share_torch(launch->master, launch->port, key, launch->rank, s->deadline_ns, text));
         status = find(out, text);
@@ -155,7 +159,7 @@ static enum tutti_status by_master(const struct seeker *s, struct tutti_launch_s
     if (port == 0 || port > UINT16_MAX)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "environment variable MASTER_PORT is \"%s\", which is no port",
                           launch->port);
-    if (launch->rank == 0) TUTTI_TRY(serve(s->config, (uint16_t)port, s->secret, false, text));
+    if (launch->rank == 0) TUTTI_TRY(serve(s, (uint16_t)port, s->secret, false, text));
     snprintf(out->address, sizeof out->address, "tcp://%s%s%s:%lu", six ? "[" : "", launch->master, six ? "]" : "",
              port);
     return TUTTI_OK;
@@ -165,10 +169,11 @@ static enum tutti_status (*const ways[])(const struct seeker *s, struct tutti_la
     [TUTTI_WAY_PMI] = by_pmi, [TUTTI_WAY_TORCH] = by_torch, [TUTTI_WAY_MASTER] = by_master};
 
 enum tutti_status tutti_launch_store_find(const struct tutti_config *config, int32_t rank, int32_t n_ranks,
-                                          const char *secret, uint64_t deadline_ns, struct tutti_launch_store *out)
+                                          const char *secret, struct tutti_certificate *certificate,
+                                          uint64_t deadline_ns, struct tutti_launch_store *out)
 {
     struct tutti_launch launch;
-    const struct seeker seeker = {config, &launch, secret, deadline_ns};
+    const struct seeker seeker = {config, &launch, secret, certificate, deadline_ns};
     enum tutti_status status = TUTTI_OK;
     *out = (struct tutti_launch_store){.address = ""};
     if (tutti_launch_read(config, &launch) < 0 || launch.rank != rank || launch.n_ranks != n_ranks) return TUTTI_OK;

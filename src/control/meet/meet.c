@@ -16,6 +16,7 @@
 #define BACKOFF_MAX_NS (50 * TUTTI_NS_PER_MS)
 #define DEAF_NS (3 * TUTTI_NS_PER_S)    /* a place that is bound but does not answer for so long is left alone */
 #define N_PLACES 4                      /* that are tried in turn when one is deaf, or held by another user */
+#define CERTIFY_NS (5 * TUTTI_NS_PER_S) /* that both ends of a connection may take to prove themselves */
 #define PUBLISH_NS (5 * TUTTI_NS_PER_S) /* that the leader of a round may take to publish its place */
 
 /* Sleeps a little, longer each time; not beyond the deadline, and no two ranks in step. */
@@ -207,9 +208,33 @@ static enum tutti_status hosts_refuse(const struct rounds *r, const struct tutti
                       request->listener ? "that one does not connect hosts" : request->alone_because);
 }
 
+/* Both ends prove themselves by certificates, where this one has one. PENDING: it broke before. */
+static enum tutti_status gate_certify(const struct tutti_meeting_request *request, const char *host, int fd,
+                                      struct tutti_tls **out)
+{
+    const struct tutti_tls_proof proof = {.certificate = request->certificate};
+    uint64_t until = tutti_deadline_ns(CERTIFY_NS);
+    struct tutti_tls *tls;
+    *out = NULL;
+    if (!proof.certificate) return TUTTI_OK;
+    TUTTI_TRY(tutti_tls_open(fd, true, &proof, &tls));
+    if (until > request->deadline_ns) until = request->deadline_ns;
+    const enum tutti_status status = tutti_tls_agree_by(tls, fd, until, request->cancel);
+    if (status == TUTTI_OK) {
+        *out = tls;
+        return status;
+    }
+    const struct tutti_error error = *tutti_last_error();
+    tutti_tls_close(tls);
+    errno = ECONNABORTED;
+    if (status != TUTTI_ERR_AUTH) return TUTTI_PENDING;
+    return tutti_fail(status, "rank %d does not get into the meeting of the ranks on host %s: %.300s",
+                      (int)request->rank, host, error.text);
+}
+
 /* Connects to the gate of this number. AGAIN: it is gone. PENDING: it is not reached. */
 static enum tutti_status gate_connect(const struct rounds *r, const struct tutti_meeting_request *request,
-                                      uint32_t number, int *fd)
+                                      uint32_t number, int *fd, struct tutti_tls **tls)
 {
     char what[32], text[128 + TUTTI_FAR_TEXT], host[64] = "?", far[TUTTI_FAR_TEXT] = "";
     bool last;
@@ -221,6 +246,7 @@ static enum tutti_status gate_connect(const struct rounds *r, const struct tutti
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the store holds \"%.40s\", not a gate of a meeting", text);
     if (!far[0]) return hosts_refuse(r, request);
     status = tutti_far_connect(far, request, fd);
+    if (status == TUTTI_OK && (status = gate_certify(request, host, *fd, tls)) != TUTTI_OK) close(*fd);
     if (status == TUTTI_PENDING)
         tutti_log(TUTTI_LOG_WARN, "rank %d does not reach the ranks that meet on host %s at %s: %s", (int)request->rank,
                   host, far, strerror(errno));
@@ -235,9 +261,10 @@ static enum tutti_status round_pass_on(struct rounds *r, uint32_t number, struct
     enum tutti_status status = request->listener ? TUTTI_AGAIN : hosts_refuse(r, request);
     while (status >= 0 && number > 0) {
         int fd = -1;
+        struct tutti_tls *tls = NULL;
         number = (number - 1) / FAN_OUT;
-        status = gate_connect(r, request, number, &fd);
-        if (status == TUTTI_OK) return tutti_meeting_relay(meeting, fd, out);
+        status = gate_connect(r, request, number, &fd, &tls);
+        if (status == TUTTI_OK) return tutti_meeting_relay(meeting, fd, tls, out);
     }
     tutti_meeting_destroy(meeting);
     return status == TUTTI_AGAIN ? round_end(r) : status == TUTTI_PENDING ? TUTTI_AGAIN : status;

@@ -13,6 +13,7 @@
  * then lead.c, relay.c and join.c. */
 
 #include "base/config.h"
+#include "base/tls.h"
 #include "control/meet/card.h"
 #include "control/meet/machine.h"
 #include "control/net/net.h"
@@ -27,17 +28,18 @@
 
 struct tutti_meeting_request {
     int32_t rank, n_ranks;
-    const char *secret;                   /* NULL: none */
-    const char *version;                  /* this build's, for sentences */
-    uint64_t build, host;                 /* must be equal */
-    const char *transport;                /* auto, self, shm */
-    const struct tutti_card_record *card; /* what this rank says of itself; NULL: nothing */
-    struct tutti_listener *listener;      /* where ranks of other hosts come to; NULL: all must be of this host */
-    const char *alone_because;            /* without a listener: why, as the end of a sentence */
-    bool spread;                          /* the launcher says that the ranks are on several hosts */
-    const char *interface;                /* the network's; NULL: any */
-    size_t staging_bytes;                 /* the segment's */
-    uint64_t heap_bytes;                  /* the segment's */
+    const char *secret;                    /* NULL: none */
+    struct tutti_certificate *certificate; /* this process has it in place of a secret; NULL: none */
+    const char *version;                   /* this build's, for sentences */
+    uint64_t build, host;                  /* must be equal */
+    const char *transport;                 /* auto, self, shm */
+    const struct tutti_card_record *card;  /* what this rank says of itself; NULL: nothing */
+    struct tutti_listener *listener;       /* where ranks of other hosts come to; NULL: all must be of this host */
+    const char *alone_because;             /* without a listener: why, as the end of a sentence */
+    bool spread;                           /* the launcher says that the ranks are on several hosts */
+    const char *interface;                 /* the network's; NULL: any */
+    size_t staging_bytes;                  /* the segment's */
+    uint64_t heap_bytes;                   /* the segment's */
     uint64_t started_ns, deadline_ns;
     const _Atomic bool *cancel;      /* may be NULL */
     struct tutti_meeting_loss *lost; /* the leader that went after this rank had come to it; may be NULL */
@@ -142,8 +144,10 @@ bool tutti_ticket_withdrawn(struct tutti_ticket *ticket);
 enum tutti_status tutti_meeting_lead(struct tutti_meeting *meeting, void (*before_verdict)(void *arg), void *arg,
                                      struct tutti_meeting_result *out);
 /* relay.c: runs the relay of a host until the leader is done, and destroys the meeting. fd: a connected TCP socket of
- * who is above it, which is taken over. AGAIN: the leader is gone, or the way to it. */
-enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_meeting_result *out);
+ * who is above it, tls: what both ends have agreed on, NULL without certificates; both are taken over. AGAIN: the
+ * leader is gone, or the way to it. */
+enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_tls *tls,
+                                      struct tutti_meeting_result *out);
 /* join.c: by a member with a connected Unix socket, which is closed. AGAIN: the leader is gone, or the relay. relay:
  * the rank that passes on what is said, -1: it is the leader. */
 enum tutti_status tutti_meeting_join(int fd, int32_t relay, const struct tutti_meeting_request *request,

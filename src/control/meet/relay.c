@@ -152,6 +152,11 @@ static void above_serve(struct relay *relay)
         const enum tutti_status status = gate_recv(&relay->above, &frame);
         if (status == TUTTI_PENDING) return;
         if (status == TUTTI_OK && down_take(relay, &frame)) continue;
+        const char *shows =
+            relay->proved || relay->above.tls ? NULL : tutti_tls_shows(relay->above.in, relay->above.n_in);
+        if (shows)
+            relay->status = tutti_fail(TUTTI_ERR_AUTH, "rank %d does not get into the meeting of the ranks: %s",
+                                       (int)relay->member.self.rank, shows);
         relay->over = true;
         return;
     }
@@ -198,12 +203,12 @@ static void run(struct relay *relay)
     if (relay->over) tutti_member_closed(&relay->member);
 }
 
-static enum tutti_status relay_open(struct relay *relay, int fd)
+static enum tutti_status relay_open(struct relay *relay, int fd, struct tutti_tls *tls)
 {
     const struct tutti_meeting_out out = {.arg = relay, .send = own_send, .random = tutti_meeting_random};
     const struct tutti_meeting_self self = tutti_meeting_self(relay->meeting->request, relay->card);
     const uint8_t here[GATE_ADDRESS] = {0};
-    TUTTI_TRY(gate_open(&relay->above, fd, 8 * ((uint32_t)self.n_ranks + DOOR_UNPROVED)));
+    TUTTI_TRY(gate_open(&relay->above, fd, tls, 8 * ((uint32_t)self.n_ranks + DOOR_UNPROVED)));
     TUTTI_TRY(door_open(&relay->door, relay->meeting, &relay_ops, relay));
     up_send(relay, GATE_OPEN, 0, here, sizeof here);
     tutti_member_begin(&relay->member, &self, &out);
@@ -216,18 +221,20 @@ static void result_unmap(const struct tutti_meeting_result *result)
     tutti_handout_unmap(result->rows, result->n_rows);
 }
 
-enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_meeting_result *out)
+enum tutti_status tutti_meeting_relay(struct tutti_meeting *meeting, int fd, struct tutti_tls *tls,
+                                      struct tutti_meeting_result *out)
 {
     struct relay *relay = tutti_alloc(sizeof *relay);
     struct tutti_meeting_loss *lost = meeting->request->lost;
     if (!relay) {
+        tutti_tls_close(tls);
         close(fd);
         tutti_meeting_destroy(meeting);
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the relay of a host");
     }
     relay->meeting = meeting;
     relay->door.table_fd = relay->door.rows_fd = -1;
-    enum tutti_status status = relay_open(relay, fd);
+    enum tutti_status status = relay_open(relay, fd, tls);
     if (status >= 0) {
         run(relay);
         status = relay->status < 0 ? relay->status : relay->member.error.status;

@@ -7,6 +7,7 @@
  * thread.
  */
 
+#include "base/tls.h"
 #include "control/net/proof.h"
 
 #include <net/if.h>
@@ -19,13 +20,20 @@ struct tutti_net_conn {
     struct tutti_loop_fd watch; /* first: the watch is the connection; fd -1: there is none */
     struct tutti_net *net;
     struct tutti_net_peer *peer; /* that this end dialed; else NULL */
+    struct tutti_tls *tls; /* by which both ends show their certificates before HELLO; NULL: they have, or need not */
     struct tutti_proof proof;
-    bool connected; /* dialed: HELLO is sent */
+    bool connected;               /* dialed */
+    struct tutti_proof_out hello; /* ... and still to be sent */
     uint8_t bytes[TUTTI_PROOF_SIGNED];
     size_t n_bytes; /* the due frame's */
     uint64_t since_ns;
     struct tutti_loop_timer timer; /* accepted: until it must be proved */
 };
+/* Begins TLS, where certificates are the proof. */
+enum tutti_status tutti_net_conn_begin(struct tutti_net_conn *conn, bool client);
+/* Goes on with it. OK: both ends have shown their certificates, to which the proof is bound, or need not. PENDING.
+ * AUTH, PROTOCOL: no member. */
+enum tutti_status tutti_net_conn_agree(struct tutti_net_conn *conn);
 /* Reads on. OK: a frame is whole, in `bytes`. PENDING. PROTOCOL: no frame. SYSTEM: it ended; the record has the errno,
  * 0 when the other end closed it. */
 enum tutti_status tutti_net_conn_read(struct tutti_net_conn *conn);

@@ -3,7 +3,7 @@
 /* Dialing: tries of a peer until one is proved, until it is clear that none will be, or until the deadline; and the
  * keys of connections that are encrypted. */
 
-#include "control/net/tls.h"
+#include "base/tls.h"
 
 #include "control/net/cipher.h"
 #include "control/net/conn.h"
@@ -82,7 +82,8 @@ static enum tutti_status agreement_begin(struct tutti_net_peer *peer, const stru
     if (!a) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for an encrypted connection");
     *a = (struct tutti_net_agreement){.watch = {.fd = fd, .ready = step}, .peer = peer};
     enum tutti_status status = tutti_proof_channel_key(proof, key);
-    if (status == TUTTI_OK) status = tutti_tls_open(fd, !proof->session.server, key, &a->tls);
+    const struct tutti_tls_proof by = {.key = key};
+    if (status == TUTTI_OK) status = tutti_tls_open(fd, !proof->session.server, &by, &a->tls);
     explicit_bzero(key, sizeof key);
     if (status == TUTTI_OK && (status = tutti_loop_watch(peer->net->loop, &a->watch, EPOLLIN)) < 0)
         tutti_tls_close(a->tls);
@@ -320,11 +321,16 @@ static void try_read(struct tutti_net_conn *conn)
 {
     struct tutti_net_peer *peer = conn->peer;
     struct tutti_proof_out out = {.n = 0};
-    enum tutti_status status = tutti_net_conn_read(conn);
+    enum tutti_status status = tutti_net_conn_agree(conn);
+    if (status == TUTTI_OK && conn->hello.n > 0) {
+        status = tutti_net_conn_send(conn, &conn->hello);
+        conn->hello.n = 0;
+    }
+    if (status == TUTTI_OK) status = tutti_net_conn_read(conn);
     if (status == TUTTI_PENDING) return;
     if (status == TUTTI_OK) status = tutti_proof_received(&conn->proof, conn->bytes, peer->n_accepted, &out);
     if (status == TUTTI_OK) status = tutti_net_conn_send(conn, &out);
-    if (status == TUTTI_ERR_SYSTEM) {
+    if (status == TUTTI_ERR_SYSTEM || (status < 0 && conn->tls && status != TUTTI_ERR_AUTH)) {
         try_failed(peer, "it ends the connection before it is proved", 0);
     } else if (status < 0) {
         char why[200];
@@ -341,7 +347,6 @@ static void try_connected(struct tutti_net_conn *conn)
     struct tutti_net_peer *peer = conn->peer;
     const struct tutti_net *net = peer->net;
     uint8_t nonce[TUTTI_NONCE_BYTES];
-    struct tutti_proof_out out;
     int failed = 0;
     socklen_t n = sizeof failed;
     getsockopt(conn->watch.fd, SOL_SOCKET, SO_ERROR, &failed, &n);
@@ -350,15 +355,13 @@ static void try_connected(struct tutti_net_conn *conn)
         return;
     }
     conn->connected = true;
-    if (tutti_random_bytes(nonce, sizeof nonce) < 0) {
+    if (tutti_random_bytes(nonce, sizeof nonce) < 0 || tutti_net_conn_begin(conn, true) < 0) {
         peer_failed(peer);
         return;
     }
-    tutti_proof_dial(&conn->proof, &net->key, peer->role, net->config.me, peer->member, nonce, &out);
-    if (tutti_net_conn_send(conn, &out) < 0)
-        try_failed(peer, "it ends the connection before it is proved", 0);
-    else
-        tutti_loop_change(net->loop, &conn->watch, EPOLLIN);
+    tutti_proof_dial(&conn->proof, &net->key, peer->role, net->config.me, peer->member, nonce, &conn->hello);
+    tutti_loop_change(net->loop, &conn->watch, EPOLLIN);
+    try_read(conn);
 }
 
 static void try_step(struct tutti_loop_fd *w, uint32_t events)

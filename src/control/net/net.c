@@ -4,8 +4,6 @@
 
 #include "control/net/conn.h"
 
-#include "control/net/tls.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +11,29 @@
 #include <unistd.h>
 
 /* ---- a connection on its way to its proof ---- */
+
+enum tutti_status tutti_net_conn_begin(struct tutti_net_conn *conn, bool client)
+{
+    const struct tutti_tls_proof proof = {.certificate = conn->net->config.certificate};
+    return proof.certificate ? tutti_tls_open(conn->watch.fd, client, &proof, &conn->tls) : TUTTI_OK;
+}
+
+enum tutti_status tutti_net_conn_agree(struct tutti_net_conn *conn)
+{
+    char agreed[TUTTI_TLS_SESSION_TEXT];
+    if (!conn->tls) return TUTTI_OK;
+    enum tutti_status status = tutti_tls_agree(conn->tls);
+    if (status == TUTTI_PENDING)
+        tutti_loop_change(conn->net->loop, &conn->watch, EPOLLIN | (tutti_tls_wants_room(conn->tls) ? EPOLLOUT : 0));
+    if (status != TUTTI_OK) return status;
+    status = tutti_tls_session(conn->tls, agreed);
+    if (status == TUTTI_OK) status = tutti_proof_bind(&conn->proof, agreed);
+    explicit_bzero(agreed, sizeof agreed);
+    tutti_tls_close(conn->tls);
+    conn->tls = NULL;
+    tutti_loop_change(conn->net->loop, &conn->watch, EPOLLIN);
+    return status;
+}
 
 enum tutti_status tutti_net_conn_read(struct tutti_net_conn *conn)
 {
@@ -24,6 +45,9 @@ enum tutti_status tutti_net_conn_read(struct tutti_net_conn *conn)
         if (n < 0) return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the connection broke before it was proved");
         if (n == 0) return tutti_fail(TUTTI_ERR_SYSTEM, "it closed the connection before it was proved");
         conn->n_bytes += (size_t)n;
+        const char *shows = conn->n_bytes == (size_t)n ? tutti_tls_shows(conn->bytes, conn->n_bytes) : NULL;
+        if (shows) tutti_tls_refuse(conn->watch.fd);
+        if (shows) return tutti_fail(TUTTI_ERR_AUTH, "%s", shows);
         if (!tutti_proof_may_be(conn->bytes, conn->n_bytes))
             return tutti_fail(TUTTI_ERR_PROTOCOL, "it does not speak the protocol of tutti");
     }
@@ -45,6 +69,8 @@ int tutti_net_conn_take(struct tutti_net_conn *conn)
     tutti_loop_forget(conn->net->loop, &conn->watch);
     tutti_loop_stop(conn->net->loop, &conn->timer);
     conn->watch.fd = -1;
+    tutti_tls_close(conn->tls);
+    conn->tls = NULL;
     return fd;
 }
 
@@ -126,7 +152,8 @@ static void row_read(struct tutti_net_conn *row)
 {
     for (;;) {
         struct tutti_proof_out out = {.n = 0};
-        enum tutti_status status = tutti_net_conn_read(row);
+        enum tutti_status status = tutti_net_conn_agree(row);
+        if (status == TUTTI_OK) status = tutti_net_conn_read(row);
         if (status == TUTTI_PENDING) return;
         if (status == TUTTI_OK) status = tutti_proof_received(&row->proof, row->bytes, 0, &out);
         const enum tutti_status refused = status;
@@ -184,9 +211,11 @@ static void row_begin(struct tutti_net *net, int fd)
     struct tutti_net_conn *row = row_free(net);
     if (!row && row_push_out(net)) row = row_free(net);
     *row = (struct tutti_net_conn){.net = net, .watch = {.fd = fd, .ready = row_ready}, .timer = {.due = row_late}};
-    if (tutti_random_bytes(nonce, sizeof nonce) < 0 || tutti_loop_watch(net->loop, &row->watch, EPOLLIN) < 0) {
+    if (tutti_random_bytes(nonce, sizeof nonce) < 0 || tutti_net_conn_begin(row, false) < 0 ||
+        tutti_loop_watch(net->loop, &row->watch, EPOLLIN) < 0) {
+        tutti_tls_close(row->tls);
         close(fd);
-        row->watch.fd = -1;
+        row->tls = NULL, row->watch.fd = -1;
         return;
     }
     row->since_ns = tutti_now_ns();
@@ -253,9 +282,10 @@ enum tutti_status tutti_net_open(const struct tutti_net_config *config, struct t
     net->config.congestion = net->congestion;
     pthread_mutex_init(&net->mutex, NULL);
     tutti_net_dials_begin(net);
-    if (config->encrypt && !tutti_tls_available())
+    if ((config->encrypt || config->certificate) && !tutti_tls_available())
         TUTTI_TRY_GOTO(status, tutti_fail(TUTTI_ERR_UNSUPPORTED, "encrypted connections need OpenSSL"), free_net);
     TUTTI_TRY_GOTO(status, tutti_proof_key_init(&net->key, config->secret, config->world), free_net);
+    net->key.has_secret = net->key.has_secret || config->certificate;
     TUTTI_TRY_GOTO(status, tutti_loop_open("tutti-net", &net->loop), free_net);
     TUTTI_TRY_GOTO(status, accepts_begin(net), close_loop);
     *out = net;

@@ -14,8 +14,10 @@
  * Proof. Both ends know the world (a random number that members alone were told) and, where there is one, the job's
  * secret. HELLO (role, from, to, world's number hashed, nonce) -> CHALLENGE (nonce, signed) -> PROOF (signed) -> READY
  * (status, signed); base/session.h signs over protocol, direction, both nonces and the number of the frame, so nothing
- * can be replayed, reflected or turned into another role. Without a secret the world's number itself is the key: it
- * keeps other jobs and whatever finds the port out, but not a listener on the network.
+ * can be replayed, reflected or turned into another role. With certificates in place of a secret a connection
+ * begins with a handshake of TLS 1.3, in which both ends show theirs (base/tls.h); what they agree on and the world's
+ * number are then the key of these frames, for this connection alone. Without either the world's number itself is the
+ * key: it keeps other jobs and whatever finds the port out, but not a listener on the network.
  * Before the proof a connection costs this process a row of a table of 64; a row ends after 5 s, and when a new one
  * needs one: first the oldest that has not said HELLO of this world. What was refused is told in the log, once a second
  * at most, with its address. A member that was told dead is refused (PEER_DEAD). Both ends may dial at once: the first
@@ -59,14 +61,15 @@ bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out);
 enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA, TUTTI_NET_WITNESS };
 struct tutti_net_config {
     uint32_t me;
-    const struct tutti_hosts *hosts; /* lives longer than the net */
-    uint64_t world;                  /* random, equal on all members, known to nobody else */
-    const char *secret;              /* NULL: none; copied */
-    const char *interface;           /* as the listener's; copied, */
-    const char *congestion;          /* as this */
-    struct tutti_listener *listener; /* taken over on success */
-    uint32_t encrypt;                /* bits 1 << role: connections that are encrypted; equal on all members */
-    uint64_t dial_ns;                /* that reaching a peer may take before it fails with TIMEOUT */
+    const struct tutti_hosts *hosts;       /* lives longer than the net */
+    uint64_t world;                        /* random, equal on all members, known to nobody else */
+    const char *secret;                    /* NULL: none; copied */
+    struct tutti_certificate *certificate; /* in place of a secret; NULL: none */
+    const char *interface;                 /* as the listener's; copied, */
+    const char *congestion;                /* as this */
+    struct tutti_listener *listener;       /* taken over on success */
+    uint32_t encrypt;                      /* bits 1 << role: connections that are encrypted; equal on all members */
+    uint64_t dial_ns;                      /* that reaching a peer may take before it fails with TIMEOUT */
     void *arg;
     /* A proved socket, non-blocking, TCP_NODELAY, and the stream that encrypts what passes by it (NULL: it goes in the
      * clear). Both belong to the function that is called, which encrypts on its own thread. Dialed here or by the peer.

@@ -48,7 +48,8 @@ enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], str
         return tutti_fail(TUTTI_ERR_PROTOCOL, "it speaks version %u of the protocol, this build %d", bytes[4], VERSION);
     const bool nonce = frame.type == TUTTI_PROOF_HELLO || frame.type == TUTTI_PROOF_CHALLENGE;
     if (frame.type < TUTTI_PROOF_HELLO || frame.type > TUTTI_PROOF_READY || frame.role < TUTTI_NET_CONTROL ||
-        frame.role > TUTTI_NET_WITNESS || bytes[7] > SECRET || (!nonce && memcmp(bytes + 24, no_nonce, sizeof no_nonce)) ||
+        frame.role > TUTTI_NET_WITNESS || bytes[7] > SECRET ||
+        (!nonce && memcmp(bytes + 24, no_nonce, sizeof no_nonce)) ||
         (frame.type != TUTTI_PROOF_READY && frame.status != 0) ||
         (frame.type != TUTTI_PROOF_PROOF && frame.accepted != 0))
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a frame of type %u, role %u and flags %u can not be", bytes[5], bytes[6],
@@ -60,16 +61,20 @@ enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], str
 
 /* ---- the key ---- */
 
-enum tutti_status tutti_proof_key_init(struct tutti_proof_key *key, const char *secret, uint64_t world)
+static void hex_write(const uint8_t mac[TUTTI_HMAC_BYTES], char *out)
 {
     static const char hex[] = "0123456789abcdef";
+    for (size_t i = 0; i < TUTTI_HMAC_BYTES; i++) out[2 * i] = hex[mac[i] >> 4], out[2 * i + 1] = hex[mac[i] & 15];
+}
+
+enum tutti_status tutti_proof_key_init(struct tutti_proof_key *key, const char *secret, uint64_t world)
+{
     uint8_t label[24] = "tutti net key", mac[TUTTI_HMAC_BYTES];
     const size_t n = secret ? strlen(secret) : 0;
     tutti_le_store(label + 16, 8, world);
     memset(key, 0, sizeof *key);
     TUTTI_TRY(tutti_hmac(secret, n, label, sizeof label, mac));
-    for (size_t i = 0; i < sizeof mac; i++)
-        key->text[2 * i] = hex[mac[i] >> 4], key->text[2 * i + 1] = hex[mac[i] & 15];
+    hex_write(mac, key->text);
     TUTTI_TRY(tutti_hmac(key->text, sizeof key->text - 1, "tutti net world", 15, mac));
     key->world = tutti_le_load(mac, 8);
     key->has_secret = secret != NULL;
@@ -93,8 +98,18 @@ static enum tutti_status frame_make(struct tutti_proof *proof, enum tutti_proof_
     tutti_proof_encode(&frame, out->bytes);
     out->n = TUTTI_PROOF_BYTES;
     if (type == TUTTI_PROOF_HELLO) return TUTTI_OK;
+    proof->session.secret = proof->text;
     TUTTI_TRY(tutti_session_sign(&proof->session, PROTOCOL, out->bytes, out->n, out->bytes + out->n));
     out->n = TUTTI_PROOF_SIGNED;
+    return TUTTI_OK;
+}
+
+enum tutti_status tutti_proof_bind(struct tutti_proof *proof, const char *agreed)
+{
+    uint8_t mac[TUTTI_HMAC_BYTES];
+    TUTTI_TRY(tutti_hmac(proof->text, sizeof proof->text - 1, agreed, strlen(agreed), mac));
+    hex_write(mac, proof->text);
+    explicit_bzero(mac, sizeof mac);
     return TUTTI_OK;
 }
 
@@ -102,13 +117,9 @@ void tutti_proof_dial(struct tutti_proof *proof, const struct tutti_proof_key *k
                       uint32_t me, uint32_t peer, const uint8_t nonce[TUTTI_NONCE_BYTES], struct tutti_proof_out *out)
 {
     struct tutti_proof_frame frame = {.status = 0};
-    *proof = (struct tutti_proof){.key = key,
-                                  .session = {.secret = key->text},
-                                  .due = TUTTI_PROOF_CHALLENGE,
-                                  .role = role,
-                                  .me = me,
-                                  .peer = peer,
-                                  .n_members = UINT32_MAX};
+    *proof = (struct tutti_proof){
+        .key = key, .due = TUTTI_PROOF_CHALLENGE, .role = role, .me = me, .peer = peer, .n_members = UINT32_MAX};
+    memcpy(proof->text, key->text, sizeof proof->text);
     memcpy(proof->session.nonces[0], nonce, TUTTI_NONCE_BYTES);
     memcpy(frame.nonce, nonce, TUTTI_NONCE_BYTES);
     frame_make(proof, TUTTI_PROOF_HELLO, &frame, out); /* without a MAC it can not fail */
@@ -117,11 +128,9 @@ void tutti_proof_dial(struct tutti_proof *proof, const struct tutti_proof_key *k
 void tutti_proof_accept(struct tutti_proof *proof, const struct tutti_proof_key *key, uint32_t me, uint32_t n_members,
                         const uint8_t nonce[TUTTI_NONCE_BYTES])
 {
-    *proof = (struct tutti_proof){.key = key,
-                                  .session = {.secret = key->text, .server = true},
-                                  .due = TUTTI_PROOF_HELLO,
-                                  .me = me,
-                                  .n_members = n_members};
+    *proof = (struct tutti_proof){
+        .key = key, .session = {.server = true}, .due = TUTTI_PROOF_HELLO, .me = me, .n_members = n_members};
+    memcpy(proof->text, key->text, sizeof proof->text);
     memcpy(proof->session.nonces[1], nonce, TUTTI_NONCE_BYTES);
 }
 
@@ -161,6 +170,7 @@ static enum tutti_status signed_check(struct tutti_proof *proof, const uint8_t *
         return tutti_fail(TUTTI_ERR_PROTOCOL, "a frame for another connection: from rank %u to rank %u", frame->from,
                           frame->to);
     if (frame->type == TUTTI_PROOF_CHALLENGE) memcpy(proof->session.nonces[1], frame->nonce, TUTTI_NONCE_BYTES);
+    proof->session.secret = proof->text;
     return tutti_session_check(&proof->session, true, PROTOCOL, bytes, TUTTI_PROOF_BYTES, bytes + TUTTI_PROOF_BYTES);
 }
 
@@ -206,5 +216,5 @@ enum tutti_status tutti_proof_channel_key(const struct tutti_proof *proof, uint8
 {
     uint8_t label[16 + sizeof proof->session.nonces] = "tutti channel";
     memcpy(label + 16, proof->session.nonces, sizeof proof->session.nonces);
-    return tutti_hmac(proof->session.secret, strlen(proof->session.secret), label, sizeof label, out);
+    return tutti_hmac(proof->text, strlen(proof->text), label, sizeof label, out);
 }

@@ -40,7 +40,8 @@ enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], str
 /* Whether bytes that came may be the front of a frame: else there is no need to wait for the rest. */
 bool tutti_proof_may_be(const uint8_t *bytes, size_t n);
 
-/* What a member signs with, made once; secret NULL: the world's number alone. UNSUPPORTED: built without HMAC. */
+/* What a member signs with, made once; secret NULL: the world's number alone, and what certificates agree on for each
+ * connection. UNSUPPORTED: built without HMAC. */
 struct tutti_proof_key {
     char text[2 * TUTTI_HMAC_BYTES + 1];
     uint64_t world; /* as it is shown */
@@ -51,7 +52,8 @@ void tutti_proof_key_fini(struct tutti_proof_key *key);
 
 /* One end of one connection. */
 struct tutti_proof {
-    const struct tutti_proof_key *key; /* borrowed */
+    const struct tutti_proof_key *key;   /* borrowed */
+    char text[2 * TUTTI_HMAC_BYTES + 1]; /* what the session signs with: the key's, bound to certificates if they are */
     struct tutti_session session;
     enum tutti_proof_type due; /* the frame that this end waits for */
     bool proved;               /* acceptor: `answer` is due; dialer: READY has come */
@@ -74,6 +76,9 @@ void tutti_proof_dial(struct tutti_proof *proof, const struct tutti_proof_key *k
                       uint32_t me, uint32_t peer, const uint8_t nonce[TUTTI_NONCE_BYTES], struct tutti_proof_out *out);
 void tutti_proof_accept(struct tutti_proof *proof, const struct tutti_proof_key *key, uint32_t me, uint32_t n_members,
                         const uint8_t nonce[TUTTI_NONCE_BYTES]);
+/* The certificates of both ends were good: agreed, which both have and nobody else (tutti_tls_session), signs as well
+ * as the key from now on. Before any frame. */
+enum tutti_status tutti_proof_bind(struct tutti_proof *proof, const char *agreed);
 /* The frame that is due, whole. `accepted` is what a dialer says in its PROOF. PROTOCOL, AUTH: what is in `out` is sent
  * nevertheless, and the connection closed; the record says why. */
 enum tutti_status tutti_proof_received(struct tutti_proof *proof, const uint8_t *bytes, uint32_t accepted,

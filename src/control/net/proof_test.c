@@ -266,6 +266,7 @@ static void frames_are_for_one_role_and_pair(void **state)
         assert_int_equal(tutti_proof_received(&pair.acceptor, pair.hello.bytes, 0, &pair.challenge), TUTTI_OK);
         struct tutti_proof liar = pair.dialer;
         assert_int_equal(tutti_proof_received(&pair.dialer, pair.challenge.bytes, 0, &pair.proof), TUTTI_OK);
+        liar.session.secret = liar.text;
         memcpy(liar.session.nonces, pair.dialer.session.nonces, sizeof liar.session.nonces);
         struct tutti_proof_frame frame;
         assert_int_equal(tutti_proof_decode(pair.proof.bytes, &frame), TUTTI_OK);
@@ -281,6 +282,33 @@ static void frames_are_for_one_role_and_pair(void **state)
         assert_int_equal(tutti_proof_received(&pair.acceptor, out.bytes, 0, &none), TUTTI_ERR_PROTOCOL);
         assert_false(pair.acceptor.proved);
     }
+}
+
+/* What certificates have agreed on is of one connection: frames of another one do not verify, and the keys differ. */
+static void certificates_bind_to_one_connection(void **state)
+{
+    (void)state;
+    if (!tutti_hmac_available()) skip();
+    static const char *const agreed[][2] = {{"a", "a"}, {"b", "b"}, {"a", "b"}, {"a", NULL}, {NULL, "a"}};
+    uint8_t keys[2][2][TUTTI_HMAC_BYTES];
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(agreed); i++) {
+        struct pair pair;
+        const bool same = i < 2;
+        pair_alike(&pair, NULL);
+        if (agreed[i][0]) assert_int_equal(tutti_proof_bind(&pair.dialer, agreed[i][0]), TUTTI_OK);
+        if (agreed[i][1]) assert_int_equal(tutti_proof_bind(&pair.acceptor, agreed[i][1]), TUTTI_OK);
+        assert_int_equal(tutti_proof_received(&pair.acceptor, pair.hello.bytes, 0, &pair.challenge), TUTTI_OK);
+        assert_int_equal(tutti_proof_received(&pair.dialer, pair.challenge.bytes, 0, &pair.proof),
+                         same ? TUTTI_OK : TUTTI_ERR_AUTH);
+        if (!same) continue;
+        assert_int_equal(tutti_proof_received(&pair.acceptor, pair.proof.bytes, 0, &pair.ready), TUTTI_OK);
+        for (int end = 0; end < 2; end++) {
+            const struct tutti_proof moved = end ? pair.acceptor : pair.dialer;
+            assert_int_equal(tutti_proof_channel_key(&moved, keys[i][end]), TUTTI_OK);
+        }
+        assert_memory_equal(keys[i][0], keys[i][1], TUTTI_HMAC_BYTES);
+    }
+    assert_memory_not_equal(keys[0][0], keys[1][0], TUTTI_HMAC_BYTES);
 }
 
 static void frames_come_in_their_order_and_once(void **state)
@@ -350,6 +378,7 @@ int main(void)
         cmocka_unit_test(what_was_recorded_is_worth_nothing_again),
         cmocka_unit_test(what_comes_back_is_worth_nothing),
         cmocka_unit_test(frames_are_for_one_role_and_pair),
+        cmocka_unit_test(certificates_bind_to_one_connection),
         cmocka_unit_test(frames_come_in_their_order_and_once),
         cmocka_unit_test(frames_are_what_they_were),
     };

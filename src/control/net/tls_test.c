@@ -5,8 +5,8 @@
 
 #include "test.h"
 
+#include "base/tls.h"
 #include "control/net/net_test.h"
-#include "control/net/tls.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,7 +27,8 @@ static void between_open(struct between *b, const uint8_t keys[2][TUTTI_HMAC_BYT
     memset(b, 0, sizeof *b);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, b->fds[i]), 0);
-        assert_int_equal(tutti_tls_open(b->fds[i][0], i == 0, keys[i], &b->end[i]), TUTTI_OK);
+        const struct tutti_tls_proof proof = {.key = keys[i]};
+        assert_int_equal(tutti_tls_open(b->fds[i][0], i == 0, &proof, &b->end[i]), TUTTI_OK);
     }
 }
 

@@ -2,6 +2,8 @@
 /* A call that blocks: it is posted to the loop, sent there, and waited for here. Its memory is the caller's stack. */
 #include "ft/client/client.h"
 
+#include "base/tls.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -166,16 +168,19 @@ enum tutti_status client_open(struct client *client, const char *addresses, cons
         .what = what, .path = hello, .timeout_ns = connect_timeout_ns, .persists = true, .body = tutti_rpc_body_new(0)};
     enum tutti_rpc_status answer = TUTTI_RPC_UNAVAILABLE;
     char secret[TUTTI_MESSAGE_SECRET];
+    struct tutti_certificate *certificate = NULL;
 
     pthread_mutex_init(&client->mutex, NULL);
     pthread_cond_init(&client->none, NULL);
     enum tutti_status status = tutti_message_secret(NULL, secret);
+    if (status >= 0) status = tutti_certificate_of(NULL, &certificate);
     if (status >= 0) status = tutti_loop_open("tutti-client", &client->loop);
     const struct tutti_rpc_channel_config config = {.loop = client->loop,
                                                     .addresses = addresses,
                                                     .what = what,
                                                     .max_message = TUTTI_MESSAGE_BYTES,
                                                     .secret = secret[0] ? secret : NULL,
+                                                    .certificate = certificate,
                                                     .dial_ns = TUTTI_MESSAGE_DIAL_NS};
     if (status >= 0) status = tutti_rpc_channel_open(&config, &client->channel);
     explicit_bzero(secret, sizeof secret);

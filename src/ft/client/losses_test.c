@@ -6,7 +6,7 @@
 
 #include "ft/client/groups_test.h"
 
-#include "control/net/tls.h"
+#include "base/tls.h"
 #include "ft/serve/serve.h"
 
 #include <arpa/inet.h>

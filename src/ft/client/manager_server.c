@@ -2,6 +2,8 @@
 /* The life of the manager. */
 #include "ft/client/manager_server.h"
 
+#include "base/tls.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -96,7 +98,7 @@ static uint32_t rate_of(uint32_t world_size)
 
 /* What talks: to the lighthouses, and with the ranks. */
 static enum tutti_status open_ends(struct tutti_ft_manager *manager, const struct tutti_ft_manager_config *config,
-                                   const char *bind, const char *secret)
+                                   const char *bind, const char *secret, struct tutti_certificate *certificate)
 {
     const struct tutti_rpc_server_config rpc = {.loop = manager->loop,
                                                 .bind = bind,
@@ -109,14 +111,16 @@ static enum tutti_status open_ends(struct tutti_ft_manager *manager, const struc
                                                 .max_calls = MAX_CALLS,
                                                 .max_message = TUTTI_MESSAGE_BYTES,
                                                 .secret = secret,
+                                                .certificate = certificate,
                                                 .rate = rate_of(config->world_size)};
 
-    manager->has_secret = secret != NULL;
+    manager->has_secret = secret || certificate;
     const struct tutti_rpc_channel_config lighthouses = {.loop = manager->loop,
                                                          .addresses = config->lighthouse,
                                                          .what = "lighthouse",
                                                          .max_message = TUTTI_MESSAGE_BYTES,
                                                          .secret = secret,
+                                                         .certificate = certificate,
                                                          .dial_ns = TUTTI_MESSAGE_DIAL_NS};
     TUTTI_TRY(tutti_rpc_channel_open(&lighthouses, &manager->lighthouses));
     return tutti_rpc_server_open(&rpc, &manager->rpc);
@@ -125,18 +129,18 @@ static enum tutti_status open_ends(struct tutti_ft_manager *manager, const struc
 /* A manager that listens on this host alone is reached by that name. Without a secret that is what it does, unless a
  * name for other hosts was given. */
 static enum tutti_status listen_at(struct tutti_ft_manager *manager, const struct tutti_ft_manager_config *config,
-                                   const char *secret)
+                                   const char *secret, struct tutti_certificate *certificate)
 {
     const char *name = config->hostname, *bind = config->bind;
     char host[256] = "localhost";
 
-    if (!bind) bind = secret || name ? "[::]:0" : "localhost:0";
-    TUTTI_TRY(open_ends(manager, config, bind, secret));
+    if (!bind) bind = secret || certificate || name ? "[::]:0" : "localhost:0";
+    TUTTI_TRY(open_ends(manager, config, bind, secret, certificate));
     const bool here = tutti_rpc_is_here(bind);
     if (!here) gethostname(host, sizeof host - 1);
     snprintf(manager->address, sizeof manager->address, "http://%s:%u", name ? name : host,
              (unsigned)tutti_rpc_server_port(manager->rpc));
-    if (!secret)
+    if (!secret && !certificate)
         tutti_log(here ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
                   "the manager at %s is unauthenticated: it believes all callers", manager->address);
     return TUTTI_OK;
@@ -147,6 +151,7 @@ static enum tutti_status listen_at(struct tutti_ft_manager *manager, const struc
 static enum tutti_status open_parts(struct tutti_ft_manager *manager, const struct tutti_ft_manager_config *config)
 {
     char secret[TUTTI_MESSAGE_SECRET];
+    struct tutti_certificate *certificate = NULL;
 
     manager->replica_id = tutti_text_copy(config->replica_id);
     manager->ranks = tutti_alloc_array(config->world_size, sizeof(manager->ranks[0]));
@@ -156,7 +161,8 @@ static enum tutti_status open_parts(struct tutti_ft_manager *manager, const stru
     manager->world_size = config->world_size;
     TUTTI_TRY(tutti_loop_open("tutti-manager", &manager->loop));
     TUTTI_TRY(tutti_message_secret(config->secret, secret));
-    const enum tutti_status status = listen_at(manager, config, secret[0] ? secret : NULL);
+    enum tutti_status status = config->secret ? TUTTI_OK : tutti_certificate_of(NULL, &certificate);
+    if (status >= 0) status = listen_at(manager, config, secret[0] ? secret : NULL, certificate);
     explicit_bzero(secret, sizeof secret);
     if (status < 0) return status;
     TUTTI_TRY(open_machine(manager, config));

@@ -34,7 +34,7 @@ struct tutti_ft_manager {
     struct manager_rank *ranks;
     uint32_t world_size;
     uint64_t connect_ns;
-    bool has_secret, anyone_may_kill, closes; /* with a secret all callers know it */
+    bool has_secret, anyone_may_kill, closes; /* with a secret, or certificates, all callers are proved */
     _Atomic uint32_t left;                    /* the lighthouse knows that the group leaves, or will not */
     char *replica_id;
     char address[320];

@@ -4,7 +4,7 @@
 
 #include "ft/client/groups_test.h"
 
-#include "control/net/tls.h"
+#include "base/tls.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -113,11 +113,17 @@ static inline struct asked ask(struct tutti_rpc_channel *channel, const char *pa
     return asked;
 }
 
+static struct tutti_certificate *server_certificate, *client_certificate; /* for what is opened next */
+
 static inline struct tutti_rpc_channel *dial_list(const char *addresses, const char *secret, uint64_t dial_ns)
 {
     struct tutti_rpc_channel *channel;
-    const struct tutti_rpc_channel_config config = {
-        .loop = loop, .addresses = addresses, .max_message = MOST, .secret = secret, .dial_ns = dial_ns};
+    const struct tutti_rpc_channel_config config = {.loop = loop,
+                                                    .addresses = addresses,
+                                                    .max_message = MOST,
+                                                    .secret = secret,
+                                                    .certificate = client_certificate,
+                                                    .dial_ns = dial_ns};
 
     if (tutti_rpc_channel_open(&config, &channel) < 0) fail_msg("%s", tutti_last_error()->text);
     return channel;
@@ -154,7 +160,8 @@ static inline struct tutti_rpc_server *serve_one(const struct tutti_rpc_method *
                                                    .max_connections = 20,
                                                    .max_calls = 20,
                                                    .max_message = 4096,
-                                                   .secret = secret};
+                                                   .secret = secret,
+                                                   .certificate = server_certificate};
 
     snprintf(bind_at, sizeof bind_at, "127.0.0.1:%u", port);
     if (tutti_rpc_server_open(&config, &server) < 0) fail_msg("%s", tutti_last_error()->text);

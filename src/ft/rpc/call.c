@@ -252,7 +252,7 @@ void rpc_call_run(struct tutti_rpc_call *call)
     if (!call->conn->link.tls) rpc_limit_charge(&call->conn->server->limit, call->conn->address, 1, tutti_now_ns());
     if (call->conn->unproven) {
         tutti_rpc_fail(call, TUTTI_RPC_UNAUTHENTICATED,
-                       "this server takes calls over TLS with the job's secret (TUTTI_SECRET) only");
+                       "this server takes calls over TLS with the job's secret (TUTTI_SECRET) or certificate only");
     } else if (!call->method) {
         tutti_rpc_fail(call, TUTTI_RPC_UNIMPLEMENTED, "there is no such method");
     } else if (call->malformed) {

@@ -5,7 +5,8 @@
 
 #include "ft/rpc/ask_test.h"
 
-#include "control/net/tls.h"
+#include "base/tls.h"
+#include "certificates.h"
 
 #include <dlfcn.h>
 #include <netdb.h>
@@ -167,6 +168,41 @@ static void test_secret(void **state)
     }
 }
 
+/* The same of certificates; with a good one calls are answered. */
+static void test_certificates(void **state)
+{
+    static const struct {
+        const char *server, *client, *sentence; /* NULL: it is answered */
+    } rows[] = {{"ca.pem", "ca.pem", NULL},
+                {"ca.pem", "both-ca.pem", "does not accept this process's certificate: it knows another CA"},
+                {"both-ca.pem", "ca.pem", "is not good here"},
+                {NULL, "ca.pem", "it has none itself"},
+                {"ca.pem", NULL, "or certificate only"}};
+
+    (void)state;
+    if (!certificates_can_be()) skip();
+    assert_int_equal(certificates_begin(NULL), 0);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
+        const char *const names[2] = {rows[i].server, rows[i].client};
+        struct tutti_certificate **const out[2] = {&server_certificate, &client_certificate};
+        for (int end = 0; end < 2; end++) {
+            *out[end] = NULL;
+            if (!names[end]) continue;
+            const char *cert = strcmp(names[end], "ca.pem") == 0 ? "rank.pem" : "other.pem";
+            assert_int_equal(certificate_find(names[end], cert, NULL, "", out[end]), TUTTI_OK);
+        }
+        struct tutti_rpc_server *server = serve_one(&echo, 0, NULL);
+        struct tutti_rpc_channel *channel = dial(tutti_rpc_server_port(server), NULL);
+        const struct asked asked = ask(channel, "/t/Echo", 8, 600 * S); /* await has a minute */
+        assert_int_equal(asked.status, rows[i].sentence ? TUTTI_RPC_UNAUTHENTICATED : TUTTI_RPC_OK);
+        if (rows[i].sentence && !strstr(asked.message, rows[i].sentence)) fail_msg("%s", asked.message);
+        tutti_rpc_channel_close(channel);
+        tutti_rpc_server_close(server);
+    }
+    server_certificate = client_certificate = NULL;
+    assert_int_equal(own_folder_end(NULL), 0);
+}
+
 /* ---- servers that speak something else ---- */
 static const struct {
     const char *text;
@@ -293,6 +329,7 @@ int main(void)
         cmocka_unit_test(test_a_probe_finds_the_silent),
         cmocka_unit_test(test_server_goes_and_comes_back),
         cmocka_unit_test(test_secret),
+        cmocka_unit_test(test_certificates),
         cmocka_unit_test(test_what_speaks_no_grpc),
         cmocka_unit_test(test_slow_names),
         cmocka_unit_test(test_addresses),

@@ -142,9 +142,12 @@ static void lost(struct tutti_rpc_channel *channel, const char *why)
 
 static void denied(struct tutti_rpc_channel *channel)
 {
+    const struct tutti_error error = *tutti_last_error();
+    const char *why = error.text;
+
     channel->n_denied++;
     forget_addresses(target_of(channel)); /* its other addresses are the same server's */
-    lost(channel, "it does not show that it knows this job's secret");
+    lost(channel, channel->proof.certificate ? why : "it does not show that it knows this job's secret");
 }
 
 void rpc_give_up(struct tutti_rpc_channel *channel, const char *why)
@@ -219,7 +222,8 @@ static void on_agree(struct tutti_loop_fd *w, uint32_t events)
     if (status == TUTTI_ERR_AUTH)
         denied(channel);
     else if (status < 0)
-        lost(channel, "it broke off before it showed that it knows this job's secret");
+        lost(channel, channel->proof.certificate ? "it broke off before it showed its certificate"
+                                                 : "it broke off before it showed that it knows this job's secret");
     else if (status != TUTTI_PENDING)
         speak(channel);
 }
@@ -228,7 +232,7 @@ static void begin_tls(struct tutti_rpc_channel *channel)
 {
     channel->link.writes = true; /* as it was watched while it dialled */
     channel->link.watch.ready = on_agree;
-    if (tutti_tls_open(channel->link.watch.fd, true, channel->key, &channel->link.tls) < 0)
+    if (rpc_link_secure(&channel->link, true, &channel->proof) < 0)
         lost(channel, tutti_last_error()->text);
     else
         on_agree(&channel->link.watch, EPOLLOUT);
@@ -246,7 +250,7 @@ static void on_dialed(struct tutti_loop_fd *w, uint32_t events)
     if (wrong == EINPROGRESS) return;
     if (wrong != 0)
         lost(channel, strerror(wrong));
-    else if (channel->has_key)
+    else if (rpc_proves(&channel->proof))
         begin_tls(channel);
     else
         speak(channel);
@@ -360,11 +364,10 @@ enum tutti_status tutti_rpc_channel_open(const struct tutti_rpc_channel_config *
     channel->config = *config;
     channel->config.secret = channel->config.what = channel->config.addresses = NULL;
     channel->targets = targets;
-    channel->has_key = config->secret != NULL;
     channel->timer.due = on_time;
     channel->link = (struct rpc_link){.watch.fd = -1, .loop = config->loop};
     enum tutti_status status = read_list(channel, config->addresses, what);
-    if (status >= 0 && channel->has_key) status = rpc_link_key(config->secret, channel->key);
+    if (status >= 0) status = rpc_proof_init(config->secret, config->certificate, &channel->proof);
     if (status >= 0) status = rpc_client_callbacks(&channel->callbacks);
     if (status < 0) {
         tutti_free(channel->targets);
@@ -407,7 +410,7 @@ void tutti_rpc_channel_close(struct tutti_rpc_channel *channel)
     if (!channel) return;
     tutti_loop_run(channel->config.loop, end_all, channel);
     nghttp2_session_callbacks_del(channel->callbacks);
-    explicit_bzero(channel->key, sizeof channel->key);
+    explicit_bzero(&channel->proof, sizeof channel->proof);
     tutti_free(channel->targets);
     tutti_free(channel);
 }

@@ -55,8 +55,7 @@ struct tutti_rpc_channel {
     bool greeted;                  /* the server has spoken HTTP/2 */
     struct tutti_loop_timer timer; /* the end of a pause, or of a dial */
     uint64_t pause_ns;             /* the last one */
-    bool has_key;
-    uint8_t key[TUTTI_HMAC_BYTES];
+    struct rpc_proof proof;
     char cause[RPC_SENTENCE]; /* for RPC_FAILS and RPC_ENDS */
     char why[RPC_SENTENCE];   /* why there is no connection: "host:port: Connection refused" */
     nghttp2_session_callbacks *callbacks;

@@ -15,13 +15,21 @@ static bool would_block(void)
     return errno == EAGAIN || errno == EWOULDBLOCK;
 }
 
-enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES])
+enum tutti_status rpc_proof_init(const char *secret, struct tutti_certificate *certificate, struct rpc_proof *out)
 {
     static const char purpose[] = "tutti ft rpc 1";
 
+    *out = (struct rpc_proof){.certificate = certificate, .has_key = secret != NULL};
+    if (!secret) return TUTTI_OK;
     if (!tutti_tls_available())
         return tutti_fail(TUTTI_ERR_UNSUPPORTED, "a secret needs OpenSSL: install libssl-dev, then build again");
-    return tutti_hmac(secret, strlen(secret), purpose, sizeof purpose - 1, out);
+    return tutti_hmac(secret, strlen(secret), purpose, sizeof purpose - 1, out->key);
+}
+
+enum tutti_status rpc_link_secure(struct rpc_link *link, bool client, const struct rpc_proof *proof)
+{
+    const struct tutti_tls_proof by = {.key = proof->has_key ? proof->key : NULL, .certificate = proof->certificate};
+    return tutti_tls_open(link->watch.fd, client, &by, &link->tls);
 }
 
 void rpc_link_tune(int fd)

@@ -6,7 +6,7 @@
  * loop's thread. */
 
 #include "base/loop.h"
-#include "control/net/tls.h"
+#include "base/tls.h"
 
 #include <nghttp2/nghttp2.h>
 
@@ -23,9 +23,21 @@ struct rpc_link {
     bool broken;
 };
 
-/* Derives the key of connections from the secret. */
-enum tutti_status rpc_link_key(const char *secret, uint8_t out[TUTTI_HMAC_BYTES]);
-/* Goes on with the TLS handshake. OK: both ends have proved the key. PENDING: call again when the socket is ready.
+/* By what the two ends of connections prove one another. */
+struct rpc_proof {
+    uint8_t key[TUTTI_HMAC_BYTES]; /* made of the secret */
+    struct tutti_certificate *certificate;
+    bool has_key;
+};
+/* secret, certificate: at most one is not NULL. UNSUPPORTED. */
+enum tutti_status rpc_proof_init(const char *secret, struct tutti_certificate *certificate, struct rpc_proof *out);
+static inline bool rpc_proves(const struct rpc_proof *proof)
+{
+    return proof->has_key || proof->certificate;
+}
+/* Begins TLS on the link's socket. */
+enum tutti_status rpc_link_secure(struct rpc_link *link, bool client, const struct rpc_proof *proof);
+/* Goes on with the TLS handshake. OK: both ends have proved themselves. PENDING: call again when the socket is ready.
  * AUTH, PROTOCOL. */
 enum tutti_status rpc_link_agree(struct rpc_link *link);
 /* Small pieces go at once, and a host that vanishes is lost within some 20 s. */

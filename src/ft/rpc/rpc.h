@@ -3,7 +3,7 @@
 #define TUTTI_FT_RPC_RPC_H
 
 /* gRPC over HTTP/2 with prior knowledge, as torchft's managers and lighthouses speak it; HTTP/2 by nghttp2. In
- * clear text, as they do, or where both ends have the job's secret inside TLS 1.3 with a key made of it. A server
+ * clear text, as they do, or where both ends have the job's secret, or certificates of its CA, inside TLS 1.3. A server
  * answers calls on a loop's thread, at once or later; connections that speak HTTP/1.1 are handed on. Sources: "gRPC
  * over HTTP2" of the gRPC project, RFC 9113.
  *
@@ -79,8 +79,9 @@ struct tutti_rpc_server_config {
     void (*http)(void *arg, int fd);
     uint32_t max_connections, max_calls; /* max_calls: of a connection, at once */
     size_t max_message;
-    /* The job's secret: calls of peers that have not proved it fail with UNAUTHENTICATED. NULL: all are believed. */
+    /* The job's secret: calls of peers that have not proved it fail with UNAUTHENTICATED. NULL: */
     const char *secret;
+    struct tutti_certificate *certificate; /* ... that have shown no certificate of its CA; NULL: all are believed */
     /* Units that an address may use in a second: a call and a read are one, a connection 20; 0: any. */
     uint32_t rate;
 };
@@ -124,9 +125,10 @@ struct tutti_rpc_channel_config {
     const char *addresses; /* "http://host:port", "host:port", "http://JOB@host:port"; several with commas between */
     const char *what;      /* what a sentence about a wrong address calls them; NULL: "the server" */
     size_t max_message;
-    const char *secret; /* the job's, borrowed while it opens; NULL: in the clear */
-    uint64_t dial_ns;   /* so long one address of a host may take, or its name; 0: as long as the system tries */
-    uint32_t window;    /* what a server may send before it hears that it was read; 0: 256 KiB */
+    const char *secret;                    /* the job's, borrowed while it opens; NULL: */
+    struct tutti_certificate *certificate; /* this process shows it; NULL: in the clear */
+    uint64_t dial_ns; /* so long one address of a host may take, or its name; 0: as long as the system tries */
+    uint32_t window;  /* what a server may send before it hears that it was read; 0: 256 KiB */
 };
 struct tutti_rpc_channel;
 /* ARGUMENT: there is no address, or one that can not be. */

@@ -5,7 +5,7 @@
 
 #include "ft/rpc/ask_test.h"
 
-#include "control/net/tls.h"
+#include "base/tls.h"
 
 #include <errno.h>
 #include <stdlib.h>

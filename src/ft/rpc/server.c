@@ -146,7 +146,7 @@ static enum tutti_status speak(struct rpc_conn *conn)
     if (nghttp2_session_server_new(&conn->link.session, conn->server->callbacks, conn) != 0) return TUTTI_ERR_MEMORY;
     if (nghttp2_submit_settings(conn->link.session, NGHTTP2_FLAG_NONE, settings, TUTTI_ARRAY_LEN(settings)) != 0)
         return TUTTI_ERR_MEMORY;
-    if (conn->link.tls || !conn->server->has_key) unproven_remove(conn);
+    if (conn->link.tls || !rpc_proves(&conn->server->proof)) unproven_remove(conn);
     conn->link.watch.ready = on_ready;
     return TUTTI_OK;
 }
@@ -184,7 +184,7 @@ static void on_silence(struct tutti_loop_timer *timer)
     rpc_conn_close((struct rpc_conn *)((char *)timer - offsetof(struct rpc_conn, timer)));
 }
 
-/* The TLS handshake, in which both ends prove that they know the secret; then HTTP/2 begins. */
+/* The TLS handshake, in which both ends prove themselves; then HTTP/2 begins. */
 static void on_agree(struct tutti_loop_fd *w, uint32_t events)
 {
     struct rpc_conn *conn = (struct rpc_conn *)w;
@@ -198,24 +198,12 @@ static void on_agree(struct tutti_loop_fd *w, uint32_t events)
         on_ready(w, EPOLLIN);
 }
 
-/* Tells a client that has a secret that this server has none: an alert of TLS, handshake_failure (RFC 8446, 6.2). What
- * it sent is read before, since a socket that is closed with bytes unread is reset. */
-static void say_no_key(int fd)
-{
-    static const uint8_t alert[] = {0x15, 3, 3, 0, 2, 2, 40};
-    uint8_t hello[4096];
-
-    while (recv(fd, hello, sizeof hello, MSG_DONTWAIT) > 0) continue;
-    if (send(fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
-    shutdown(fd, SHUT_WR);
-}
-
 static void begin_tls(struct rpc_conn *conn)
 {
     const struct tutti_rpc_server *server = conn->server;
 
-    if (!server->has_key) say_no_key(conn->link.watch.fd);
-    if (!server->has_key || tutti_tls_open(conn->link.watch.fd, false, server->key, &conn->link.tls) < 0) {
+    if (!rpc_proves(&server->proof)) tutti_tls_refuse(conn->link.watch.fd);
+    if (!rpc_proves(&server->proof) || rpc_link_secure(&conn->link, false, &server->proof) < 0) {
         rpc_conn_close(conn);
         return;
     }
@@ -446,12 +434,11 @@ enum tutti_status tutti_rpc_server_open(const struct tutti_rpc_server_config *co
     if (!server) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a server");
     server->config = *config;
     server->config.secret = NULL;
-    server->has_key = config->secret != NULL;
     server->limit.rate = config->rate;
     server->listener = (struct tutti_loop_fd){.fd = -1, .ready = on_newcomer};
     enum tutti_status status = rpc_callbacks_new(&server->callbacks);
     if (status >= 0) status = tutti_random_bytes(&server->limit.seed, sizeof server->limit.seed);
-    if (status >= 0 && server->has_key) status = rpc_link_key(config->secret, server->key);
+    if (status >= 0) status = rpc_proof_init(config->secret, config->certificate, &server->proof);
     if (status >= 0) status = listen_on(config->bind, &server->listener.fd);
     if (status >= 0) {
         server->port = port_of(server->listener.fd);
@@ -483,7 +470,7 @@ void tutti_rpc_server_close(struct tutti_rpc_server *server)
     tutti_loop_run(server->config.loop, end_all, server);
     close(server->listener.fd);
     nghttp2_session_callbacks_del(server->callbacks);
-    explicit_bzero(server->key, sizeof server->key);
+    explicit_bzero(&server->proof, sizeof server->proof);
     tutti_free(server);
 }
 

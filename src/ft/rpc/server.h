@@ -73,8 +73,7 @@ struct tutti_rpc_server {
     struct rpc_conn *oldest_unproven, *youngest_unproven;
     uint32_t n_conns, n_unproven, n_untold; /* untold: refused since the last line in the log */
     uint64_t told_ns;
-    bool has_key;
-    uint8_t key[TUTTI_HMAC_BYTES];
+    struct rpc_proof proof;
     struct rpc_limit limit;
 };
 

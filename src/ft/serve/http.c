@@ -214,7 +214,8 @@ static bool kill_group(struct serve_http *http, struct serve_job *job, const cha
     const struct tutti_rpc_channel_config config = {.loop = http->serve->loop,
                                                     .addresses = member ? member->address : "",
                                                     .max_message = 4096,
-                                                    .secret = http->serve->config.secret};
+                                                    .secret = http->serve->config.secret,
+                                                    .certificate = http->serve->config.certificate};
     Torchft__KillRequest request = TORCHFT__KILL_REQUEST__INIT;
     static char text[] = "killed from the lighthouse's page";
 

@@ -228,6 +228,7 @@ static enum tutti_status dial_peers(struct serve_council *council)
                                                         .what = "peers",
                                                         .max_message = SERVE_PEER_BYTES,
                                                         .secret = council->serve->config.secret,
+                                                        .certificate = council->serve->config.certificate,
                                                         .dial_ns = TUTTI_LEASE_NS / 2};
         if (i == council->me) continue;
         TUTTI_TRY(tutti_rpc_channel_open(&config, &council->channels[i]));

@@ -2,6 +2,7 @@
 /* The life of the server. */
 #include "ft/serve/jobs.h"
 
+#include "base/tls.h"
 #include "ft/rpc/message.h"
 #include "ft/serve/serve.h"
 
@@ -42,11 +43,14 @@ static enum tutti_status check(const struct tutti_serve_config *config, const ch
 {
     if (!config->peers) return TUTTI_OK;
     if (!config->state) return tutti_fail(TUTTI_ERR_ARGUMENT, "peers need state: a folder for what each of them keeps");
-    if (!config->secret && !tutti_rpc_is_here(bind))
+    const bool proves = config->secret || config->certificate;
+    if (!proves && !tutti_rpc_is_here(bind))
         return tutti_fail(TUTTI_ERR_ARGUMENT, "peers without a secret listen on this host alone: bind is %s", bind);
-    for (const char *at = config->peers + strspn(config->peers, ", "); *at && !config->secret;) {
+    for (const char *at = config->peers + strspn(config->peers, ", "); *at && !proves;) {
         if (!tutti_rpc_is_here(strncmp(at, "http://", 7) == 0 ? at + 7 : at))
-            return tutti_fail(TUTTI_ERR_ARGUMENT, "peers on other hosts need a secret: set TUTTI_SECRET_FILE");
+            return tutti_fail(
+                TUTTI_ERR_ARGUMENT,
+                "peers on other hosts need a secret, or a certificate: set TUTTI_SECRET_FILE or TUTTI_TLS_CA");
         at += strcspn(at, ", ");
         at += strspn(at, ", ");
     }
@@ -64,7 +68,7 @@ static void name(struct tutti_serve *serve, const char *bind)
     else
         gethostname(host, sizeof host - 1);
     snprintf(serve->address, sizeof serve->address, "http://%s:%u", host, port);
-    if (!serve->config.secret)
+    if (!serve->config.secret && !serve->config.certificate)
         tutti_log(tutti_rpc_is_here(bind) ? TUTTI_LOG_INFO : TUTTI_LOG_WARN,
                   "the lighthouse at %s is unauthenticated: it believes all callers", serve->address);
 }
@@ -93,6 +97,7 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
                                                 .max_calls = serve->config.peers ? PEER_CALLS : MAX_CALLS,
                                                 .max_message = serve->config.peers ? SERVE_PEER_BYTES : MAX_MESSAGE,
                                                 .secret = serve->config.secret,
+                                                .certificate = serve->config.certificate,
                                                 .rate = serve->config.rate};
     TUTTI_TRY(tutti_rpc_server_open(&rpc, &serve->rpc));
     name(serve, bind);
@@ -102,7 +107,9 @@ static enum tutti_status open_parts(struct tutti_serve *serve, const char *bind)
 enum tutti_status tutti_serve_open(const struct tutti_serve_config *config, struct tutti_serve **out)
 {
     struct tutti_serve *serve = tutti_alloc(sizeof(*serve));
-    const char *bind = config->bind ? config->bind : config->secret ? "[::]:29510" : "localhost:29510";
+    const char *bind = config->bind                            ? config->bind
+                       : config->secret || config->certificate ? "[::]:29510"
+                                                               : "localhost:29510";
 
     if (!serve) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for the lighthouse");
     serve->config = *config;
@@ -174,10 +181,13 @@ enum tutti_status tutti_ft_lighthouse_open(const struct tutti_ft_lighthouse_conf
                                               "TUTTI_FT_LIGHTHOUSE_CONFIG_INIT");
     struct tutti_ft_lighthouse *lighthouse = tutti_alloc(sizeof(*lighthouse));
     if (!lighthouse) return tutti_fail(TUTTI_ERR_MEMORY, "ft_lighthouse_open: out of memory");
+    struct tutti_certificate *certificate = NULL;
     enum tutti_status status = tutti_message_secret(config->secret, lighthouse->secret);
+    if (status >= 0 && !config->secret) status = tutti_certificate_of(NULL, &certificate);
     const struct tutti_serve_config serve = {
         .bind = config->bind,
         .secret = lighthouse->secret[0] ? lighthouse->secret : NULL,
+        .certificate = certificate,
         .rate = TUTTI_SERVE_RATE,
         .options = {.min_replicas = config->min_replicas,
                     .join_timeout_ns = config->join_timeout_ns,

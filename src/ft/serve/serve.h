@@ -19,10 +19,12 @@ struct tutti_serve_word {
 #define TUTTI_SERVE_GROUPS 65536u /* usual for max_groups */
 #define TUTTI_SERVE_FORGET_NS (3600 * TUTTI_NS_PER_S)
 struct tutti_serve_config {
-    const char *bind; /* "host:port"; NULL: port 29510, with a secret of all addresses, else of this host alone */
+    const char *bind; /* "host:port"; NULL: port 29510, with a secret or certificate of all addresses, else of this host
+                         alone */
     struct tutti_lighthouse_options options;
-    const char *secret; /* the job's, borrowed until it is closed; NULL: all callers are believed, and none may kill */
-    const struct tutti_serve_word *words; /* what GetConfig tells, borrowed until it is closed */
+    const char *secret; /* the job's, borrowed until it is closed; NULL: nobody may kill by the page, and */
+    struct tutti_certificate *certificate; /* this proves the lighthouse; NULL: all callers are believed */
+    const struct tutti_serve_word *words;  /* what GetConfig tells, borrowed until it is closed */
     size_t n_words;
     /* The folder where the numbers of quorums are kept, so that they only grow; NULL: they are not, and it is alone. */
     const char *state;

@@ -5,7 +5,7 @@
 
 #include "ft/rpc/ask_test.h"
 
-#include "control/net/tls.h"
+#include "base/tls.h"
 #include "ft/rpc/message.h"
 #include "ft/serve/serve.h"
 

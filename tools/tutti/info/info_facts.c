@@ -5,6 +5,7 @@
 #include "info.h"
 
 #include "backend/backend.h"
+#include "base/tls.h"
 #include "control/meet/bootstrap.h"
 #include "control/net/cipher.h"
 #include "device/cpu/reduce.h"
@@ -162,15 +163,16 @@ static void memory_gather(struct info *info)
 }
 
 /* What hosts do with whom, and who can read what passes between them. */
-static void security_hosts(struct info *info, bool secret, bool authenticated)
+static void security_hosts(struct info *info, bool secret, bool certified, bool authenticated)
 {
     const bool trusts = !secret && info->config->number[TUTTI_OPT_trust_network];
     const bool data = info->config->number[TUTTI_OPT_encrypt];
     info_text(info, security, "hosts", NULL, "%s",
-              authenticated    ? "talk to those that prove that they know the job's secret"
-              : trusts && data ? "refuse to talk: option encrypt needs the job's secret"
+              certified        ? "talk to those that show a certificate of the job's CA"
+              : authenticated  ? "talk to those that prove that they know the job's secret"
+              : trusts && data ? "refuse to talk: option encrypt needs the job's secret, or certificates"
               : trusts         ? "talk to whoever reaches their ports: option trust_network"
-                               : "refuse to talk: they need the job's secret, or option trust_network");
+                               : "refuse to talk: they need the job's secret, certificates, or option trust_network");
     if (!authenticated && (!trusts || data)) return;
     info_text(info, security, "control", "between hosts", "%s", authenticated ? "TLS 1.3" : "readable on the way");
     info_text(info, security, "data", "between hosts; option encrypt", "%s",
@@ -181,14 +183,19 @@ static void security_gather(struct info *info)
 {
     if (!info->config) return;
     const bool secret = info->config->text[TUTTI_OPT_secret] && info->config->text[TUTTI_OPT_secret][0];
-    const bool authenticated = secret && tutti_hmac_available();
+    struct tutti_certificate *certificate = NULL;
+    const bool certified = tutti_certificate_of(info->config, &certificate) >= 0 && certificate;
+    const char *wrong = certified || !info->config->text[TUTTI_OPT_tls_ca][0] ? NULL : tutti_last_error()->text;
+    const bool authenticated = !wrong && (certified || (secret && tutti_hmac_available()));
     info_flag(info, security, "authenticated",
-              authenticated ? "ranks prove that they know the job's secret"
-              : secret      ? "unauthenticated: a secret is set, but this build has no HMAC"
-                            : "unauthenticated: no secret is set; tutti run makes one for its ranks",
+              wrong           ? wrong
+              : certified     ? "ranks of other hosts show certificates of the job's CA"
+              : authenticated ? "ranks prove that they know the job's secret"
+              : secret        ? "unauthenticated: a secret is set, but this build has no HMAC"
+                              : "unauthenticated: no secret is set; tutti run makes one for its ranks",
               authenticated);
     info_text(info, security, "same_user", NULL, "checked on every connection within a host (SO_PEERCRED)");
-    security_hosts(info, secret, authenticated);
+    security_hosts(info, secret, certified, authenticated);
 }
 
 void info_facts_gather(struct info *info, bool verbose)

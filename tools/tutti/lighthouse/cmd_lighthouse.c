@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "base/config.h"
+#include "base/tls.h"
 #include "ft/serve/serve.h"
 
 #include <errno.h>
@@ -147,12 +148,14 @@ static bool read_number(const char *text, uint64_t *out)
 }
 
 /* Serves until SIGINT or SIGTERM, which were blocked before any thread was started. */
-static int serve(const struct options *options, const char *secret, const sigset_t *signals)
+static int serve(const struct options *options, const char *secret, struct tutti_certificate *certificate,
+                 const sigset_t *signals)
 {
     const uint64_t *number = options->number;
     const struct tutti_serve_config config = {
         .bind = options->text[BIND],
         .secret = secret,
+        .certificate = certificate,
         .rate = (uint32_t)number[RATE],
         .state = options->text[STATE],
         .peers = options->text[PEERS],
@@ -172,14 +175,15 @@ static int serve(const struct options *options, const char *secret, const sigset
         fprintf(stderr, "tutti lighthouse: %s\n", tutti_last_error()->text);
         return TUTTI_EXIT_WRONG;
     }
-    printf("lighthouse at %s (%s)\n", tutti_serve_address(served), secret ? "authenticated" : "unauthenticated");
+    printf("lighthouse at %s (%s)\n", tutti_serve_address(served),
+           secret || certificate ? "authenticated" : "unauthenticated");
     fflush(stdout);
     while (sigwait(signals, &got) != 0) continue;
     tutti_serve_close(served);
     return TUTTI_EXIT_OK;
 }
 
-/* With the secret of environment and files, as all of tutti reads it. */
+/* With the secret or the certificate of environment and files, as all of tutti reads them. */
 static int serve_job(const struct options *options, const sigset_t *signals)
 {
     struct tutti_config config;
@@ -189,7 +193,12 @@ static int serve_job(const struct options *options, const sigset_t *signals)
         return TUTTI_EXIT_WRONG;
     }
     const char *secret = config.text[TUTTI_OPT_secret];
-    const int status = serve(options, secret && secret[0] ? secret : NULL, signals);
+    struct tutti_certificate *certificate;
+    int status = TUTTI_EXIT_WRONG;
+    if (tutti_certificate_of(&config, &certificate) < 0)
+        fprintf(stderr, "tutti lighthouse: %s\n", tutti_last_error()->text);
+    else
+        status = serve(options, secret && secret[0] ? secret : NULL, certificate, signals);
     tutti_config_fini(&config);
     return status;
 }
@@ -233,7 +242,9 @@ int tutti_cmd_lighthouse(int argc, char **argv)
         .usage = "--min-replicas N [options]",
         .about = "Says which replica groups take part in the next step, in torchft's protocol: its managers and\n"
                  "clients are told this address by TORCHFT_LIGHTHOUSE. Options may be written with _, too. With a\n"
-                 "secret (TUTTI_SECRET, TUTTI_SECRET_FILE) it believes only who knows it.",
+                 "secret (TUTTI_SECRET, TUTTI_SECRET_FILE) it believes only who knows it, with a certificate "
+                 "(TUTTI_TLS_CA)\n"
+                 "only who has one of its CA.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
         .no_positional = true,

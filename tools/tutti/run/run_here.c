@@ -4,6 +4,8 @@
 
 #include "run_supervise.h"
 
+#include "base/tls.h"
+
 #include <tutti/store.h>
 
 #include <arpa/inet.h>
@@ -45,14 +47,17 @@ static const char *given_variable(const struct run_options *options, const char 
     return found;
 }
 
-/* The user's, of TUTTI_SECRET or TUTTI_SECRET_FILE; else one of these bytes, for this job alone. */
+/* The user's, of TUTTI_SECRET or TUTTI_SECRET_FILE; else one of these bytes, for this job alone; none where
+ * certificates prove the ranks. */
 static enum tutti_status make_secret(struct run_meeting *meeting, const uint8_t *random, size_t n)
 {
     struct tutti_config config;
+    struct tutti_certificate *certificate;
     TUTTI_TRY(tutti_config_init(&config, NULL, 0));
     snprintf(meeting->secret, sizeof meeting->secret, "%s", config.text[TUTTI_OPT_secret]);
+    const enum tutti_status status = tutti_certificate_of(&config, &certificate);
     tutti_config_fini(&config);
-    if (meeting->secret[0] || !tutti_hmac_available()) return TUTTI_OK;
+    if (status < 0 || certificate || meeting->secret[0] || !tutti_hmac_available()) return status;
     for (size_t i = 0; i < n; i++) sprintf(meeting->secret + 2 * i, "%02x", random[i]);
     return TUTTI_OK;
 }
