@@ -62,14 +62,23 @@ static enum tutti_status export_virtual(struct tutti_device *gpu, const void *po
     return status;
 }
 
+static enum tutti_status export(struct tutti_device *gpu, const void *pointer, size_t bytes, struct cuda_offer *out,
+                                uint64_t *start) {
+    if (tutti_cuda_of(pointer) < 0) return refuse_range(pointer, bytes);
+    const bool legacy = cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer);
+    return (legacy ? export_legacy : export_virtual)(gpu, pointer, bytes, out, start);
+}
+
 enum tutti_status tutti_cuda_export_memory(struct tutti_device *gpu, const void *pointer, size_t bytes,
                                            unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset)
 {
     struct cuda_offer offer = {.kind = 0};
+    struct tutti_device_scope scope;
     uint64_t start = 0;
-    if (tutti_cuda_of(pointer) < 0) return refuse_range(pointer, bytes);
-    const bool legacy = cuda_memory_is_legacy(cuda_calls(gpu), (uint64_t)(uintptr_t)pointer);
-    TUTTI_TRY((legacy ? export_legacy : export_virtual)(gpu, pointer, bytes, &offer, &start));
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope)); /* any thread may ask, also one that has no context */
+    const enum tutti_status status = export(gpu, pointer, bytes, &offer, &start);
+    tutti_cuda_leave(&scope);
+    if (status < 0) return status;
     memset(handle, 0, TUTTI_DEVICE_HANDLE_BYTES);
     memcpy(handle, &offer, sizeof offer);
     *offset = (uint64_t)(uintptr_t)pointer - start;
@@ -175,8 +184,8 @@ static enum tutti_status open_virtual(struct tutti_device *gpu, const void *poin
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_cuda_range_open(struct tutti_device *gpu, const void *pointer, size_t bytes,
-                                        struct tutti_gpu_range *out)
+static enum tutti_status range_find(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                    struct tutti_gpu_range *out)
 {
     struct tutti_cuda_block block;
     if (tutti_cuda_of(pointer) != gpu->ordinal)
@@ -189,12 +198,32 @@ enum tutti_status tutti_cuda_range_open(struct tutti_device *gpu, const void *po
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_cuda_range_open(struct tutti_device *gpu, const void *pointer, size_t bytes,
+                                        struct tutti_gpu_range *out)
+{
+    struct tutti_device_scope scope;
+    TUTTI_TRY(tutti_cuda_enter(gpu, &scope));
+    const enum tutti_status status = range_find(gpu, pointer, bytes, out);
+    tutti_cuda_leave(&scope);
+    return status;
+}
+
+static bool has_id(struct tutti_device *gpu, const struct tutti_gpu_range *range)
+{
+    struct tutti_device_scope scope;
+    uint64_t id = 0;
+    if (tutti_cuda_enter(gpu, &scope) < 0) return false;
+    const bool known = tutti_cuda_block_id(gpu, range->base, &id) == TUTTI_OK;
+    tutti_cuda_leave(&scope);
+    return known && id == range->id;
+}
+
 bool tutti_cuda_range_is(struct tutti_device *gpu, const struct tutti_gpu_range *range)
 {
     struct cuda_pieces now;
-    uint64_t id = 0, start = 0;
+    uint64_t start = 0;
     const struct cuda_pieces *kept = range->kept;
-    if (!kept) return tutti_cuda_block_id(gpu, range->base, &id) == TUTTI_OK && id == range->id;
+    if (!kept) return has_id(gpu, range);
     if (cuda_pieces_find(gpu, range->base, range->bytes, &now, &start) < 0) return false;
     bool same = now.n == kept->n && start == (uint64_t)(uintptr_t)range->base;
     for (size_t i = 0; i < now.n && same; i++)
