@@ -260,7 +260,7 @@ class Silence(Gone):
         self.goes_on(net, rest, 4)
         event = time.monotonic()
         net.signal(1, signal.SIGCONT)
-        self.failures(self.on(ranks, 0, 2), event, 5.9, None, "h[02]", "connection closed by peer")
+        self.failures(self.on(ranks, 0, 2), event, 5.9, None, "h[0-2]", "connection closed by peer")
 
     def test_two_hosts_vanish(self):
         net = self.net(4)
@@ -273,6 +273,60 @@ class Silence(Gone):
         self.goes_on(net, rest, 2)
         shrunk = max(float(line.split()[0]) for line in self.until(rest, "shrunk", 1))
         self.assertLess(shrunk - event, 12 + slack())
+
+
+class Sides(Gone):
+    """Both sides of a cut, and a host whose first rank alone is stopped: all are told, and go on, in one round."""
+
+    def part(self, net, side, other):
+        for a in side:
+            for b in other:
+                net.cut(a, b)
+                net.cut(b, a)
+
+    def parted(self, n, other):
+        """Each side goes on by itself, and is whole host_timeout and a second after the cut."""
+        net = self.net(n)
+        ranks = self.looping(net, 1)
+        side = [host for host in range(n) if host not in other]
+        event = time.monotonic()
+        self.part(net, side, other)
+        late = 0.0
+        for on in (self.on(ranks, *other), self.on(ranks, *side)):
+            for line in self.until(on, "shrunk", 60):
+                late = max(late, float(line.split()[0]) - event)
+                self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
+        self.ends_well(net, ranks, 30)
+        print(f"{self.id()}: {other} of {n} cut off: all go on after {late:.3f} s", file=sys.stderr)
+        self.assertLess(late, 6 + slack(), self.said(ranks))
+
+    def test_alone(self):
+        self.parted(6, (5,))
+
+    def test_halves(self):
+        self.parted(6, (3, 4, 5))
+
+    def test_every_other(self):
+        self.parted(6, (1, 3, 5))
+
+    def stopped(self, first):
+        """That rank alone, which speaks for its host."""
+        net = self.net(3, plain=True)
+        ranks = self.looping(net, 3)
+        event = time.monotonic()
+        os.kill(ranks[first].process.pid, signal.SIGSTOP)
+        rest = [r for r in ranks if r.number != first]
+        self.failures(rest, event, 5.9, first, f"h{first // 3}", "connection closed by peer")
+        self.goes_on(net, rest, len(rest))
+        event = time.monotonic()
+        os.kill(ranks[first].process.pid, signal.SIGCONT)
+        self.failures([ranks[first]], event, 5.9, None, "h[0-2]", "connection closed by peer")
+
+    def test_stopped_first_rank(self):
+        self.stopped(3)
+
+    def test_stopped_rank_0(self):
+        self.stopped(0)
 
 
 class Majority(Gone):

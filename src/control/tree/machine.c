@@ -19,10 +19,19 @@ static void send_to(struct tutti_tree_machine *t, uint32_t member, const struct 
 static void link_close(struct tutti_tree_machine *t, uint32_t member)
 {
     if (!t->links[member].open) return;
-    t->links[member].open = false;
+    t->links[member] = (struct tutti_tree_link){.open = false};
     for (uint32_t i = 0; i < t->n_linked; i++)
         if (t->linked[i] == member) t->linked[i] = t->linked[--t->n_linked];
     t->out.drop(t->out.arg, member);
+}
+
+/* Ends a link that the tree does not need. */
+static void unlink_from(struct tutti_tree_machine *t, uint32_t member)
+{
+    const struct tutti_tree_message unlink = {.type = TUTTI_TREE_UNLINK};
+    if (!t->links[member].open) return;
+    send_to(t, member, &unlink);
+    link_close(t, member);
 }
 
 static void send_others(struct tutti_tree_machine *t, uint32_t but, const struct tutti_tree_message *message)
@@ -31,86 +40,7 @@ static void send_others(struct tutti_tree_machine *t, uint32_t but, const struct
         if (t->linked[i] != but) send_to(t, t->linked[i], message);
 }
 
-/* ---- who hangs on whom ---- */
-/* The tree's edges: computed from the table of hosts and from who is gone, so that members that know the same agree.
- */
-
 #define NOBODY UINT32_MAX
-#define STEPS_MOST 64 /* from any member to the root */
-
-uint32_t tutti_tree_speaker(const struct tutti_tree_machine *t, uint32_t host)
-{
-    uint32_t i = t->hosts->hosts[host].leader;
-    while (i != NOBODY && tutti_tree_is_gone(t, i)) i = tutti_hosts_after(t->hosts, i);
-    return i;
-}
-
-/* The number of a host among those that live. */
-static uint32_t index_of(const struct tutti_tree_machine *t, uint32_t host)
-{
-    uint32_t index = 0;
-    for (uint32_t h = 0; h < host; h++) index += tutti_tree_speaker(t, h) != NOBODY;
-    return index;
-}
-
-/* The member that speaks for the living host of this number. */
-static uint32_t speaker_at(const struct tutti_tree_machine *t, uint32_t index)
-{
-    for (uint32_t h = 0; h < t->hosts->n_hosts; h++) {
-        const uint32_t speaker = tutti_tree_speaker(t, h);
-        if (speaker != NOBODY && index-- == 0) return speaker;
-    }
-    return NOBODY;
-}
-
-static uint32_t parent_of(const struct tutti_tree_machine *t, uint32_t member)
-{
-    const uint32_t host = t->hosts->members[member].host, speaker = tutti_tree_speaker(t, host);
-    if (speaker != member) return speaker;
-    const uint32_t index = index_of(t, host);
-    return index == 0 ? NOBODY : speaker_at(t, (index - 1) / TUTTI_TREE_FANOUT);
-}
-
-/* Those who speak for other hosts and hang on this member; returns how many, at most FANOUT. */
-static uint32_t children_of(const struct tutti_tree_machine *t, uint32_t out[TUTTI_TREE_FANOUT])
-{
-    const uint32_t host = t->hosts->members[t->me].host;
-    if (tutti_tree_speaker(t, host) != t->me) return 0;
-    const uint32_t first = index_of(t, host) * TUTTI_TREE_FANOUT + 1;
-    uint32_t n = 0;
-    for (uint32_t h = 0, index = 0; h < t->hosts->n_hosts && n < TUTTI_TREE_FANOUT; h++) {
-        const uint32_t speaker = tutti_tree_speaker(t, h);
-        if (speaker == NOBODY) continue;
-        if (index++ >= first) out[n++] = speaker;
-    }
-    return n;
-}
-
-/* Whether a link is open to the parent and to each one that hangs on this member. */
-static bool is_whole(const struct tutti_tree_machine *t)
-{
-    uint32_t children[TUTTI_TREE_FANOUT];
-    const uint32_t host = t->hosts->members[t->me].host, n = children_of(t, children);
-    if (t->parent != NOBODY && !t->links[t->parent].open) return false;
-    for (uint32_t i = 0; i < n; i++)
-        if (!t->links[children[i]].open) return false;
-    if (tutti_tree_speaker(t, host) != t->me) return true;
-    for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i))
-        if (i != t->me && !tutti_tree_is_gone(t, i) && !t->links[i].open) return false;
-    return true;
-}
-
-/* The link by which `target` is reached; UINT32_MAX: none. */
-static uint32_t next_link(const struct tutti_tree_machine *t, uint32_t target)
-{
-    if (t->links[target].open) return target;
-    for (uint32_t at = target, steps = 0; at != NOBODY && steps < STEPS_MOST; steps++) {
-        const uint32_t above = parent_of(t, at);
-        if (above == t->me) return t->links[at].open ? at : NOBODY;
-        at = above;
-    }
-    return t->parent != NOBODY && t->links[t->parent].open ? t->parent : NOBODY;
-}
 
 /* ---- failures ---- */
 /* Failures: up to the root, which lets one of each communicator and epoch pass; from there to all. */
@@ -225,7 +155,7 @@ static void route(struct tutti_tree_machine *t, struct tutti_tree_message *messa
         t->out.answer(t->out.arg, q, message->known ? &message->board : NULL);
         return;
     }
-    const uint32_t next = next_link(t, end);
+    const uint32_t next = tutti_tree_next_link(t, end);
     if (next != NOBODY && q->hops++ < HOPS_MOST) send_to(t, next, message);
 }
 
@@ -240,36 +170,40 @@ void tutti_tree_ask(struct tutti_tree_machine *t, uint32_t member, uint32_t slot
 /* ---- who is gone, and time ---- */
 /* The members that are gone, and what that makes of the tree. */
 
-#define PINGS 5                           /* in the time after which silence is a death */
-#define SETTLE_NS (300 * TUTTI_NS_PER_MS) /* for the members to tell a new root what they know */
-#define BEGIN_NS (20 * TUTTI_NS_PER_S)    /* for all processes to begin, once they have met */
-#define COME_NS (200 * TUTTI_NS_PER_MS)   /* for who hangs on a new parent to come by itself */
+#define PINGS 8                                /* in the time after which silence is a death */
+#define SETTLE_NS (300 * TUTTI_NS_PER_MS)      /* for the members to tell a new root what they know */
+#define BEGIN_NS (20 * TUTTI_NS_PER_S)         /* for all processes to begin, once they have met */
+#define COME_NS (200 * TUTTI_NS_PER_MS)        /* for who hangs on a new parent to come by itself */
+#define DOUBT_LEAST_NS (200 * TUTTI_NS_PER_MS) /* some pings, where silence is short */
+#define WIDTH_FIRST TUTTI_TREE_VOICES          /* who is asked first: the rest of a silent host, and the next one */
 
 /* ---- the parent ---- */
 
+static void dial(struct tutti_tree_machine *t, uint32_t member)
+{
+    struct tutti_tree_link *link = &t->links[member];
+    if (link->open || t->lost) return;
+    if (link->asked_ns == 0) link->asked_ns = t->now;
+    if (link->dialing) return;
+    link->dialing = true;
+    t->out.dial(t->out.arg, member);
+}
+
 static void parent_dial(struct tutti_tree_machine *t)
 {
-    if (t->parent == NOBODY || t->links[t->parent].open || t->dialing || t->lost) return;
-    t->dialing = true;
-    t->out.dial(t->out.arg, t->parent);
+    if (t->parent != NOBODY) dial(t, t->parent);
 }
 
 /* After a death, or at the beginning. */
 static void parent_find(struct tutti_tree_machine *t)
 {
-    const uint32_t before = t->parent, parent = t->lost ? NOBODY : parent_of(t, t->me);
-    const struct tutti_tree_message unlink = {.type = TUTTI_TREE_UNLINK};
+    const uint32_t before = t->parent, parent = t->lost ? NOBODY : tutti_tree_parent_of(t, t->me, false);
     if (parent == before) {
         parent_dial(t);
         return;
     }
     t->parent = parent;
-    t->dialing = false;
-    t->parent_by_ns = t->now + t->silence_ns;
-    if (before != NOBODY && t->links[before].open && parent_of(t, before) != t->me) {
-        send_to(t, before, &unlink);
-        link_close(t, before);
-    }
+    if (before != NOBODY && tutti_tree_parent_of(t, before, false) != t->me) unlink_from(t, before);
     if (parent == NOBODY) t->settled_ns = t->now + SETTLE_NS;
     if (parent != NOBODY && t->links[parent].open) raise_again(t);
     parent_dial(t);
@@ -279,8 +213,7 @@ void tutti_tree_begin(struct tutti_tree_machine *t, uint64_t now)
 {
     t->now = now;
     t->begun_ns = now;
-    t->parent_by_ns = now + BEGIN_NS + t->silence_ns;
-    t->parent = parent_of(t, t->me);
+    t->parent = tutti_tree_parent_of(t, t->me, false);
     parent_dial(t);
 }
 
@@ -345,19 +278,69 @@ static void one_gone(struct tutti_tree_machine *t, uint32_t member, enum tutti_l
     gone_take(t, &gone, 1, NOBODY);
 }
 
-/* All members of a host that says nothing any more. */
-static void host_gone(struct tutti_tree_machine *t, uint32_t host)
+/* ---- silence ---- */
+
+static bool is_here(const struct tutti_tree_machine *t, uint32_t member)
+{
+    return t->hosts->members[member].host == t->hosts->members[t->me].host;
+}
+
+/* A member that should have been linked since the beginning: its process may not have begun. */
+static bool begins(const struct tutti_tree_machine *t, const struct tutti_tree_link *link)
+{
+    return !link->open && link->asked_ns - t->begun_ns < TUTTI_NS_PER_S;
+}
+
+/* Whether nothing has been heard of it for so long: of who is linked, or asked. */
+static bool is_silent(const struct tutti_tree_machine *t, uint32_t member, uint64_t ns)
+{
+    const struct tutti_tree_link *link = &t->links[member];
+    const uint64_t since = link->open ? link->heard_ns : link->asked_ns;
+    return since != 0 && t->now - since >= ns + (begins(t, link) ? BEGIN_NS : 0);
+}
+
+static uint64_t doubt_ns(const struct tutti_tree_machine *t)
+{
+    return t->silence_ns / 4 > DOUBT_LEAST_NS ? t->silence_ns / 4 : DOUBT_LEAST_NS;
+}
+
+/* The time in which who is asked must answer. */
+static uint64_t asked_ns(const struct tutti_tree_machine *t)
+{
+    return t->silence_ns / 5 * 4;
+}
+
+/* The member of the same host behind this one that answers; UINT32_MAX: none does. */
+static uint32_t answers_behind(const struct tutti_tree_machine *t, uint32_t member)
+{
+    uint32_t i = tutti_hosts_after(t->hosts, member);
+    while (i != NOBODY && (!t->links[i].open || is_silent(t, i, doubt_ns(t)))) i = tutti_hosts_after(t->hosts, i);
+    return i;
+}
+
+/* The speaker of another host says nothing any more: it and the members behind it, up to one that answers, are told
+ * dead. False: it does not speak for its host, and others hear that host. */
+static bool host_gone(struct tutti_tree_machine *t, uint32_t speaker)
 {
     struct tutti_tree_gone gone[TUTTI_TREE_GONE_MOST];
+    const uint32_t host = t->hosts->members[speaker].host, voice = answers_behind(t, speaker);
+    char name[TUTTI_HOST_TEXT + 32];
     uint32_t n = 0;
-    for (uint32_t i = t->hosts->hosts[host].leader; i != NOBODY; i = tutti_hosts_after(t->hosts, i)) {
-        if (tutti_tree_is_gone(t, i)) continue;
-        gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_SILENT};
+    if (is_here(t, speaker) || speaker != tutti_tree_speaker(t, host, false)) return false;
+    (voice == NOBODY ? tutti_hosts_name(t->hosts, host, name, sizeof name)
+                     : tutti_hosts_say(t->hosts, speaker, name, sizeof name));
+    tutti_log(TUTTI_LOG_WARN, "%s%s has been silent for %llu ms%s: it is taken for dead",
+              voice == NOBODY ? "host " : "", name, (unsigned long long)(t->silence_ns / TUTTI_NS_PER_MS),
+              voice == NOBODY ? "" : " while others of its host answer");
+    t->doubts_until_ns = t->now + asked_ns(t); /* for all who were asked meanwhile */
+    for (uint32_t i = speaker; i != voice; i = tutti_hosts_after(t->hosts, i)) {
+        if (!tutti_tree_is_gone(t, i)) gone[n++] = (struct tutti_tree_gone){i, TUTTI_LIFE_SILENT};
         if (n < TUTTI_TREE_GONE_MOST) continue;
         gone_take(t, gone, n, NOBODY);
         n = 0;
     }
     if (n > 0) gone_take(t, gone, n, NOBODY);
+    return true;
 }
 
 /* A member that links anew hears all that is known here. */
@@ -379,19 +362,19 @@ static void gone_tell_all(struct tutti_tree_machine *t, uint32_t member)
 void tutti_tree_linked(struct tutti_tree_machine *t, uint32_t member, uint64_t now)
 {
     const struct tutti_tree_message ping = {.type = TUTTI_TREE_PING};
+    struct tutti_tree_link *link = &t->links[member];
     t->now = now;
-    if (member == t->parent) t->dialing = false;
     if (t->lost || tutti_tree_is_gone(t, member)) {
         t->out.drop(t->out.arg, member);
         return;
     }
-    if (!t->links[member].open) t->linked[t->n_linked++] = member;
-    t->links[member] = (struct tutti_tree_link){.open = true, .heard_ns = now, .sent_ns = now};
+    if (!link->open) t->linked[t->n_linked++] = member;
+    *link = (struct tutti_tree_link){.open = true, .extra = link->extra, .heard_ns = now, .sent_ns = now};
     send_to(t, member, &ping);
     failures_repeat(t, member); /* first, since who failed may be gone since */
     gone_tell_all(t, member);
     if (member == t->parent) raise_again(t);
-    t->whole = t->whole || is_whole(t);
+    t->whole = t->whole || tutti_tree_is_whole(t);
 }
 
 void tutti_tree_received(struct tutti_tree_machine *t, uint32_t member, const uint8_t *bytes, size_t n, uint64_t now)
@@ -439,7 +422,6 @@ void tutti_tree_ended(struct tutti_tree_machine *t, uint32_t member, uint64_t no
 {
     t->now = now;
     link_close(t, member);
-    if (member == t->parent) t->parent_by_ns = now + t->silence_ns;
     parent_dial(t);
 }
 
@@ -447,8 +429,7 @@ void tutti_tree_unreachable(struct tutti_tree_machine *t, uint32_t member, bool 
 {
     t->now = now;
     if (t->links[member].open) return;
-    t->links[member].dialed = false;
-    if (member == t->parent) t->dialing = false;
+    t->links[member].dialing = false;
     if (dead) one_gone(t, member, TUTTI_LIFE_SILENT); /* or a firewall refuses, or it refuses this member */
 }
 
@@ -464,49 +445,103 @@ void tutti_tree_local_gone(struct tutti_tree_machine *t, uint32_t member, enum t
     one_gone(t, member, life);
 }
 
-/* A peer of this host that is silent is stopped; whether it lives is known otherwise. */
-static void silence_check(struct tutti_tree_machine *t)
+/* A member that was heard, and is not any more. Of this host it is stopped; whether it lives is known otherwise. */
+static bool silence_check(struct tutti_tree_machine *t)
 {
-    const uint32_t here = t->hosts->members[t->me].host;
-    for (uint32_t i = 0; i < t->n_linked; i++) {
-        const uint32_t member = t->linked[i], host = t->hosts->members[member].host;
-        if (host == here || t->now - t->links[member].heard_ns < t->silence_ns) continue;
-        char name[TUTTI_HOST_TEXT];
-        tutti_log(TUTTI_LOG_WARN, "host %s has been silent for %llu ms: it is taken for dead",
-                  tutti_hosts_name(t->hosts, host, name, sizeof name),
-                  (unsigned long long)(t->silence_ns / TUTTI_NS_PER_MS));
-        host_gone(t, host);
-        return; /* the links are others now */
-    }
+    for (uint32_t i = 0; i < t->n_linked; i++)
+        if (is_silent(t, t->linked[i], t->silence_ns) && host_gone(t, t->linked[i])) return true;
+    return false;
 }
 
-/* Hosts that should hang on this member, and do not come: they went while the tree changed. A dial that is refused says
- * so at once, silence later. */
-static void children_check(struct tutti_tree_machine *t)
+/* A member that was asked and does not answer: a parent, those who should hang on this member and do not come, and all
+ * hosts where this is the root. A dial that is refused says so at once, silence later. */
+static bool asked_check(struct tutti_tree_machine *t)
 {
-    uint32_t children[TUTTI_TREE_FANOUT];
-    const uint32_t n = children_of(t, children);
+    for (uint32_t h = 0; h < t->hosts->n_hosts; h++) {
+        const uint32_t member = tutti_tree_speaker(t, h, false);
+        if (member == NOBODY || t->links[member].open || !is_silent(t, member, asked_ns(t))) continue;
+        const bool mine = member == t->parent || t->parent == NOBODY || tutti_tree_parent_of(t, member, false) == t->me;
+        if (mine && host_gone(t, member)) return true;
+    }
+    return false;
+}
+
+/* ---- doubts ---- */
+
+/* Hosts that should hang on this member, and do not come: they went while the tree changed. */
+static void children_ask(struct tutti_tree_machine *t, bool feared)
+{
+    uint32_t children[TUTTI_TREE_ASKED];
+    const uint32_t n = tutti_tree_children(t, children, feared);
     for (uint32_t i = 0; i < n; i++) {
         struct tutti_tree_link *link = &t->links[children[i]];
         if (link->open) continue;
-        if (link->awaited_ns == 0) link->awaited_ns = t->now;
-        if (!link->dialed && t->now - link->awaited_ns >= COME_NS) {
-            link->dialed = true;
-            t->out.dial(t->out.arg, children[i]);
-        }
-        const bool first = link->awaited_ns - t->begun_ns < TUTTI_NS_PER_S;
-        if (t->now - link->awaited_ns < t->silence_ns + (first ? BEGIN_NS : 0)) continue;
-        host_gone(t, t->hosts->members[children[i]].host);
-        return; /* the children are others now */
+        if (link->asked_ns == 0) link->asked_ns = t->now;
+        if (t->now - link->asked_ns < COME_NS) continue;
+        if (!link->dialing) link->extra = t->extras = true;
+        dial(t, children[i]);
+        link->feared = t->doubts && !begins(t, link) && t->now - link->asked_ns >= 2 * COME_NS;
     }
 }
 
-/* A parent that can not be linked went with the one before it; whether one of this host lives is known otherwise. */
-static void parent_check(struct tutti_tree_machine *t)
+/* Those who may be the parent next, in the order in which they would be. */
+static void parents_ask(struct tutti_tree_machine *t)
 {
-    if (t->parent == NOBODY || t->links[t->parent].open || t->now < t->parent_by_ns) return;
-    const uint32_t host = t->hosts->members[t->parent].host;
-    if (host != t->hosts->members[t->me].host) host_gone(t, host);
+    if (t->parent == NOBODY || !is_silent(t, t->parent, doubt_ns(t))) {
+        t->width = 0;
+        return;
+    }
+    if (t->width > 0 && t->now - t->widened_ns < COME_NS) return;
+    t->width = t->width == 0 ? WIDTH_FIRST : t->width < TUTTI_TREE_ASKED / 4 ? 4 * t->width : TUTTI_TREE_ASKED;
+    t->widened_ns = t->now;
+    for (uint32_t i = 0; i < t->width; i++) {
+        const uint32_t parent = tutti_tree_parent_of(t, t->me, true);
+        if (parent == NOBODY || t->links[parent].open) return;
+        dial(t, parent);
+        t->links[parent].extra = t->links[parent].feared = t->extras = true;
+    }
+}
+
+/* Links that were dialed in a doubt, and the tree as it is does not need. */
+static void extras_end(struct tutti_tree_machine *t)
+{
+    t->extras = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct tutti_tree_link *link = &t->links[i];
+        if (!link->extra && !link->feared && link->asked_ns == 0) continue;
+        const bool needed = i == t->parent || tutti_tree_parent_of(t, i, false) == t->me;
+        link->feared = false;
+        if (!link->open && !needed) link->asked_ns = 0;
+        if (link->extra && link->open && !needed) unlink_from(t, i);
+        if (link->extra && !link->open && link->dialing) t->extras = true; /* it may still open */
+        link->extra = link->extra && !needed;
+    }
+}
+
+static void doubts_look(struct tutti_tree_machine *t)
+{
+    t->doubts = t->now < t->doubts_until_ns || (t->parent != NOBODY && is_silent(t, t->parent, doubt_ns(t)));
+    for (uint32_t i = 0; i < t->n_linked; i++) {
+        struct tutti_tree_link *link = &t->links[t->linked[i]];
+        link->feared = is_silent(t, t->linked[i], doubt_ns(t));
+        t->doubts |= link->feared && !is_here(t, t->linked[i]);
+    }
+    children_ask(t, false);
+    parents_ask(t);
+    if (t->doubts)
+        children_ask(t, true);
+    else if (t->extras)
+        extras_end(t);
+}
+
+static void time_again(struct tutti_tree_machine *t, uint64_t away_ns)
+{
+    t->begun_ns += away_ns;
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct tutti_tree_link *link = &t->links[i];
+        if (link->open) link->heard_ns = t->now;
+        if (link->asked_ns) link->asked_ns += away_ns;
+    }
 }
 
 void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
@@ -517,13 +552,10 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
     if (t->ticked_ns && now - t->ticked_ns > t->silence_ns / 2) t->away_until_ns = now + t->silence_ns;
     t->ticked_ns = now;
     /* A member that was stopped itself has heard nobody: the others get their time again. */
-    if (now - before > t->silence_ns / 2) {
-        t->parent_by_ns += now - before;
-        for (uint32_t i = 0; i < t->n_linked; i++) t->links[t->linked[i]].heard_ns = now;
+    if (now - before > t->silence_ns / 2) time_again(t, now - before);
+    doubts_look(t);
+    for (uint32_t n = t->hosts->n_hosts; n > 0 && (silence_check(t) || asked_check(t)); n--) {
     }
-    silence_check(t);
-    parent_check(t);
-    children_check(t);
     for (uint32_t i = 0; i < t->n_linked; i++)
         if (now - t->links[t->linked[i]].sent_ns >= t->silence_ns / PINGS) send_to(t, t->linked[i], &ping);
     if (t->parent == NOBODY && t->settled_ns != 0 && now >= t->settled_ns) {
@@ -536,7 +568,7 @@ void tutti_tree_tick(struct tutti_tree_machine *t, uint64_t now)
 bool tutti_tree_may_leave(const struct tutti_tree_machine *t)
 {
     if (t->lost || (t->whole && t->n_told == 0 && t->n_raised == 0)) return true;
-    return t->n_raised == 0 && is_whole(t);
+    return t->n_raised == 0 && tutti_tree_is_whole(t);
 }
 
 void tutti_tree_leave(struct tutti_tree_machine *t, uint64_t now)

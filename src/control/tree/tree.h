@@ -12,9 +12,11 @@
  *
  * - A death. The kernel of a process that ends closes its connections: an end or a reset without GOODBYE is a death,
  *   told at once (within 0.5 s). A host that vanishes says nothing: who hears nothing from the other end of a link for
- *   `silence_ns` (option host_timeout, 5 s) although it asks every fifth of that, tells all members of that host dead.
- *   What the root tells is final: who is told dead and lives hears it when it comes back, and its own communicators
- * end. A host that is only stopped for less than that (SIGSTOP, a slow link, 50 ms delay, 1 % loss) is not told dead.
+ *   `silence_ns` (option host_timeout, 5 s) although it asks every eighth of that, tells all members of that host dead;
+ *   but where others of that host answer, those alone that speak for it and do not. After a quarter of the time all who
+ *   would have to be asked then are asked, so both sides of a cut know of it at once (machine.h). What the root tells
+ * is final: who is told dead and lives hears it when it comes back, and its own communicators end. A host that is only
+ * stopped for less than that (SIGSTOP, a slow link, 50 ms delay, 1 % loss) is not told dead.
  * - A failure goes up to the root, which lets the first of a communicator and epoch pass and tells it to all. Who has
  *   raised one that no root has confirmed raises it again at the next root; a new root asks its children for what they
  *   heard of the last one, so that all members get the same failure.

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define MS TUTTI_NS_PER_MS
-enum { HOSTS = 40, MEMBERS = 200, MAIL = 1 << 16, COMMS = 4 };
+enum { HOSTS = 64, MEMBERS = 320, MAIL = 1 << 16, COMMS = 4 };
 
 enum msg { BYTES, LINKED, BROKEN, DEAD_END, NO_WAY, NEIGHBOUR, WITNESSED };
 struct mail {
@@ -27,6 +27,7 @@ struct node {
     uint32_t linked[MEMBERS];
     uint64_t connection[MEMBERS]; /* its number; 0: none */
     bool dead, silent, left;      /* silent: of a host that vanished */
+    bool stopped;                 /* what comes waits, as in the kernel's buffers */
     struct tutti_failure failures[COMMS * 2];
     uint32_t n_failures, n_answers;
 };
@@ -51,6 +52,20 @@ static bool mail_before(const struct mail *a, const struct mail *b)
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->number < b->number;
 }
 
+static void heap_put(struct mail *m)
+{
+    uint32_t i = sim.n_mail++;
+    for (; i > 0 && mail_before(m, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
+    heap[i] = m;
+}
+
+/* For who is stopped: later, in the order in which it came. */
+static void post_again(struct mail *m)
+{
+    m->at_ns += 100 * MS;
+    heap_put(m);
+}
+
 static void post(enum msg msg, uint32_t from, uint32_t to, const uint8_t *bytes, size_t n)
 {
     struct mail *m = malloc(sizeof *m);
@@ -62,9 +77,7 @@ static void post(enum msg msg, uint32_t from, uint32_t to, const uint8_t *bytes,
     m->at_ns = at, m->number = sim.number++, m->msg = msg, m->from = from, m->to = to, m->n = (uint32_t)n;
     m->link = nodes[to].connection[from];
     if (n > 0) memcpy(m->bytes, bytes, n);
-    uint32_t i = sim.n_mail++;
-    for (; i > 0 && mail_before(m, heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
-    heap[i] = m;
+    heap_put(m);
 }
 
 static struct mail *mail_next(void)
@@ -107,7 +120,7 @@ static void node_send(void *arg, uint32_t member, const uint8_t *bytes, size_t n
 static void node_dial(void *arg, uint32_t member)
 {
     const uint32_t me = number_of(arg);
-    if (!passes(me, member) || !passes(member, me)) {
+    if (!passes(me, member) || !passes(member, me) || nodes[member].stopped) {
         const uint64_t now = sim.now;
         sim.now += 20000 * MS; /* the network's patience with a connection */
         post(NO_WAY, member, me, NULL, 0);
@@ -215,16 +228,18 @@ static void deliver(struct mail *m)
 static void sim_run(uint64_t ms)
 {
     for (uint64_t end = sim.now + ms * MS; sim.now < end;) {
-        const uint64_t step = sim.now + 200 * MS;
+        const uint64_t step = sim.now + 100 * MS;
         while (sim.n_mail > 0 && heap[0]->at_ns <= step) {
             struct mail *m = mail_next();
-            sim.now = m->at_ns;
-            deliver(m);
-            free(m);
+            if (m->at_ns > sim.now) sim.now = m->at_ns;
+            if (nodes[m->to].stopped)
+                post_again(m);
+            else
+                deliver(m), free(m);
         }
         sim.now = step;
         for (uint32_t i = 0; i < sim.n; i++)
-            if (!nodes[i].dead && !nodes[i].left) tutti_tree_tick(&nodes[i].machine, sim.now);
+            if (!nodes[i].dead && !nodes[i].left && !nodes[i].stopped) tutti_tree_tick(&nodes[i].machine, sim.now);
     }
 }
 
@@ -347,7 +362,7 @@ static void some_die(void **state)
         const bool early = rnd(4) == 0; /* before they have linked: who never came is known later */
         sim_run(early ? 0 : 3000);
         for (uint64_t k = 1 + rnd(6); k > 0; k--) {
-            const uint32_t victim = rnd(3) ? (uint32_t)rnd(sim.n) : tutti_tree_speaker(&nodes[0].machine, 0);
+            const uint32_t victim = rnd(3) ? (uint32_t)rnd(sim.n) : tutti_tree_speaker(&nodes[0].machine, 0, false);
             if (victim >= sim.n) continue;
             sim.n_events += 1 + early;
             if (rnd(4))
@@ -422,7 +437,7 @@ static void failures_are_the_same(void **state)
             const struct tutti_failure failure = failure_of(comm, by);
             tutti_tree_raise(&nodes[by].machine, &failure, sim.now);
             if (rnd(4) == 0) {
-                const uint32_t root = tutti_tree_speaker(&nodes[by].machine, host_of(by));
+                const uint32_t root = tutti_tree_speaker(&nodes[by].machine, host_of(by), false);
                 for (uint32_t i = 0; i < sim.n; i++)
                     if (is_alive(i) && nodes[i].machine.parent == UINT32_MAX && root < sim.n) member_kill(i);
             }
@@ -476,6 +491,83 @@ static void a_cut_is_told(void **state)
     }
 }
 
+/* One cut between any two sets of hosts: a second beyond the silence that is allowed, both sides know it, and each is
+ * a tree of its own. */
+static void both_sides_know_in_one_round(void **state)
+{
+    bool other[HOSTS];
+    (void)state;
+    for (uint64_t seed = test_seed(), end = seed + 30; seed < end; seed++) {
+        sim_begin(seed);
+        const uint64_t odds = rnd(4); /* the last host alone; halves; every other one; any */
+        for (uint32_t h = 0; h < sim.n_hosts; h++)
+            other[h] = odds == 0 ? h + 1 == sim.n_hosts : odds == 1 ? h >= sim.n_hosts / 2 : odds == 2 ? h % 2 : rnd(2);
+        sim_run(3000 + rnd(1000));
+        for (uint32_t h = 0; h < sim.n_hosts; h++)
+            for (uint32_t k = 0; k < sim.n_hosts; k++) sim.cut[h][k] = other[h] != other[k];
+        sim_run(6000);
+        for (uint32_t i = 0; i < sim.n; i++) {
+            for (uint32_t k = 0; k < sim.n; k++) {
+                const bool apart = other[host_of(i)] != other[host_of(k)];
+                if (apart != tutti_life_gone((enum tutti_life)nodes[i].lives[k]))
+                    fail_msg("cut %llu of kind %llu: member %u on host %u of %u says %u of member %u on host %u",
+                             (unsigned long long)seed, (unsigned long long)odds, i, host_of(i), sim.n_hosts,
+                             nodes[i].lives[k], k, host_of(k));
+            }
+            assert_true(tutti_tree_is_whole(&nodes[i].machine));
+        }
+        sim_end();
+    }
+}
+
+static void is_known(uint64_t seed, uint32_t stopped, bool gone)
+{
+    for (uint32_t i = 0; i < sim.n; i++)
+        for (uint32_t k = 0; i != stopped && k < sim.n; k++)
+            if (tutti_life_gone((enum tutti_life)nodes[i].lives[k]) != (gone && k == stopped))
+                fail_msg("stop %llu: member %u on host %u says %u of member %u on host %u, %u is stopped",
+                         (unsigned long long)seed, i, host_of(i), nodes[i].lives[k], k, host_of(k), stopped);
+}
+
+/* The process that speaks for a host is stopped, and others of its host live: after the silence that is allowed it
+ * alone is told dead, on its own host, too; where it goes on in time nothing is told, and no link is left over. When it
+ * goes on later it is told that the others are gone. */
+static void a_stopped_speaker_is_told_alone(void **state)
+{
+    (void)state;
+    for (uint64_t seed = test_seed(), end = seed + 50; seed < end; seed++) {
+        sim_begin(seed);
+        const struct tutti_host_row *host = &sim.rows[rnd(2) ? 0 : rnd(sim.n_hosts)];
+        const uint32_t stopped = host->leader;
+        if (host->n < 2 || sim.n_hosts < 2) {
+            sim_end();
+            continue;
+        }
+        sim_run(3000 + rnd(1000));
+        const bool back = rnd(2);
+        nodes[stopped].stopped = true;
+        sim_run(back ? 1500 + rnd(2500) : 5300);
+        is_known(seed, stopped, !back);
+        nodes[stopped].stopped = false;
+        sim_run(6000);
+        is_known(seed, stopped, !back);
+        for (uint32_t i = 0; i < sim.n; i++) {
+            const struct tutti_tree_machine *machine = &nodes[i].machine;
+            if (i == stopped && !back)
+                for (uint32_t k = 0; k < sim.n; k++)
+                    assert_true(k == i || tutti_life_gone((enum tutti_life)nodes[i].lives[k]));
+            if (i == stopped && !back) continue;
+            assert_true(tutti_tree_is_whole(machine));
+            for (uint32_t k = 0; k < machine->n_linked; k++)
+                if (machine->linked[k] != machine->parent &&
+                    tutti_tree_parent_of(machine, machine->linked[k], false) != i)
+                    fail_msg("stop %llu: member %u keeps a link to member %u", (unsigned long long)seed, i,
+                             machine->linked[k]);
+        }
+        sim_end();
+    }
+}
+
 static void frames_are_checked(void **state)
 {
     uint8_t bytes[TUTTI_TREE_FRAME_MAX];
@@ -503,9 +595,15 @@ static void frames_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_are_checked), cmocka_unit_test(all_live),     cmocka_unit_test(some_die),
-        cmocka_unit_test(deaths_are_proved),  cmocka_unit_test(hosts_vanish), cmocka_unit_test(failures_are_the_same),
+        cmocka_unit_test(frames_are_checked),
+        cmocka_unit_test(all_live),
+        cmocka_unit_test(some_die),
+        cmocka_unit_test(deaths_are_proved),
+        cmocka_unit_test(hosts_vanish),
+        cmocka_unit_test(failures_are_the_same),
         cmocka_unit_test(a_cut_is_told),
+        cmocka_unit_test(both_sides_know_in_one_round),
+        cmocka_unit_test(a_stopped_speaker_is_told_alone),
     };
     tutti_log_threshold = TUTTI_LOG_ERROR; /* silent hosts are on purpose */
     return cmocka_run_group_tests_name("control.tree_machine", tests, NULL, NULL);
