@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Slurm on one machine (munged, slurmctld, two slurmd): `tutti run` inside an allocation takes hosts and ranks from it,
-and srun as its remote shell; and a bare srun needs no store.
+and srun as its remote shell; a bare srun needs no store, by PMI2 and by PMIx; examples/slurm/job.sbatch does all of it
+as a batch job. Needs slurm-wlm and munge.
 
 launch_slurm.py TUTTI HELLO
 """
@@ -17,6 +18,7 @@ import time
 import hosts
 
 TUTTI, HELLO = sys.argv[1:3]
+JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "slurm", "job.sbatch")
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "salloc")
 CONFIG = """ClusterName=tutti
 SlurmctldHost=localhost
@@ -39,6 +41,7 @@ SelectType=select/cons_tres
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
+TmpFS={folder}/tmp-%n
 NodeName=n[0-1] NodeHostname=localhost Port=[{first}-{last}] CPUs=4
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -66,7 +69,7 @@ class Slurm:
         self.processes, self.folder = [], tempfile.mkdtemp(prefix="tutti-slurm-")
         os.chmod(self.folder, 0o755)
         first = ports(3)
-        for name in ("state", "spool-n0", "spool-n1"):
+        for name in ("state", "spool-n0", "spool-n1", "tmp-n0", "tmp-n1"):
             os.mkdir(os.path.join(self.folder, name))
         self.config = os.path.join(self.folder, "slurm.conf")
         with open(self.config, "w", encoding="utf-8") as f:
@@ -77,6 +80,7 @@ class Slurm:
         os.chmod(key, 0o400)
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("TUTTI_", "SLURM"))}
         self.env["SLURM_CONF"] = self.config
+        self.env["PATH"] = os.path.dirname(TUTTI) + ":" + self.env["PATH"]  # job.sbatch
         names = {n: os.path.join(self.folder, f"munge.{n}") for n in ("socket", "pid", "log", "seed")}
         self.start("munged", "-F", "-f", "--key-file", key, "--socket", names["socket"], "--pid-file", names["pid"],
                    "--log-file", names["log"], "--seed-file", names["seed"])
@@ -125,9 +129,21 @@ def main():
         slurm = Slurm()
         hello = [f"rank {r} of 4: the sum is 10" for r in range(4)]
         # Both nodes are this machine: the first is one host to the ranks, the second two.
-        for what, program in (("one host", HELLO), ("two hosts", f"TUTTI_HOST=$SLURMD_NODENAME exec {HELLO}")):
-            check(f"a bare srun, {what}",
-                  slurm.run("srun", "-Q", "-N", "2", "--ntasks-per-node=2", "--mpi=pmi2", "sh", "-c", program), hello)
+        apart = f"TUTTI_HOST=$SLURMD_NODENAME exec {HELLO}"
+        ways = [way for way in ("pmi2", "pmix") if way in slurm.run("srun", "--mpi=list").stdout]
+        for way in ways:
+            for what, program in (("one host", HELLO), ("two hosts", apart)):
+                check(f"a bare srun --mpi={way}, {what}",
+                      slurm.run("srun", "-Q", "-N", "2", "--ntasks-per-node=2", f"--mpi={way}", "sh", "-c", program),
+                      hello)
+        done = slurm.run("srun", "-Q", "-N", "2", "--ntasks-per-node=2", "--mpi=none", "sh", "-c", apart)
+        assert done.returncode == 1 and "srun --mpi=pmix needs none of these" in done.stdout + done.stderr, done
+        for way in ["run", *ways]:
+            output = os.path.join(slurm.folder, f"{way}.txt")
+            done = slurm.run("sbatch", "-Q", "--wait", "-o", output, "-e", output + ".err", JOB, way, "sh", "-c", apart)
+            with open(output, encoding="utf-8") as f:
+                done.stdout = f.read()
+            check(f"a batch job, {way}", done, hello)
         check("tutti run in an allocation",
               slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=2", TUTTI, "run", HELLO), hello)
         check("ranks of nodes",
