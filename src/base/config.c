@@ -103,6 +103,39 @@ static bool u32_parse(const char *text, uint64_t *out)
     return true;
 }
 
+/* The first port, and 16 bits lower the last one; 0: none is named. */
+static bool ports_parse(const char *text, uint64_t *out)
+{
+    char *end;
+    *out = 0;
+    if (!text[0]) return true;
+    if (!isdigit((unsigned char)text[0])) return false;
+    const unsigned long first = strtoul(text, &end, 10);
+    unsigned long last = first;
+    if (end[0] == '-' && isdigit((unsigned char)end[1])) last = strtoul(end + 1, &end, 10);
+    *out = (uint64_t)first << 16 | last;
+    return *end == '\0' && first > 0 && first <= last && last <= UINT16_MAX;
+}
+
+uint32_t tutti_ports_n(uint64_t range)
+{
+    return range ? (uint32_t)((range & UINT16_MAX) - (range >> 16)) + 1 : 1;
+}
+
+uint16_t tutti_ports_try(uint64_t range, uint32_t i)
+{
+    return range ? (uint16_t)((range >> 16) + ((uint32_t)getpid() + i) % tutti_ports_n(range)) : 0;
+}
+
+enum tutti_status tutti_ports_used_up(uint64_t range)
+{
+    errno = EADDRINUSE;
+    return tutti_fail_errno(TUTTI_ERR_SYSTEM,
+                            "none of the %u ports of TUTTI_PORT_RANGE=%u-%u is free: each rank of a host listens at "
+                            "one (two with network=ofi), the first of a host and rank 0 at another",
+                            tutti_ports_n(range), (unsigned)(range >> 16), (unsigned)(range & UINT16_MAX));
+}
+
 static const struct {
     const char *type, *form;
     bool (*parse)(const char *text, uint64_t *out);
@@ -111,6 +144,7 @@ static const struct {
     {"u32", "a whole number", u32_parse},
     {"time", "a time such as 30m, 5s, 20ms or 20us", tutti_parse_time},
     {"flag", "0, 1, off or on", flag_parse},
+    {"ports", "a range of ports such as 20000-20100, of 1 to 65535", ports_parse},
 };
 
 static enum tutti_status choice_check(enum tutti_option_id id, const char *value, const char *where)

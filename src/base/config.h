@@ -13,8 +13,8 @@
 #define TUTTI_SECRET_MAX 4096 /* bytes of the job's secret */
 
 /* X(section, name, type, default, minimum, maximum, agreed, help)
- * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text.
- * agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */
+ * type: size (bytes, with K M G), u32, time (ns; "30m", "5s", "20ms"), flag (0/1/on/off), text, ports
+ * ("20000-20100"). agreed: 1 if all ranks of a communicator must have the same value (hashed at creation). */
 #define TUTTI_OPTIONS_OF_USERS(X)                                                                                      \
     X(JOB, store, text, "", 0, 0, 0, "where ranks meet: tcp://host:port or file:///path")                              \
     X(JOB, job, text, "", 0, 0, 0, "name of the job, so that jobs of one user do not meet")                            \
@@ -33,6 +33,8 @@
       "fault tolerance: the longest that a call, a vote or a recovery of a step may take; all else follows")           \
     X(NETWORK, interface, text, "", 0, 0, 0,                                                                           \
       "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them)")      \
+    X(NETWORK, port_range, ports, "", 0, UINT64_MAX, 0,                                                                \
+      "ports to listen at, as 20000-20100, where a firewall lets through no others (empty: whichever is free)")        \
     X(NETWORK, trust_network, flag, "0", 0, 1, 0,                                                                      \
       "talk to other hosts without a secret: only trusted machines listen")                                            \
     X(NETWORK, host, text, "", 0, 0, 0,                                                                                \
@@ -147,7 +149,7 @@ enum tutti_option_origin { TUTTI_FROM_DEFAULT, TUTTI_FROM_FILE, TUTTI_FROM_ENVIR
 
 struct tutti_config {
     char *text[TUTTI_N_OPTIONS];      /* owned */
-    uint64_t number[TUTTI_N_OPTIONS]; /* size, u32, time, flag */
+    uint64_t number[TUTTI_N_OPTIONS]; /* size, u32, time, flag, ports */
     enum tutti_option_origin origin[TUTTI_N_OPTIONS];
 };
 struct tutti_option_info {
@@ -166,6 +168,13 @@ const char *tutti_section_title(enum tutti_option_section section);
 uint64_t tutti_config_hash(const struct tutti_config *config); /* over the agreed options */
 /* Writes "name=value name=value" of the agreed options that are not default, for error sentences. */
 void tutti_config_agreed_text(const struct tutti_config *config, char *out, size_t capacity);
+/* ---- ports: the option port_range as a number; 0: whichever is free ---- */
+uint32_t tutti_ports_n(uint64_t range); /* how many to try, at least one */
+/* The one to try after i others: of a range the processes of a host begin at different ones. 0: any. */
+uint16_t tutti_ports_try(uint64_t range, uint32_t i);
+/* SYSTEM, errno EADDRINUSE: all of them are in use. */
+enum tutti_status tutti_ports_used_up(uint64_t range);
+
 /* Parsers, used by the tools too: false when text is not of the form. */
 bool tutti_parse_size(const char *text, uint64_t *out);
 bool tutti_parse_time(const char *text, uint64_t *out_ns); /* TUTTI_NEVER where it does not fit (584 years) */

@@ -98,6 +98,21 @@ class Trust(hosts_test.Case):
                               timeout=20, check=True)
         return [line.split()[3].rsplit(":", 1)[1] for line in done.stdout.splitlines()]
 
+    def test_a_range_of_ports(self):
+        """All that listens while a job meets and runs is in the range; one that is too small is told."""
+        net = self.net(2, plain=True)
+        program = [os.path.join(hosts_test.FOLDER, "hosts_job"), "all"]
+        ranks = net.ranks(2, [*program, "loop=4"], env={"TUTTI_PORT_RANGE": "21000-21003", "JOB_TIMEOUT": "60"})
+        seen, end = set(), time.monotonic() + 100
+        while any(rank.process.poll() is None for rank in ranks):
+            self.assertLess(time.monotonic(), end)
+            seen.update(port for host in range(2) for port in self.ports(net, host))
+        self.ends_well(net, ranks)
+        self.assertTrue(seen and seen <= {"21000", "21001", "21002", "21003"}, seen)
+        ranks = net.ranks(2, program, env={"TUTTI_PORT_RANGE": "21000", "JOB_TIMEOUT": "5"})
+        net.wait(ranks, 60)
+        self.assertIn("none of the 1 ports of TUTTI_PORT_RANGE=21000-21000 is free", self.said(ranks))
+
     def test_stranger_at_a_job(self):
         """Floods, garbage, what was heard, and what was heard and changed: the job goes on, the log says who it was."""
         net = self.net(3, plain=True)

@@ -283,7 +283,8 @@ static enum tutti_status listener_open(const struct tutti_bootstrap *b, struct t
 {
     const struct tutti_config *config = b->config;
     const struct tutti_listener_config listener = {.interface = config->text[TUTTI_OPT_interface],
-                                                   .congestion = config->text[TUTTI_OPT_congestion]};
+                                                   .congestion = config->text[TUTTI_OPT_congestion],
+                                                   .ports = config->number[TUTTI_OPT_port_range]};
     const bool named = config->text[TUTTI_OPT_host][0] != '\0';
     if (b->n_ranks == 1 || (!b->store && !named && !by_network(config))) return TUTTI_OK;
     const bool proves = request->secret || request->certificate;
@@ -346,6 +347,7 @@ enum tutti_status tutti_world_open(const struct tutti_bootstrap *b, struct tutti
         .card = &card,
         .spread = spread,
         .interface = b->config->text[TUTTI_OPT_interface],
+        .ports = b->config->number[TUTTI_OPT_port_range],
         .staging_bytes = tutti_rings_staging(b->config),
         .heap_bytes = b->config->number[TUTTI_OPT_heap],
         .started_ns = tutti_now_ns(),

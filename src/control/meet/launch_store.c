@@ -39,6 +39,19 @@ struct seeker {
 
 /* ---- rank 0 ---- */
 
+/* Port 0: any that the user leaves. */
+static enum tutti_status server_open(const struct seeker *s, const char *host, uint16_t port, const char *secret,
+                                     struct tutti_store_server **out)
+{
+    const uint64_t range = port ? 0 : s->config->number[TUTTI_OPT_port_range];
+    for (uint32_t i = 0; i < tutti_ports_n(range); i++) {
+        const uint16_t at = range ? tutti_ports_try(range, i) : port;
+        const enum tutti_status status = tutti_store_server_open_by(host, at, secret, s->certificate, out);
+        if (status == TUTTI_OK || !range || tutti_last_error()->os_errno != EADDRINUSE) return status;
+    }
+    return tutti_ports_used_up(range);
+}
+
 /* text: port/secret/address,address; the secret is "-" when all have it already, or there is none. port 0: any. */
 static enum tutti_status serve(const struct seeker *s, uint16_t port, const char *secret, bool told,
                                char text[TUTTI_SHARE_MAX + 1])
@@ -54,7 +67,7 @@ static enum tutti_status serve(const struct seeker *s, uint16_t port, const char
     const uint32_t n = tutti_listener_addresses(listener, addresses, ADDRESSES);
     tutti_listener_close(listener);
     for (uint32_t i = 0; i < n; i++) six = six || addresses[i].family == 6;
-    TUTTI_TRY(tutti_store_server_open_by(six ? "::" : "0.0.0.0", port, secret, s->certificate, &server));
+    TUTTI_TRY(server_open(s, six ? "::" : "0.0.0.0", port, secret, &server));
     int used = snprintf(text, TUTTI_SHARE_MAX, "%u/%s/", tutti_store_server_port(server), told ? secret : "-");
     for (uint32_t i = 0; i < n; i++) {
         char one[64];

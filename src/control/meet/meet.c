@@ -275,7 +275,7 @@ static enum tutti_status round_place(struct rounds *r, const struct tutti_meetin
                                      struct tutti_meeting *meeting, uint32_t *number)
 {
     char far[TUTTI_FAR_TEXT] = "", text[TUTTI_MEETING_PLACE + 96 + TUTTI_FAR_TEXT], what[32];
-    const struct tutti_listener_config config = {.interface = request->interface};
+    const struct tutti_listener_config config = {.interface = request->interface, .ports = request->ports};
     int64_t hosts, round;
     if (request->listener) {
         TUTTI_TRY(tutti_listener_open(&config, &meeting->listener));

@@ -38,6 +38,7 @@ struct tutti_meeting_request {
     const char *alone_because;             /* without a listener: why, as the end of a sentence */
     bool spread;                           /* the launcher says that the ranks are on several hosts */
     const char *interface;                 /* the network's; NULL: any */
+    uint64_t ports;                        /* option port_range */
     size_t staging_bytes;                  /* the segment's */
     uint64_t heap_bytes;                   /* the segment's */
     uint64_t started_ns, deadline_ns;

@@ -2,6 +2,7 @@
 
 /* Addresses, connecting and listening. */
 
+#include "base/config.h"
 #include "control/net/conn.h"
 
 #include <arpa/inet.h>
@@ -301,10 +302,11 @@ static enum tutti_status socket_add(struct tutti_listener *l, const struct tutti
 {
     struct sockaddr_storage at;
     socklen_t n = sockaddr_make(address, scope, l->port, &at);
-    const int only_6 = address != &any[0];
+    const int only_6 = address != &any[0], on = 1;
     const int fd = socket_make(at.ss_family, congestion);
     struct epoll_event event = {.events = EPOLLIN};
     char text[INET6_ADDRSTRLEN];
+    if (fd >= 0 && l->port) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* what is left of the last job */
     if (fd >= 0 && at.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_6, sizeof only_6);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&at, n) < 0 || listen(fd, SOMAXCONN) < 0 ||
         getsockname(fd, (struct sockaddr *)&at, &n) < 0 || epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
@@ -340,20 +342,26 @@ static enum tutti_status sockets_open_named(struct tutti_listener *l, const char
     return status;
 }
 
-static enum tutti_status sockets_open(struct tutti_listener *l, const char *interface, const char *congestion)
+/* Where the kernel has no IPv6, IPv4 alone. */
+static enum tutti_status sockets_open_any(struct tutti_listener *l, const char *congestion)
 {
-    enum tutti_status status = TUTTI_ERR_SYSTEM;
-    if (interface[0] == '\0') {
-        /* Where the kernel has no IPv6, IPv4 alone. */
-        status = socket_add(l, &any[0], 0, congestion);
-        return status < 0 ? socket_add(l, &any[1], 0, congestion) : status;
-    }
-    for (int i = 0; i < TRIES && status < 0; i++) {
+    const enum tutti_status status = socket_add(l, &any[0], 0, congestion);
+    if (status == TUTTI_OK || tutti_last_error()->os_errno == EADDRINUSE) return status;
+    return socket_add(l, &any[1], 0, congestion);
+}
+
+static enum tutti_status sockets_open(struct tutti_listener *l, const struct tutti_listener_config *config)
+{
+    const bool named = config->interface[0] != '\0';
+    const uint32_t n = config->ports ? tutti_ports_n(config->ports) : named ? TRIES : 1;
+    for (uint32_t i = 0; i < n; i++) {
         sockets_close(l);
-        status = sockets_open_named(l, congestion);
-        if (status < 0 && tutti_last_error()->os_errno != EADDRINUSE) break;
+        l->port = tutti_ports_try(config->ports, i);
+        const enum tutti_status status =
+            named ? sockets_open_named(l, config->congestion) : sockets_open_any(l, config->congestion);
+        if (status == TUTTI_OK || tutti_last_error()->os_errno != EADDRINUSE) return status;
     }
-    return status;
+    return config->ports ? tutti_ports_used_up(config->ports) : TUTTI_ERR_SYSTEM;
 }
 
 enum tutti_status tutti_listener_open(const struct tutti_listener_config *config, struct tutti_listener **out)
@@ -364,7 +372,7 @@ enum tutti_status tutti_listener_open(const struct tutti_listener_config *config
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     status = l->epoll_fd >= 0 ? TUTTI_OK : tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not listen on the network");
     if (status == TUTTI_OK) status = tutti_net_locals(config->interface, l->locals, &l->n_locals);
-    if (status == TUTTI_OK) status = sockets_open(l, config->interface, config->congestion);
+    if (status == TUTTI_OK) status = sockets_open(l, config);
     if (status < 0)
         tutti_listener_close(l);
     else

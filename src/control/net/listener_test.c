@@ -192,6 +192,49 @@ static void who_names_what_is_not_there_reads_what_is(void **state)
     }
 }
 
+/* n ports in a row that are free, as the option port_range has them. */
+static uint64_t free_ports(uint16_t n)
+{
+    const struct tutti_listener_config any_port = {.interface = ""};
+    for (uint32_t first = 30000 + (uint32_t)getpid() % 20000; first < 60000; first += n) {
+        struct tutti_listener *held[8];
+        uint16_t n_held = 0;
+        struct tutti_listener_config one = any_port;
+        for (; n_held < n; n_held++) {
+            one.ports = (uint64_t)(first + n_held) << 16 | (first + n_held);
+            if (tutti_listener_open(&one, &held[n_held]) < 0) break;
+        }
+        for (uint16_t i = 0; i < n_held; i++) tutti_listener_close(held[i]);
+        if (n_held == n) return (uint64_t)first << 16 | (first + n - 1u);
+    }
+    fail_msg("no ports are free");
+    return 0;
+}
+
+static void a_range_of_ports_is_kept_until_it_is_used_up(void **state)
+{
+    (void)state;
+    const uint64_t range = free_ports(3);
+    const char *const interfaces[] = {"", "lo"};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(interfaces); i++) {
+        const struct tutti_listener_config config = {.interface = interfaces[i], .ports = range};
+        struct tutti_listener *held[3], *one_more = NULL;
+        bool seen[3] = {false};
+        char words[64];
+        for (int l = 0; l < 3; l++) {
+            assert_int_equal(tutti_listener_open(&config, &held[l]), TUTTI_OK);
+            const uint32_t port = tutti_listener_port(held[l]) - (uint32_t)(range >> 16);
+            assert_true(port < 3 && !seen[port]);
+            seen[port] = true;
+        }
+        assert_int_equal(tutti_listener_open(&config, &one_more), TUTTI_ERR_SYSTEM);
+        snprintf(words, sizeof words, "none of the 3 ports of TUTTI_PORT_RANGE=%u-%u is free", (unsigned)(range >> 16),
+                 (unsigned)(range & UINT16_MAX));
+        assert_non_null(strstr(tutti_last_error()->text, words));
+        for (int l = 0; l < 3; l++) tutti_listener_close(held[l]);
+    }
+}
+
 /* In a network namespace of its own, where nothing is up. Returns 0, or the line that failed; 255: not allowed. */
 #define CHILD_CHECK(claim)                                                                                             \
     if (!(claim)) return __LINE__ % 250
@@ -298,6 +341,7 @@ int main(void)
         cmocka_unit_test(an_interface_is_named_by_name_address_or_network),
         cmocka_unit_test(others_do_not_reach_what_was_not_named),
         cmocka_unit_test(who_names_what_is_not_there_reads_what_is),
+        cmocka_unit_test(a_range_of_ports_is_kept_until_it_is_used_up),
         cmocka_unit_test(a_host_without_network_says_so),
         cmocka_unit_test(congestion_is_as_asked),
         cmocka_unit_test(addresses_as_text),

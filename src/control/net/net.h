@@ -35,6 +35,7 @@
 struct tutti_listener_config {
     const char *interface;  /* option: name of an interface, or an address; "": any */
     const char *congestion; /* option; of the sockets that it accepts, too. NULL: the system's */
+    uint64_t ports;         /* option port_range; 0: any */
 };
 struct tutti_listener; /* IPv4 and IPv6, one port */
 /* CONFIG: there is no such interface or address; the sentence lists those that exist. SYSTEM. */

@@ -2,6 +2,8 @@
 /* A server: its listening socket, its connections, and HTTP/2 streams that become calls. */
 #include "ft/rpc/server.h"
 
+#include "base/config.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -307,17 +309,12 @@ static int listen_at(const struct addrinfo *info)
     return -1;
 }
 
-/* [::] takes IPv4, too; where the kernel has no IPv6, 0.0.0.0 stands for it. */
-static enum tutti_status listen_on(const char *bind, int *fd)
+/* [::] takes IPv4, too; where the kernel has no IPv6, 0.0.0.0 stands for it. -1: errno says why. */
+static enum tutti_status listen_once(const char *bind, const char *host, const char *port, int *fd)
 {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
-    char host[RPC_HOST], port[RPC_PORT];
-    struct addrinfo *found;
-
-    if (!rpc_address_split(bind, strlen(bind), host, port))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%s\" is no address to listen at: write HOST:PORT or [ADDRESS]:PORT",
-                          bind);
     const bool all = host[0] == '\0' || strcmp(host, "::") == 0;
+    struct addrinfo *found;
     const int wrong = getaddrinfo(all ? "::" : host, port, &hints, &found);
     if (wrong != 0) return tutti_fail(TUTTI_ERR_ARGUMENT, "can not listen at %s: %s", bind, gai_strerror(wrong));
     *fd = listen_at(found);
@@ -326,6 +323,24 @@ static enum tutti_status listen_on(const char *bind, int *fd)
         *fd = listen_at(found);
         freeaddrinfo(found);
     }
+    return TUTTI_OK;
+}
+
+/* Port 0: one of those that the user leaves. */
+static enum tutti_status listen_on(const char *bind, int *fd)
+{
+    char host[RPC_HOST], port[RPC_PORT], text[32];
+    uint64_t range = 0;
+    if (!rpc_address_split(bind, strlen(bind), host, port))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "\"%s\" is no address to listen at: write HOST:PORT or [ADDRESS]:PORT",
+                          bind);
+    if (strcmp(port, "0") == 0) TUTTI_TRY(tutti_option_get("port_range", text, sizeof text, &range));
+    *fd = -1, errno = EADDRINUSE;
+    for (uint32_t i = 0; i < tutti_ports_n(range) && *fd < 0 && errno == EADDRINUSE; i++) {
+        if (range) snprintf(port, sizeof port, "%u", tutti_ports_try(range, i));
+        TUTTI_TRY(listen_once(bind, host, port, fd));
+    }
+    if (*fd < 0 && range && errno == EADDRINUSE) return tutti_ports_used_up(range);
     return *fd < 0 ? tutti_fail_errno(TUTTI_ERR_SYSTEM, "can not listen at %s", bind) : TUTTI_OK;
 }
 

@@ -225,7 +225,10 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     struct fi_info *infos[TUTTI_OFI_RAILS];
     enum tutti_status status = TUTTI_OK;
     TUTTI_TRY(tutti_ofi_choose(config, infos, &ofi->n_rails));
-    for (uint32_t i = 0; i < ofi->n_rails; i++) ofi->rails[i].info = infos[i], ofi->rails[i].next_key = ofi->next_tag;
+    for (uint32_t i = 0; i < ofi->n_rails; i++) {
+        ofi->rails[i].info = infos[i], ofi->rails[i].next_key = ofi->next_tag;
+        ofi->rails[i].ports = config->ports;
+    }
     for (uint32_t i = 0; i < ofi->n_rails && status == TUTTI_OK; i++)
         status = tutti_ofi_rail_open(&ofi->rails[i], ofi->notices.epoll, config->registers);
     if (status < 0) {

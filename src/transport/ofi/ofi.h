@@ -34,6 +34,7 @@ struct tutti_ofi_config {
     const char *provider;        /* as fi_info names it ("tcp;ofi_rxm", "efa", ...); "auto": the first that can */
     const char *domain;          /* the provider's ("mlx5_0", "eth0", ...); several are rails; "": its first one */
     const char *address;         /* IP address of this host that others reach; "": as the provider finds it */
+    uint64_t ports;              /* option port_range, where addresses have ports; 0: any */
     int writes;                  /* large payloads by RMA writes: 1 yes, 0 no, -1 where memory is registered anyway */
     bool registers;              /* registers all memory, also where the provider does not ask for it: for tests */
 };

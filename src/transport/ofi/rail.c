@@ -7,7 +7,12 @@
 
 #include "transport/ofi/state.h"
 
+#include "base/config.h"
+
+#include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define QUEUE_SIZE 4096
 #define TRUE_MEMORY (FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY) /* a card reaches registered memory alone */
@@ -35,6 +40,66 @@ static enum tutti_status open_queue(struct tutti_ofi_rail *rail, int epoll)
     return TUTTI_OK;
 }
 
+/* Whether the provider's address has a port. */
+static bool has_port(const struct fi_info *info)
+{
+    const struct sockaddr *at = info->src_addr;
+    return at && (at->sa_family == AF_INET || at->sa_family == AF_INET6) &&
+           (info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN ||
+            info->addr_format == FI_SOCKADDR_IN6);
+}
+
+/* A socket at this address; -1: it is in use. */
+static int address_bind(const struct sockaddr *at, socklen_t n, int type)
+{
+    const bool listens = type == SOCK_STREAM;
+    const int on = 1, fd = socket(at->sa_family, type | SOCK_CLOEXEC, 0);
+    if (fd < 0) return fd;
+    if (listens) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on); /* over what is left of the last job */
+    if (bind(fd, at, n) == 0 && (!listens || listen(fd, 1) == 0)) return fd;
+    close(fd);
+    return -1;
+}
+
+/* Writes a port of the range that is free into the provider's address. It is tried first by a socket of ours, since
+ * some providers fall over a port that is in use, and held against other ranks that try by one of the other protocol,
+ * which is closed when the provider listens. -1: none is free. */
+static int port_hold(const struct tutti_ofi_rail *rail)
+{
+    struct sockaddr_in6 *six = rail->info->src_addr; /* IPv4 has its port at the same place */
+    const struct sockaddr *at = rail->info->src_addr;
+    const socklen_t n = at->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof *six;
+    const bool udp = strstr(rail->info->fabric_attr->prov_name, "udp") != NULL;
+    for (uint32_t i = 0; i < tutti_ports_n(rail->ports); i++) {
+        six->sin6_port = htons(tutti_ports_try(rail->ports, i));
+        const int held = address_bind(at, n, udp ? SOCK_STREAM : SOCK_DGRAM);
+        const int tried = held < 0 ? -1 : address_bind(at, n, udp ? SOCK_DGRAM : SOCK_STREAM);
+        if (tried >= 0) close(tried);
+        if (tried >= 0) return held;
+        if (held >= 0) close(held);
+    }
+    return -1;
+}
+
+static enum tutti_status endpoint_bind(struct tutti_ofi_rail *rail)
+{
+    CALL("fi_endpoint", fi_endpoint(rail->domain, rail->info, &rail->ep, NULL));
+    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->av->fid, 0));
+    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV));
+    CALL("fi_enable", fi_enable(rail->ep));
+    return TUTTI_OK;
+}
+
+static enum tutti_status open_endpoint(struct tutti_ofi_rail *rail)
+{
+    if (!rail->ports || !has_port(rail->info)) return endpoint_bind(rail);
+    const int fd = port_hold(rail);
+    if (fd < 0) return tutti_ports_used_up(rail->ports);
+    const enum tutti_status status = endpoint_bind(rail);
+    close(fd);
+    return status;
+}
+
 static enum tutti_status open_all(struct tutti_ofi_rail *rail, int epoll)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -43,10 +108,7 @@ static enum tutti_status open_all(struct tutti_ofi_rail *rail, int epoll)
     TUTTI_TRY(open_queue(rail, epoll));
     if (rail->info->domain_attr->av_type != FI_AV_UNSPEC) av.type = rail->info->domain_attr->av_type;
     CALL("fi_av_open", fi_av_open(rail->domain, &av, &rail->av, NULL));
-    CALL("fi_endpoint", fi_endpoint(rail->domain, rail->info, &rail->ep, NULL));
-    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->av->fid, 0));
-    CALL("fi_ep_bind", fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV));
-    CALL("fi_enable", fi_enable(rail->ep));
+    TUTTI_TRY(open_endpoint(rail));
     rail->name_bytes = sizeof(rail->name);
     CALL("fi_getname", fi_getname(&rail->ep->fid, rail->name, &rail->name_bytes));
     return TUTTI_OK;

@@ -61,6 +61,7 @@ struct tutti_ofi_op {
 };
 struct tutti_ofi_rail {
     struct fi_info *info;
+    uint64_t ports; /* option port_range */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_av *av;

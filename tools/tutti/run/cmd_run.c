@@ -37,6 +37,17 @@ static int run_here(struct run_options *options)
     return status;
 }
 
+/* The option of the library, for this command's store and, by their environment, for the ranks. */
+static bool ports_set(const char *ports)
+{
+    char text[32];
+    uint64_t range;
+    if (ports) setenv("TUTTI_PORT_RANGE", ports, 1);
+    if (tutti_option_get("port_range", text, sizeof text, &range) == TUTTI_OK) return true;
+    run_say("%s", tutti_last_error()->text);
+    return false;
+}
+
 /* ---- in place of NCCL ---- */
 
 /* 0 or 1; -1: the variable says neither. */
@@ -93,6 +104,7 @@ int tutti_cmd_run(int argc, char **argv)
         .cores = "none", .grace_ns = 5 * TUTTI_NS_PER_S, .interface = "", .terminal = isatty(STDOUT_FILENO)};
     options.n_ranks = NOT_GIVEN;
     struct run_hosts_given given = {.list = NULL};
+    const char *ports = NULL;
     const int wanted = nccl_wanted();
     bool as_nccl = wanted == 1;
     if (argc == 2 && strcmp(argv[1], "--agent") == 0) return run_agent_main();
@@ -105,6 +117,8 @@ int tutti_cmd_run(int argc, char **argv)
         {"remote-tutti", 0, TUTTI_ARG_TEXT, &options.agent_path, "PATH", "of this command on the hosts (as here)"},
         {"interface", 0, TUTTI_ARG_TEXT, &options.interface, "NAME",
          "network interface, or address, at which the hosts find this one"},
+        {"port-range", 0, TUTTI_ARG_TEXT, &ports, "A-B",
+         "listen at these ports only, here and on the hosts (TUTTI_PORT_RANGE)"},
         {"cores", 0, TUTTI_ARG_TEXT, &options.cores, "WHICH",
          "bind ranks to CPUs: none (default), spread, or a list such as 0-3,8"},
         {"timeout", 0, TUTTI_ARG_TIME, &options.timeout_ns, "TIME",
@@ -132,7 +146,7 @@ int tutti_cmd_run(int argc, char **argv)
     const enum tutti_args_result result = tutti_args_parse(&spec, argc, argv, &n_positional);
     if (result != TUTTI_ARGS_OK) return (int)result;
     if (n_positional == 0) return tutti_args_fail(&spec, "which program? Type tutti run -n 4 PROGRAM.");
-    if (!values_check(&spec, wanted, &options.n_ranks)) return TUTTI_EXIT_USAGE;
+    if (!values_check(&spec, wanted, &options.n_ranks) || !ports_set(ports)) return TUTTI_EXIT_USAGE;
     options.argv = argv + argc - n_positional;
     if (as_nccl && !preload(&options)) return TUTTI_EXIT_USAGE;
     if (as_nccl && options.n_ranks == 0 && !given.list && !given.file) return run_as_it_is(&options);

@@ -4,9 +4,12 @@
 
 #include "run.h"
 
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define FILE_BYTES (1024 * 1024)
@@ -72,6 +75,48 @@ static bool self_find(struct run_options *o)
     return false;
 }
 
+/* ---- this machine among the hosts ---- */
+
+#define RESOLVE_NS (2 * TUTTI_NS_PER_S) /* for all names together */
+
+/* "a" is "a.example.org". */
+static bool same_name(const char *a, const char *b)
+{
+    const size_t n = strcspn(a, "."), m = strcspn(b, ".");
+    return n == m && strncasecmp(a, b, n) == 0 && (!a[n] || !b[m] || strcasecmp(a, b) == 0);
+}
+
+/* Only an address of this machine can be bound. */
+static bool is_own_address(const struct addrinfo *list)
+{
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        const int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        const bool own = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0) close(fd);
+        if (own) return true;
+    }
+    return false;
+}
+
+static bool is_here(const char *name, bool resolve)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = resolve ? 0 : AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+    char self[256] = "";
+    gethostname(self, sizeof self - 1);
+    if (strcasecmp(name, "localhost") == 0 || (self[0] && !strchr(name, ':') && same_name(name, self))) return true;
+    if (getaddrinfo(name, NULL, &hints, &list) != 0) return false;
+    const bool own = is_own_address(list);
+    freeaddrinfo(list);
+    return own;
+}
+
+static void here_find(struct run_hosts *hosts)
+{
+    const uint64_t until = tutti_deadline_ns(RESOLVE_NS);
+    for (size_t i = 0; i < hosts->n; i++) hosts->hosts[i].here = is_here(hosts->hosts[i].name, tutti_now_ns() < until);
+}
+
 bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given)
 {
     struct run_hosts *hosts = &o->hosts;
@@ -89,7 +134,7 @@ bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given
             run_say("the hosts of this Slurm allocation: %s; name them by --hosts", hosts->why);
             return false;
         }
-        if (!given->shell) shell = srun;
+        if (!given->shell) shell = srun; /* also here: ranks are tasks of a step, which Slurm accounts for */
     } else {
         return true;
     }
@@ -98,6 +143,7 @@ bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given
         return false;
     }
     o->n_ranks = o->total = run_hosts_ranks(hosts);
+    if (shell != srun) here_find(hosts);
     if (!words_split(shell, &o->shell)) {
         run_say("--remote-shell: it names no program");
         return false;

@@ -22,18 +22,29 @@
 #define LEFTOVER_STEP_MS 10
 #define MAX_LEFTOVERS 256
 
-/* A port that is free now, for MASTER_PORT: rank 0 will bind it. */
-uint16_t run_port_find(void)
+/* 0: it is not free. */
+static uint16_t port_try(uint16_t port)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
     socklen_t length = sizeof address;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    uint16_t port = 0;
+    port = 0;
     if (fd < 0) return 0;
     if (bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
         getsockname(fd, (struct sockaddr *)&address, &length) == 0)
         port = ntohs(address.sin_port);
     close(fd);
+    return port;
+}
+
+/* A port that is free now, for MASTER_PORT: rank 0 will bind it. Of a range the last, which ranks try last. */
+uint16_t run_port_find(void)
+{
+    char text[32];
+    uint64_t range = 0;
+    uint16_t port = 0;
+    if (tutti_option_get("port_range", text, sizeof text, &range) < 0 || range == 0) return port_try(0);
+    for (uint32_t i = tutti_ports_n(range); i-- > 0 && !port;) port = port_try((uint16_t)((range >> 16) + i));
     return port;
 }
 

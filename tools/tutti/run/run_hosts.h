@@ -16,6 +16,7 @@
 struct run_host {
     char name[RUN_HOST_NAME];
     uint32_t n, first; /* ranks; n 0: not said */
+    bool here;         /* this machine: no remote shell is needed */
 };
 struct run_hosts {
     struct run_host *hosts;

@@ -80,6 +80,7 @@ static const char *words_last(const struct host *host, char out[WORDS_TOLD + 16]
 static const char *shell_say(const struct run_options *o, const struct host *host, char *out, size_t capacity)
 {
     out[0] = '\0';
+    if (host->is->here) return "none is needed: this machine";
     for (size_t i = 0; o->shell[i]; i++) tutti_append(out, capacity, "%s ", o->shell[i]);
     tutti_append(out, capacity, "%s", host->is->name);
     return out;
@@ -271,7 +272,7 @@ static bool remote_open(struct supervisor *s)
     return true;
 }
 
-/* COMMAND... HOST TUTTI run --agent */
+/* COMMAND... HOST TUTTI run --agent; on this machine without the first two. */
 static bool shell_start(struct supervisor *s, struct host *host, const char *path)
 {
     const struct run_options *o = s->options;
@@ -281,8 +282,10 @@ static bool shell_start(struct supervisor *s, struct host *host, const char *pat
     char **argv = tutti_alloc_array(n + 5, sizeof *argv);
     if (argv && pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0) {
         const char *const rest[] = {host->is->name, o->agent_path, "run", "--agent", NULL};
+        const size_t skip = host->is->here ? 1 : 0;
+        if (skip) n = 0, path = o->agent_path;
         memcpy(argv, o->shell, n * sizeof *argv);
-        for (size_t i = 0; i < TUTTI_ARRAY_LEN(rest); i++) argv[n + i] = (char *)(uintptr_t)rest[i];
+        for (size_t i = skip; i < TUTTI_ARRAY_LEN(rest); i++) argv[n + i - skip] = (char *)(uintptr_t)rest[i];
         const int fds[3] = {in[0], out[1], err[1]};
         host->pid = run_spawn_other(o, path, argv, fds, &error);
     }
@@ -295,7 +298,7 @@ static bool shell_start(struct supervisor *s, struct host *host, const char *pat
     }
     if (host->pid > 0) return true;
     host->pid = 0;
-    run_say("the remote shell %s can not be started: %s", path, strerror(error));
+    run_say("%s%s can not be started: %s", host->is->here ? "" : "the remote shell ", path, strerror(error));
     return false;
 }
 
@@ -303,7 +306,9 @@ static void remote_start(struct supervisor *s, int stdin_fd)
 {
     struct run_remote *remote = s->remote;
     int status;
-    char *path = run_program_find(s->options->shell[0], &status);
+    bool all_here = true;
+    for (size_t i = 0; i < remote->n; i++) all_here = all_here && remote->hosts[i].is->here;
+    char *path = run_program_find(all_here ? s->options->agent_path : s->options->shell[0], &status);
     remote->input = stdin_fd;
     s->look_at_ns = tutti_deadline_ns(START_NS);
     s->n_live = s->options->n_ranks;
