@@ -9,8 +9,9 @@
 
 #include <tutti/store.h>
 
+/* meets: for a meeting of ranks. When the last of them closes it, what meetings left there goes. */
 enum tutti_status tutti_store_open_by(const char *address, const char *secret, struct tutti_certificate *certificate,
-                                      uint64_t deadline_ns, struct tutti_store *out);
+                                      bool meets, uint64_t deadline_ns, struct tutti_store *out);
 enum tutti_status tutti_store_server_open_by(const char *host, uint16_t port, const char *secret,
                                              struct tutti_certificate *certificate, struct tutti_store_server **out);
 

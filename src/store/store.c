@@ -9,8 +9,9 @@
 #include <string.h>
 
 static enum tutti_status open_tcp(const char *rest, const char *secret, struct tutti_certificate *certificate,
-                                  uint64_t deadline_ns, struct tutti_store *out)
+                                  bool meets, uint64_t deadline_ns, struct tutti_store *out)
 {
+    (void)meets; /* its keys go with the server */
     char host[256];
     const char *colon = strrchr(rest, ':');
     const char *end = colon;
@@ -29,18 +30,18 @@ static enum tutti_status open_tcp(const char *rest, const char *secret, struct t
 
 /* By whom a file may be changed says the file system. */
 static enum tutti_status open_file(const char *rest, const char *secret, struct tutti_certificate *certificate,
-                                   uint64_t deadline_ns, struct tutti_store *out)
+                                   bool meets, uint64_t deadline_ns, struct tutti_store *out)
 {
     (void)deadline_ns, (void)certificate; /* nothing to wait for */
     if (rest[0] != '/')
         return tutti_fail(TUTTI_ERR_ARGUMENT,
                           "the store's address \"file://%.200s\" needs an absolute path: file:///path", rest);
-    return tutti_store_file_open(rest, secret, out);
+    return tutti_store_file_open(rest, secret, meets, out);
 }
 
 static const struct {
     const char *scheme;
-    enum tutti_status (*open)(const char *rest, const char *secret, struct tutti_certificate *certificate,
+    enum tutti_status (*open)(const char *rest, const char *secret, struct tutti_certificate *certificate, bool meets,
                               uint64_t deadline_ns, struct tutti_store *out);
 } store_table[] = {
     {"tcp://", open_tcp},
@@ -48,13 +49,13 @@ static const struct {
 };
 
 enum tutti_status tutti_store_open_by(const char *address, const char *secret, struct tutti_certificate *certificate,
-                                      uint64_t deadline_ns, struct tutti_store *out)
+                                      bool meets, uint64_t deadline_ns, struct tutti_store *out)
 {
     if (!address || !out) return tutti_fail(TUTTI_ERR_ARGUMENT, "store_open: %s is NULL", address ? "out" : "address");
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(store_table); i++) {
         size_t n = strlen(store_table[i].scheme);
         if (strncmp(address, store_table[i].scheme, n) == 0)
-            return store_table[i].open(address + n, secret, certificate, deadline_ns, out);
+            return store_table[i].open(address + n, secret, certificate, meets, deadline_ns, out);
     }
     return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's address \"%.200s\" is neither tcp://host:port nor file:///path",
                       address);
@@ -65,7 +66,7 @@ enum tutti_status tutti_store_open(const char *address, const char *secret, uint
 {
     struct tutti_certificate *certificate;
     TUTTI_TRY(tutti_certificate_beside(secret, &certificate));
-    return tutti_store_open_by(address, secret, certificate, deadline_ns, out);
+    return tutti_store_open_by(address, secret, certificate, false, deadline_ns, out);
 }
 
 void tutti_store_close(struct tutti_store *store)

@@ -79,6 +79,6 @@ enum tutti_status tutti_store_connect(const char *host, const char *port, uint64
 enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret,
                                        struct tutti_certificate *certificate, uint64_t deadline_ns,
                                        struct tutti_store *out);
-enum tutti_status tutti_store_file_open(const char *path, const char *secret, struct tutti_store *out);
+enum tutti_status tutti_store_file_open(const char *path, const char *secret, bool meets, struct tutti_store *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "store/store_codec.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,7 +29,8 @@ struct file_head {
     uint8_t mac[TUTTI_HMAC_BYTES];
 };
 struct file_store {
-    int dir;
+    int dir, users; /* the file that it holds a lock of while it is open */
+    bool meets;     /* keys of meetings go when nobody uses it any more */
     char path[PATH_MAX];
     char *secret; /* NULL: none */
 };
@@ -250,12 +252,113 @@ static enum tutti_status file_remove(void *self, const char *key, bool *existed)
     return status;
 }
 
+/* ---- the directory: who uses it, and what stays ---- */
+
+/* Each open store holds a shared lock of ".users", which the kernel frees when its process dies. Whoever gets it for
+ * himself alone is the last: he removes what meetings left, and the directory where ".made" says that a store made it
+ * and no key is left. */
+
+static bool users_lock(const struct file_store *store, short type)
+{
+    struct flock whole = {.l_type = type, .l_whence = SEEK_SET};
+    return fcntl(store->users, F_OFD_SETLK, &whole) == 0;
+}
+
+static bool users_join(const struct file_store *store)
+{
+    const uint64_t deadline = tutti_deadline_ns(LOCK_NS);
+    while (!users_lock(store, F_RDLCK)) {
+        const bool busy = errno == EAGAIN || errno == EACCES || errno == EINTR;
+        if (!busy || tutti_now_ns() >= deadline) return false;
+        tutti_sleep_ns(LOOK_MIN_NS / 2);
+    }
+    return true;
+}
+
+/* The directory is still what the path names, and so is the file of users. */
+static bool is_current(const struct file_store *store)
+{
+    struct stat held, named;
+    return fstat(store->dir, &held) == 0 && stat(store->path, &named) == 0 && held.st_ino == named.st_ino &&
+           held.st_dev == named.st_dev && fstat(store->users, &held) == 0 && held.st_nlink > 0;
+}
+
+/* A key of a meeting. Those of the door (comm/life) outlive it: an arbiter's word is for ever. */
+static bool is_of_meeting(const char *name)
+{
+    return strncmp(name, "ktutti%2F", 9) == 0 && !strstr(name, "%2Fdoor%2F") && !strchr(name, '~');
+}
+
+/* Removes keys of meetings (if `meets`) and files that were not finished. True: no key is left. */
+static bool keys_sweep(const struct file_store *store)
+{
+    const int copy = openat(store->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+    bool empty = dir != NULL;
+    if (!dir && copy >= 0) close(copy);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *name = entry->d_name;
+        static const char *const ours[] = {".", "..", ".lock", ".users", ".made"};
+        bool known = false;
+        for (size_t i = 0; i < TUTTI_ARRAY_LEN(ours); i++) known = known || strcmp(name, ours[i]) == 0;
+        const bool goes = strncmp(name, ".new-", 5) == 0 || (store->meets && is_of_meeting(name));
+        if (!known && (!goes || unlinkat(store->dir, name, 0) != 0)) empty = false;
+    }
+    if (dir) closedir(dir);
+    return empty;
+}
+
+/* By the last that uses it. Whoever comes meanwhile finds ".users" or the directory gone, and begins again. */
+static void directory_leave(struct file_store *store)
+{
+    struct stat made;
+    const bool goes = keys_sweep(store) && fstatat(store->dir, ".made", &made, 0) == 0;
+    if (goes) {
+        unlinkat(store->dir, ".lock", 0);
+        unlinkat(store->dir, ".made", 0);
+        unlinkat(store->dir, ".users", 0);
+    }
+    close(store->users); /* over NFS a file that is open keeps its directory */
+    close(store->dir);
+    store->users = store->dir = -1;
+    if (goes) rmdir(store->path);
+}
+
 static void file_close(void *self)
 {
     struct file_store *store = self;
+    /* The last to unlock finds itself alone, also where several close at once. */
+    if (store->users >= 0 && users_lock(store, F_UNLCK) && users_lock(store, F_WRLCK) && is_current(store))
+        directory_leave(store);
+    if (store->users >= 0) close(store->users);
     if (store->dir >= 0) close(store->dir);
     tutti_store_secret_free(store->secret);
     tutti_free(store);
+}
+
+/* AGAIN: the last that used it has just removed it. */
+static enum tutti_status directory_enter(struct file_store *store)
+{
+    const char *path = store->path;
+    const bool made = mkdir(path, 0700) == 0;
+    if (!made && errno != EEXIST)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store's directory %.200s can not be made", path);
+    store->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->dir < 0 && errno == ENOENT) return TUTTI_AGAIN;
+    if (store->dir < 0 || faccessat(store->dir, ".", R_OK | W_OK | X_OK, 0) != 0)
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store's directory %.200s can not be used", path);
+    store->users = openat(store->dir, ".users", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (store->users < 0 && errno == ENOENT) return TUTTI_AGAIN;
+    if (store->users < 0 || !users_join(store))
+        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store %.200s can not be locked", path);
+    if (!is_current(store)) return TUTTI_AGAIN;
+    if (store->meets && users_lock(store, F_WRLCK)) { /* what is here is of those that were killed */
+        keys_sweep(store);
+        users_lock(store, F_RDLCK);
+    }
+    const int fd = made ? openat(store->dir, ".made", O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) close(fd);
+    return TUTTI_OK;
 }
 
 static const struct tutti_store_ops file_ops = {
@@ -268,23 +371,25 @@ static const struct tutti_store_ops file_ops = {
     .close = file_close,
 };
 
-enum tutti_status tutti_store_file_open(const char *path, const char *secret, struct tutti_store *out)
+enum tutti_status tutti_store_file_open(const char *path, const char *secret, bool meets, struct tutti_store *out)
 {
+    const uint64_t deadline = tutti_deadline_ns(LOCK_NS);
     enum tutti_status status;
     struct file_store *store = tutti_alloc(sizeof *store);
     if (!store) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a store");
-    store->dir = -1;
+    store->dir = store->users = -1;
+    store->meets = meets;
     snprintf(store->path, sizeof store->path, "%s", path);
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &store->secret), err_close);
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) {
-        status = tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store's directory %.200s can not be made", path);
-        goto err_close;
+    while ((status = directory_enter(store)) == TUTTI_AGAIN && tutti_now_ns() < deadline) {
+        if (store->users >= 0) close(store->users);
+        if (store->dir >= 0) close(store->dir);
+        store->dir = store->users = -1;
+        tutti_sleep_ns(LOOK_MIN_NS / 2);
     }
-    store->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->dir < 0 || faccessat(store->dir, ".", R_OK | W_OK | X_OK, 0) != 0) {
-        status = tutti_fail_errno(TUTTI_ERR_SYSTEM, "the store's directory %.200s can not be used", path);
-        goto err_close;
-    }
+    if (status == TUTTI_AGAIN)
+        status = tutti_fail(TUTTI_ERR_TIMEOUT, "the store's directory %.200s comes and goes", path);
+    if (status < 0) goto err_close;
     *out = (struct tutti_store){&file_ops, store};
     return TUTTI_OK;
 err_close:

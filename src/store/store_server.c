@@ -4,10 +4,12 @@
  * it waits for. What a client sends before it has proved that it knows the secret is bounded to a few hundred bytes and
  * a few seconds; what does not verify is refused and logged, and nobody else notices. */
 
+#include "base/config.h"
 #include "base/loop.h"
 #include "store/open.h"
 #include "store/store_table.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -37,6 +39,9 @@ struct client {
     size_t n_in, max_in, n_out, sent;
     struct client *next, *previous;
 };
+
+#define TELL_NS (60 * TUTTI_NS_PER_S)
+
 struct tutti_store_server {
     struct tutti_loop *loop;
     struct tutti_loop_fd listener;
@@ -46,10 +51,11 @@ struct tutti_store_server {
     char *secret;
     struct tutti_certificate *certificate;
     struct tutti_store_table table;
-    struct client *clients;               /* the newest first */
-    uint32_t n_unproved;                  /* those that have proved nothing yet */
-    uint64_t logged_ns;                   /* when this second of the log began, */
-    uint32_t n_logged, n_unlogged;        /* refusals told in it, and not told */
+    struct client *clients; /* the newest first */
+    uint32_t n_unproved;    /* those that have proved nothing yet */
+    struct tutti_refusals refusals;
+    struct tutti_loop_timer tell; /* when refusals that were counted are told */
+    bool telling;
     uint8_t frame[TUTTI_STORE_FRAME_MAX]; /* the answer that is being made */
 };
 
@@ -70,8 +76,6 @@ static void client_until(struct client *c, uint64_t due_ns)
 }
 
 /* ---- buffers of a connection, and the answers that it still gets ---- */
-
-#define LOG_MOST 100 /* refusals a second */
 
 static void client_close(struct client *c)
 {
@@ -164,17 +168,13 @@ static void client_flush(struct client *c)
     c->n_out = c->sent = 0;
 }
 
-/* A flood must not fill the disk. */
-static bool may_log(struct tutti_store_server *s)
+/* Once a minute, while there are any. */
+static void refusals_due(struct tutti_loop_timer *timer)
 {
-    const uint64_t now = tutti_now_ns();
-    if (now >= s->logged_ns + TUTTI_NS_PER_S) {
-        if (s->n_unlogged > 0) tutti_log(TUTTI_LOG_WARN, "the store's server refused %u more", s->n_unlogged);
-        s->logged_ns = now, s->n_logged = s->n_unlogged = 0;
-    }
-    if (s->n_logged < LOG_MOST) return s->n_logged++, true;
-    s->n_unlogged++;
-    return false;
+    struct tutti_store_server *s =
+        (struct tutti_store_server *)(void *)((char *)timer - offsetof(struct tutti_store_server, tell));
+    s->telling = tutti_refusals_tell(&s->refusals);
+    if (s->telling) tutti_loop_at(s->loop, timer, tutti_deadline_ns(TELL_NS));
 }
 
 static void client_refuse(struct client *c)
@@ -183,12 +183,12 @@ static void client_refuse(struct client *c)
     char host[64] = "?", port[16] = "?";
     struct sockaddr_storage address;
     socklen_t n = sizeof address;
-    const bool logs = may_log(s);
-    if (logs && getpeername(c->watch.fd, (struct sockaddr *)&address, &n) == 0)
+    if (getpeername(c->watch.fd, (struct sockaddr *)&address, &n) == 0)
         getnameinfo((struct sockaddr *)&address, n, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV);
-    if (logs)
-        tutti_log(TUTTI_LOG_WARN, "the store's server refused %s port %s: %s", host, port, tutti_last_error()->text);
+    tutti_refusals_note(&s->refusals, host, port, tutti_last_error()->text);
+    if (!s->telling) tutti_loop_at(s->loop, &s->tell, tutti_deadline_ns(TELL_NS));
+    s->telling = true;
     if (!c->tls) client_error(c);
     client_doom(c);
 }
@@ -491,39 +491,58 @@ static void doomed_close(struct tutti_loop_post *post)
 
 /* ---- open and close ---- */
 
+/* At the first address of the list that can be had. False: errno says why none. */
+static bool socket_listen(struct tutti_store_server *s, const struct addrinfo *list, uint16_t port)
+{
+    int saved = 0;
+    for (const struct addrinfo *a = list; a; a = a->ai_next) {
+        struct sockaddr_storage at;
+        const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        memcpy(&at, a->ai_addr, a->ai_addrlen);
+        if (a->ai_family == AF_INET6)
+            ((struct sockaddr_in6 *)&at)->sin6_port = htons(port);
+        else
+            ((struct sockaddr_in *)&at)->sin_port = htons(port);
+        if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if (fd >= 0 && bind(fd, (const struct sockaddr *)&at, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
+            s->listener.fd = fd;
+            return true;
+        }
+        saved = errno;
+        if (fd >= 0) close(fd);
+    }
+    errno = saved;
+    return false;
+}
+
+/* Port 0: one of those that the user leaves. */
 static enum tutti_status server_listen(struct tutti_store_server *s, const char *host, uint16_t port)
 {
-    const struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *list;
     struct sockaddr_storage bound;
     socklen_t n = sizeof bound;
-    char text[8], bound_port[8];
-    int on = 1, saved = 0;
-    snprintf(text, sizeof text, "%u", port);
-    int rc = getaddrinfo(host, text, &hints, &list);
+    char text[32];
+    uint64_t range = 0;
+    if (port == 0) TUTTI_TRY(tutti_option_get("port_range", text, sizeof text, &range));
+    int rc = getaddrinfo(host, host ? NULL : "0", &hints, &list);
     if (rc != 0)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%.200s\" is not known: %s", host ? host : "*",
                           gai_strerror(rc));
-    for (struct addrinfo *a = list; a && s->listener.fd < 0; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
-            s->listener.fd = fd;
-        else
-            saved = errno;
-        if (fd >= 0 && s->listener.fd < 0) close(fd);
-    }
+    bool used = true;
+    for (uint32_t i = 0; i < tutti_ports_n(range) && used && s->listener.fd < 0; i++)
+        used = !socket_listen(s, list, range ? tutti_ports_try(range, i) : port) && errno == EADDRINUSE;
+    const int why = errno;
     freeaddrinfo(list);
-    errno = saved;
+    errno = why;
+    if (s->listener.fd < 0 && range && used) return tutti_ports_used_up(range);
     if (s->listener.fd < 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a store can not be served on %.200s port %u", host ? host : "*",
                                 port);
-    if (getsockname(s->listener.fd, (struct sockaddr *)&bound, &n) != 0 ||
-        getnameinfo((struct sockaddr *)&bound, n, NULL, 0, bound_port, sizeof bound_port, NI_NUMERICSERV) != 0)
+    if (getsockname(s->listener.fd, (struct sockaddr *)&bound, &n) != 0)
         return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the port of the store's server can not be told");
-    s->port = 0;
-    for (const char *p = bound_port; *p; p++) s->port = (uint16_t)(s->port * 10 + (*p - '0'));
+    s->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                : ((struct sockaddr_in *)&bound)->sin_port);
     return TUTTI_OK;
 }
 
@@ -532,6 +551,7 @@ static enum tutti_status server_start(struct tutti_store_server *s)
     s->listener.ready = accept_ready;
     s->accept_again.due = accept_resume;
     s->reap.call = doomed_close;
+    s->tell.due = refusals_due;
     TUTTI_TRY(tutti_loop_open("tutti-store", &s->loop));
     TUTTI_TRY(tutti_loop_watch(s->loop, &s->listener, EPOLLIN));
     return tutti_loop_start(s->loop);
@@ -542,6 +562,8 @@ static void clients_close(void *arg)
     struct tutti_store_server *s = arg;
     tutti_loop_forget(s->loop, &s->listener); /* nobody comes any more */
     tutti_loop_stop(s->loop, &s->accept_again);
+    tutti_loop_stop(s->loop, &s->tell);
+    tutti_refusals_tell(&s->refusals);
     while (s->clients) client_close(s->clients);
 }
 

@@ -6,6 +6,7 @@
 #include "store_test.h"
 
 #include "store/store_codec.h"
+#include "store/store_table.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -55,7 +56,7 @@ static void test_garbage(void **state)
     static uint8_t junk[1 << 17];
     struct fixture f;
     uint64_t seed = test_seed();
-    char log_path[64];
+    char log_path[64], rest[96];
     (void)state;
     snprintf(log_path, sizeof log_path, "/tmp/tutti-store-log-%d", (int)getpid());
     assert_int_equal(tutti_log_configure("warn", log_path), TUTTI_OK);
@@ -71,9 +72,7 @@ static void test_garbage(void **state)
         assert_true(raw_closed(fd));
         close(fd);
     }
-    assert_int_equal(log_count(log_path, "the store's server refused 127.0.0.1 port "), 40);
-    tutti_log_configure("warn", "/dev/stderr");
-    unlink(log_path);
+    int n_refused = 40;
     /* A frame that claims 64 KiB before it has proved anything is cut off early. */
     if (tutti_hmac_available()) {
         struct tutti_session session = {.secret = NULL};
@@ -92,9 +91,47 @@ static void test_garbage(void **state)
         send(fd, bytes, n, MSG_NOSIGNAL);
         assert_true(raw_closed(fd));
         close(fd);
+        n_refused++;
     }
     assert_int_equal(f.store.ops->set(f.store.self, "still", "well", 4), TUTTI_OK);
     fixture_close(&f);
+    /* The first of an address have a line each, the others one line a minute, or at the end. */
+    snprintf(rest, sizeof rest, "refused %d more from 127.0.0.1; the last one: ", n_refused - 3);
+    assert_int_equal(log_count(log_path, "the store's server refused 127.0.0.1 port "), 3);
+    assert_int_equal(log_count(log_path, rest), 1);
+    assert_int_equal(log_count(log_path, "the store's server"), 4);
+    tutti_log_configure("warn", "/dev/stderr");
+    unlink(log_path);
+}
+
+/* However many come, from however many addresses: three lines of each of 16, and then one a minute. */
+static void test_refusals(void **state)
+{
+    static struct tutti_refusals refusals;
+    char log_path[64], host[16];
+    (void)state;
+    snprintf(log_path, sizeof log_path, "/tmp/tutti-refusals-log-%d", (int)getpid());
+    assert_int_equal(tutti_log_configure("warn", log_path), TUTTI_OK);
+    for (int minute = 0; minute < 2; minute++) {
+        for (int i = 0; i < 20 * 50; i++) {
+            snprintf(host, sizeof host, "10.0.0.%d", i % 20);
+            tutti_refusals_note(&refusals, host, "1", i < 20 * 49 ? "early" : "late");
+        }
+        assert_true(tutti_refusals_tell(&refusals));
+        assert_int_equal(log_count(log_path, " port 1: early"), 17 * 3);
+        assert_int_equal(log_count(log_path, minute ? "refused 50 more from 10.0.0.7; the last one: late"
+                                                    : "refused 47 more from 10.0.0.7; the last one: late"),
+                         1);
+        assert_int_equal(log_count(log_path, minute ? "refused 200 more from other addresses"
+                                                    : "refused 197 more from other addresses"),
+                         1);
+        assert_int_equal(log_count(log_path, " more from "), 17 * (minute + 1));
+    }
+    assert_false(tutti_refusals_tell(&refusals)); /* quiet for a minute: forgotten */
+    tutti_refusals_note(&refusals, "10.0.0.7", "1", "again");
+    assert_int_equal(log_count(log_path, "refused 10.0.0.7 port 1: again"), 1);
+    tutti_log_configure("warn", "/dev/stderr");
+    unlink(log_path);
 }
 
 /* A frame that was recorded is refused when it comes again, on the same connection or another. */
@@ -197,10 +234,8 @@ static void test_server_leaves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_server_leaves),
+        cmocka_unit_test(test_garbage), cmocka_unit_test(test_refusals),      cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_flood),   cmocka_unit_test(test_server_leaves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,4 +35,18 @@ void tutti_store_waiter_add(struct tutti_store_entry *entry, struct tutti_store_
 /* Frees an entry that was only waited for. */
 void tutti_store_waiter_remove(struct tutti_store_table *table, struct tutti_store_waiter *waiter);
 
+/* ---- refusals (refusals.c): an operator's log, whose disk no flood fills ---- */
+#define TUTTI_REFUSALS_HOSTS 16 /* addresses that are counted apart */
+#define TUTTI_REFUSALS_FIRST 3  /* lines of each; then one a minute counts the others */
+struct tutti_refusals {
+    struct tutti_refusals_row {
+        char host[64], last[256];
+        uint32_t n_told, n_more;      /* n_told 0: free */
+    } rows[TUTTI_REFUSALS_HOSTS + 1]; /* the last: all other addresses */
+};
+/* Logs a refusal, or counts it. */
+void tutti_refusals_note(struct tutti_refusals *refusals, const char *host, const char *port, const char *why);
+/* Once a minute, and at the end: logs what was counted, forgets addresses that were quiet. False: none is left. */
+bool tutti_refusals_tell(struct tutti_refusals *refusals);
+
 #endif

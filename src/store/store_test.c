@@ -4,6 +4,7 @@
 
 #include "store_test.h"
 #include "served.h"
+#include "store/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* ---- what every store must do ---- */
@@ -427,12 +429,149 @@ static void test_file_damage(void **state)
     fixture_close(&f);
 }
 
+/* A server that may take any port takes one that the user leaves. */
+static void test_ports(void **state)
+{
+    struct tutti_store_server *held, *taken = NULL;
+    char range[32];
+    (void)state;
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &held), TUTTI_OK);
+    const uint16_t port = tutti_store_server_port(held);
+    snprintf(range, sizeof range, "%u", port);
+    setenv("TUTTI_PORT_RANGE", range, 1);
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &taken), TUTTI_ERR_SYSTEM);
+    assert_non_null(strstr(tutti_last_error()->text, "TUTTI_PORT_RANGE"));
+    tutti_store_server_close(held);
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &taken), TUTTI_OK);
+    assert_int_equal(tutti_store_server_port(taken), port);
+    tutti_store_server_close(taken);
+    setenv("TUTTI_PORT_RANGE", "7-5", 1);
+    assert_int_equal(tutti_store_server_open("127.0.0.1", 0, NULL, &taken), TUTTI_ERR_ARGUMENT);
+    assert_non_null(strstr(tutti_last_error()->text, "\"7-5\" is not a range of ports"));
+    unsetenv("TUTTI_PORT_RANGE");
+}
+
+/* ---- what stays of a file store ---- */
+
+static struct tutti_store meets(const char *address)
+{
+    struct tutti_store store;
+    if (tutti_store_open_by(address, NULL, NULL, true, in(5000), &store) != TUTTI_OK)
+        fail_msg("%s", tutti_last_error()->text);
+    return store;
+}
+
+static void put(const struct tutti_store *s, const char *key)
+{
+    assert_int_equal(s->ops->set(s->self, key, "v", 1), TUTTI_OK);
+}
+
+static bool has(const struct tutti_store *s, const char *key)
+{
+    char value[8];
+    size_t n;
+    return s->ops->get(s->self, key, value, sizeof value, &n, in(0)) == TUTTI_OK;
+}
+
+/* A meeting's keys, and the directory, go with the last that met there; what others put there stays. */
+static void test_file_leaves(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, true, NULL);
+    struct tutti_store a = meets(f.address), b = meets(f.address);
+    put(&a, "tutti/w/0/claim");
+    tutti_store_close(&f.store);
+    tutti_store_close(&a);
+    assert_true(has(&b, "tutti/w/0/claim"));
+    tutti_store_close(&b);
+    assert_int_equal(access(f.directory, F_OK), -1);
+
+    b = meets(f.address);
+    put(&b, "tutti/w/0/claim");
+    put(&b, "tutti/w/door/left/1"); /* for ever: comm/life/door.c */
+    put(&b, "mine");
+    tutti_store_close(&b);
+    assert_int_equal(tutti_store_open(f.address, NULL, in(5000), &f.store), TUTTI_OK);
+    assert_true(has(&f.store, "mine") && has(&f.store, "tutti/w/door/left/1") && !has(&f.store, "tutti/w/0/claim"));
+    assert_int_equal(f.store.ops->remove(f.store.self, "mine", NULL), TUTTI_OK);
+    assert_int_equal(f.store.ops->remove(f.store.self, "tutti/w/door/left/1", NULL), TUTTI_OK);
+    tutti_store_close(&f.store);
+    assert_int_equal(access(f.directory, F_OK), -1);
+
+    assert_int_equal(mkdir(f.directory, 0700), 0); /* the user's own */
+    b = meets(f.address);
+    put(&b, "tutti/w/0/claim");
+    tutti_store_close(&b);
+    assert_int_equal(access(f.directory, F_OK), 0);
+    fixture_close(&f);
+}
+
+/* Ranks that were killed in a meeting do not stand in the way of the next. */
+static void test_file_killed(void **state)
+{
+    struct fixture f;
+    (void)state;
+    fixture_open(&f, true, NULL);
+    tutti_store_close(&f.store);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct tutti_store store = meets(f.address);
+        put(&store, "tutti/w/0/claim");
+        raise(SIGKILL);
+    }
+    waitpid(child, NULL, 0);
+    assert_int_equal(access(f.directory, F_OK), 0);
+    struct tutti_store store = meets(f.address);
+    assert_false(has(&store, "tutti/w/0/claim"));
+    tutti_store_close(&store);
+    assert_int_equal(access(f.directory, F_OK), -1);
+    fixture_close(&f);
+}
+
+/* Many come and go at once, each time the last one takes the directory away: no key is lost while it is awaited. */
+static int comer_run(const char *address, int me)
+{
+    char key[48];
+    for (int i = 0; i < 100; i++) {
+        struct tutti_store store;
+        if (tutti_store_open_by(address, NULL, NULL, true, in(20000), &store) < 0) return 1;
+        snprintf(key, sizeof key, "tutti/w/%d/%d", me, i);
+        if (store.ops->set(store.self, key, "v", 1) < 0 || !has(&store, key)) return 2;
+        tutti_store_close(&store);
+    }
+    return 0;
+}
+
+static void test_file_comers(void **state)
+{
+    struct fixture f;
+    pid_t children[4];
+    int status;
+    (void)state;
+    fixture_open(&f, true, NULL);
+    tutti_store_close(&f.store);
+    for (int i = 0; i < 4; i++) {
+        children[i] = fork();
+        assert_true(children[i] >= 0);
+        if (children[i] == 0) _exit(comer_run(f.address, i));
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(access(f.directory, F_OK), -1);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract),      cmocka_unit_test(test_addresses),  cmocka_unit_test(test_late_server),
-        cmocka_unit_test(test_nobody_serves), cmocka_unit_test(test_no_network), cmocka_unit_test(test_wrong_secret),
-        cmocka_unit_test(test_file_damage),
+        cmocka_unit_test(test_ports),        cmocka_unit_test(test_file_leaves),   cmocka_unit_test(test_file_killed),
+        cmocka_unit_test(test_file_comers),  cmocka_unit_test(test_contract),      cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_late_server),  cmocka_unit_test(test_nobody_serves), cmocka_unit_test(test_no_network),
+        cmocka_unit_test(test_wrong_secret), cmocka_unit_test(test_file_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,7 +91,8 @@ static enum tutti_status creation_meet(struct creation *creation)
         if (told.secret_made) secret = told.secret;
     }
     if (!creation->has_store && comm->size > 1 && address && address[0]) {
-        TUTTI_TRY(tutti_store_open_by(address, secret, creation->certificate, creation->deadline_ns, &creation->store));
+        TUTTI_TRY(
+            tutti_store_open_by(address, secret, creation->certificate, true, creation->deadline_ns, &creation->store));
         opened = true;
     }
     struct tutti_bootstrap bootstrap = {

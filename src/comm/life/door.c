@@ -51,8 +51,8 @@ enum tutti_status tutti_door_open(struct tutti_door *door, const struct tutti_co
         secret = door->secret;
     else
         TUTTI_TRY(tutti_certificate_of(config, &certificate));
-    TUTTI_TRY(
-        tutti_store_open_by(address, secret && secret[0] ? secret : NULL, certificate, deadline_ns, &door->store));
+    TUTTI_TRY(tutti_store_open_by(address, secret && secret[0] ? secret : NULL, certificate, false, deadline_ns,
+                                  &door->store));
     door->is_own = true;
     return TUTTI_OK;
 }
