@@ -75,6 +75,9 @@ enum tutti_status tutti_store_fd_wait(int fd, short events, uint64_t deadline_ns
 /* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try. */
 enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *fd, int *why);
 
+/* Listens (store_listen.c). Port 0: one of those that the user leaves (option port_range). ARGUMENT, SYSTEM. */
+enum tutti_status tutti_store_listen(const char *host, uint16_t port, int *fd, uint16_t *bound_port);
+
 /* The two stores (store_tcp.c, store_file.c). */
 enum tutti_status tutti_store_tcp_open(const char *host, const char *port, const char *secret,
                                        struct tutti_certificate *certificate, uint64_t deadline_ns,

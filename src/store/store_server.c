@@ -4,12 +4,10 @@
  * it waits for. What a client sends before it has proved that it knows the secret is bounded to a few hundred bytes and
  * a few seconds; what does not verify is refused and logged, and nobody else notices. */
 
-#include "base/config.h"
 #include "base/loop.h"
 #include "store/open.h"
 #include "store/store_table.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -341,7 +339,6 @@ static void client_frames(struct client *c)
 #define ACCEPT_PAUSE_NS (TUTTI_NS_PER_S / 10) /* when there are no descriptors left */
 #define OPENING_BYTES 512
 #define UNPROVED 2048 /* connections that have proved nothing; then the oldest of them makes room */
-#define BACKLOG 4096
 
 /* ---- clients ---- */
 
@@ -491,61 +488,6 @@ static void doomed_close(struct tutti_loop_post *post)
 
 /* ---- open and close ---- */
 
-/* At the first address of the list that can be had. False: errno says why none. */
-static bool socket_listen(struct tutti_store_server *s, const struct addrinfo *list, uint16_t port)
-{
-    int saved = 0;
-    for (const struct addrinfo *a = list; a; a = a->ai_next) {
-        struct sockaddr_storage at;
-        const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        memcpy(&at, a->ai_addr, a->ai_addrlen);
-        if (a->ai_family == AF_INET6)
-            ((struct sockaddr_in6 *)&at)->sin6_port = htons(port);
-        else
-            ((struct sockaddr_in *)&at)->sin_port = htons(port);
-        if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (fd >= 0 && bind(fd, (const struct sockaddr *)&at, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
-            s->listener.fd = fd;
-            return true;
-        }
-        saved = errno;
-        if (fd >= 0) close(fd);
-    }
-    errno = saved;
-    return false;
-}
-
-/* Port 0: one of those that the user leaves. */
-static enum tutti_status server_listen(struct tutti_store_server *s, const char *host, uint16_t port)
-{
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    struct addrinfo *list;
-    struct sockaddr_storage bound;
-    socklen_t n = sizeof bound;
-    char text[32];
-    uint64_t range = 0;
-    if (port == 0) TUTTI_TRY(tutti_option_get("port_range", text, sizeof text, &range));
-    int rc = getaddrinfo(host, host ? NULL : "0", &hints, &list);
-    if (rc != 0)
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%.200s\" is not known: %s", host ? host : "*",
-                          gai_strerror(rc));
-    bool used = true;
-    for (uint32_t i = 0; i < tutti_ports_n(range) && used && s->listener.fd < 0; i++)
-        used = !socket_listen(s, list, range ? tutti_ports_try(range, i) : port) && errno == EADDRINUSE;
-    const int why = errno;
-    freeaddrinfo(list);
-    errno = why;
-    if (s->listener.fd < 0 && range && used) return tutti_ports_used_up(range);
-    if (s->listener.fd < 0)
-        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "a store can not be served on %.200s port %u", host ? host : "*",
-                                port);
-    if (getsockname(s->listener.fd, (struct sockaddr *)&bound, &n) != 0)
-        return tutti_fail_errno(TUTTI_ERR_SYSTEM, "the port of the store's server can not be told");
-    s->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                : ((struct sockaddr_in *)&bound)->sin_port);
-    return TUTTI_OK;
-}
-
 static enum tutti_status server_start(struct tutti_store_server *s)
 {
     s->listener.ready = accept_ready;
@@ -590,7 +532,7 @@ enum tutti_status tutti_store_server_open_by(const char *host, uint16_t port, co
     s->listener.fd = -1;
     s->certificate = certificate;
     TUTTI_TRY_GOTO(status, tutti_store_secret_copy(secret, &s->secret), err_free);
-    TUTTI_TRY_GOTO(status, server_listen(s, host, port), err_free);
+    TUTTI_TRY_GOTO(status, tutti_store_listen(host, port, &s->listener.fd, &s->port), err_free);
     TUTTI_TRY_GOTO(status, server_start(s), err_free);
     *out = s;
     return TUTTI_OK;
