@@ -41,6 +41,7 @@
 
 struct tutti_backend {
     const struct tutti_backend_ops *ops;
+    bool plain_links; /* words of some peer can be set, and not changed otherwise: `access` says UNSUPPORTED */
 };
 
 /* What the back ends of one world share on this rank. The world's owner initialises the lock, zeroes the rest,

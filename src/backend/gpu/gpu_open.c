@@ -252,7 +252,7 @@ static enum tutti_status reach(struct gpu_backend *b, uint32_t r, const struct g
         if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
     }
     b->bases[r] = memory;
-    if (!b->gpu->ops->gpu->has_atomics(b->gpu, card->uuid)) b->no_atomics |= 1u << r;
+    if (!b->gpu->ops->gpu->has_atomics(b->gpu, card->uuid)) b->no_atomics |= 1u << r, b->base.plain_links = true;
     if (status >= 0 && doubts_peers(b)) status = gpu_probe_peer(b, r, card->scratch_bytes);
     if (status >= 0) return TUTTI_OK;
     struct tutti_error why = *tutti_last_error();

@@ -24,9 +24,30 @@ static uint64_t *signal_of(const struct on_device *call, uint32_t rank)
     return call->window->peers[rank].words + call->access->signal->index;
 }
 
+/* A word that this device can not change is changed by its owner's, when a message comes; the stream waits. */
+static enum tutti_status by_message(const struct on_device *call, const struct tutti_backend_access *what)
+{
+    const struct tutti_access *a = call->access;
+    const uint64_t words = tutti_window_words_at(&call->window->peers[a->peer]);
+    const struct tutti_access access = {.kind = what->change == TUTTI_WORD_ADD ? TUTTI_ACCESS_ADD : TUTTI_ACCESS_SWAP,
+                                        .peer = a->peer,
+                                        .offset =
+                                            a->signal ? (size_t)words + a->signal->index * sizeof(uint64_t) : a->offset,
+                                        .value = what->value,
+                                        .expected = what->expected,
+                                        .before = what->before,
+                                        .options = a->options};
+    return tutti_window_stream_ops.run(call->window, call->comm, &access);
+}
+
 static enum tutti_status enqueue(const struct on_device *call, const struct tutti_backend_access *what)
 {
-    return call->backend->ops->access(call->backend, what, call->stream);
+    const enum tutti_status status = call->backend->ops->access(call->backend, what, call->stream);
+    struct tutti_backend_access data = *what;
+    if (status != TUTTI_ERR_UNSUPPORTED || !what->word || !call->window->mover) return status;
+    data.word = NULL;
+    if (what->bytes > 0) TUTTI_TRY(call->backend->ops->access(call->backend, &data, call->stream));
+    return by_message(call, what);
 }
 
 /* ---- the kinds ---- */

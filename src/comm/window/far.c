@@ -16,10 +16,12 @@ static void move(void *window, struct tutti_move *what)
 
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes)
 {
+    const struct tutti_window_peer *mine = &window->peers[window->me];
+    const size_t words = window->n_signals * sizeof(uint64_t); /* of a part in memory of a device */
     const struct tutti_exposed part = {.base = base,
-                                       .bytes = bytes,
-                                       .signals = window->peers[window->me].signals,
-                                       .n_signals = window->n_signals,
+                                       .bytes = window->on_device ? tutti_window_words_at(mine) + words : bytes,
+                                       .signals = mine->signals,
+                                       .n_signals = window->on_device ? 0 : window->n_signals,
                                        .signal_step = (uint32_t)tutti_signal_step(window->n_signals),
                                        .changed = changed,
                                        .move = window->mover ? move : NULL,

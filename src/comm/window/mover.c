@@ -15,6 +15,7 @@ struct tutti_mover {
     struct tutti_device *device;    /* its */
     struct tutti_team *team;
     char *base;
+    struct tutti_mover_words words; /* backend NULL: there are none */
     void *stream, *event;
     struct tutti_pinned *pinned;
     pthread_t thread;
@@ -96,10 +97,30 @@ static enum tutti_status change(struct tutti_mover *mover, struct tutti_move *mo
     return copy(mover, at, mover->pinned->at, sizeof(uint64_t));
 }
 
+/* As one step among those that devices make in place. */
+static enum tutti_status change_by_device(struct tutti_mover *mover, struct tutti_move *move)
+{
+    const struct tutti_mover_words *words = &mover->words;
+    if (move->kind < TUTTI_MOVE_ADD || (move->offset < words->at && move->offset + sizeof(uint64_t) > words->bytes))
+        return tutti_fail(TUTTI_ERR_PROTOCOL, "the window is reached in place, but for words");
+    char *at = move->offset >= words->at ? words->words + (move->offset - words->at) : mover->base + move->offset;
+    const struct tutti_backend_access what = {.word = (uint64_t *)(void *)at,
+                                              .peer = words->me,
+                                              .change = move->kind == TUTTI_MOVE_ADD ? TUTTI_WORD_ADD : TUTTI_WORD_SWAP,
+                                              .value = move->value,
+                                              .expected = move->expected,
+                                              .before = (uint64_t *)mover->pinned->at};
+    TUTTI_TRY(words->backend->ops->access(words->backend, &what, mover->stream));
+    TUTTI_TRY(await(mover));
+    memcpy(&move->before, mover->pinned->at, sizeof(uint64_t));
+    return TUTTI_OK;
+}
+
 static enum tutti_status carry_out(struct tutti_mover *mover, struct tutti_move *move)
 {
     char *at = mover->base + move->offset;
     if (mover->stuck) return tutti_fail(TUTTI_ERR_SYSTEM, "device %d is stuck", (int)mover->device->ordinal);
+    if (mover->words.backend) return change_by_device(mover, move);
     if (move->kind >= TUTTI_MOVE_ADD) return change(mover, move);
     if (move->kind == TUTTI_MOVE_WRITE) {
         memcpy(mover->pinned->at, move->memory, move->bytes);
@@ -152,7 +173,7 @@ static void mover_free(struct tutti_mover *mover)
 }
 
 enum tutti_status tutti_mover_open(struct tutti_pinned_pool *pool, struct tutti_team *team, void *base,
-                                   size_t piece_bytes, struct tutti_mover **out)
+                                   size_t piece_bytes, const struct tutti_mover_words *words, struct tutti_mover **out)
 {
     const struct tutti_device_ops *ops = pool->device->ops;
     struct tutti_mover *mover = tutti_alloc(sizeof(*mover));
@@ -160,6 +181,7 @@ enum tutti_status tutti_mover_open(struct tutti_pinned_pool *pool, struct tutti_
     if (!mover) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a window");
     mover->pool = tutti_pinned_hold(pool), mover->device = pool->device;
     mover->team = team, mover->base = base;
+    if (words) mover->words = *words;
     mover->end = &mover->first;
     pthread_mutex_init(&mover->lock, NULL);
     TUTTI_TRY_GOTO(status, tutti_pinned_take(pool, piece_bytes, &mover->pinned), err);

@@ -178,11 +178,16 @@ static enum tutti_status get(struct streaming *call)
 
 static enum tutti_status change(struct streaming *call)
 {
-    uint64_t *before = call->access->before;
+    uint64_t *before = call->access->before; /* NULL: nobody wants to know */
     struct tutti_streamed *streamed = NULL;
-    if (!is_on_device(before)) return pass(call, true);
+    if (before && !is_on_device(before)) return pass(call, true);
     TUTTI_TRY(take(call, false, &streamed));
+    const uint32_t turn = streamed->turn;
     streamed->info.before = &streamed->word->before;
+    if (!before) {
+        TUTTI_TRY(begin(call, streamed));
+        return await(call, streamed, turn);
+    }
     atomic_store(&streamed->n_holds, 2);
     TUTTI_TRY(begin(call, streamed));
     return bring(call, streamed, before, &streamed->word->before, sizeof(*before));

@@ -84,6 +84,7 @@ static enum tutti_status own_part(struct tutti_comm *comm, void *base, size_t by
                                   struct tutti_own_pad **pad)
 {
     TUTTI_TRY(config_read(comm, config, part));
+    part->plain_links = tutti_window_plain_links(comm);
     if (bytes > 0 && tutti_window_on_device(comm, base)) {
         tutti_window_device_part(comm, base, bytes, part);
         if (part->status < 0) return (enum tutti_status)part->status;
@@ -182,7 +183,10 @@ static enum tutti_status map_devices(struct tutti_comm *comm, const struct tutti
     if (status >= 0) status = tutti_agree_verdict(comm, "window_create", apart ? mine : TUTTI_OK);
     if (status < 0) tutti_window_device_forget(comm, window);
     window->ops = &tutti_window_device_ops;
-    return status;
+    bool plain = false;
+    for (uint32_t r = 0; r < window->n; r++) plain |= parts[r].plain_links;
+    if (status < 0 || !plain) return status;
+    return tutti_agree_verdict(comm, "window_create", tutti_window_device_words_far(comm, base, window));
 }
 
 /* Some parts are on devices, where not all ranks reach them: all of them are accessed by messages. */
@@ -198,7 +202,7 @@ static enum tutti_status map_apart(struct tutti_comm *comm, const struct tutti_w
     if (memory == TUTTI_WINDOW_HOST) return TUTTI_OK;
     window->ops = &tutti_window_stream_ops;
     if (memory == TUTTI_WINDOW_NONE) return TUTTI_OK;
-    return tutti_mover_open(comm->device->pinned, comm->team, base, comm->family->world.transport->max_payload,
+    return tutti_mover_open(comm->device->pinned, comm->team, base, comm->family->world.transport->max_payload, NULL,
                             &window->mover);
 }
 
@@ -349,6 +353,7 @@ void tutti_window_destroy(struct tutti_window *window)
     struct tutti_comm *comm;
     if (!window || window->attached.n_forks != tutti_n_forks) return;
     if (window->on_device && tutti_comm_enter_attached(&window->attached, "window_destroy", &comm) >= 0) {
+        tutti_window_hide(window, comm); /* what a peer still asks for is refused, before the words are others' */
         tutti_window_device_unmap(comm, window);
         tutti_comm_leave(comm);
     }

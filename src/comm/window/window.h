@@ -28,7 +28,8 @@ struct tutti_window_part {
     uint8_t memory; /* enum tutti_window_memory */
     uint8_t align;  /* its address modulo 8 */
     bool located, pad_located, fences;
-    bool apart; /* memory of a device that others can not map */
+    bool apart;       /* memory of a device that others can not map */
+    bool plain_links; /* the device has no atomics in memory of some peer */
     uint32_t n_signals;
     struct tutti_window_card card, words; /* device memory: its part and its words, which it also has without one */
 };
@@ -144,6 +145,12 @@ void tutti_window_direct(struct tutti_window *window, const struct tutti_access 
  */
 bool tutti_access_is_streamed(const struct tutti_comm *comm, const struct tutti_access *access);
 
+/* Where a part in memory of a device has its words for signals, in messages: behind it, aligned. */
+static inline uint64_t tutti_window_words_at(const struct tutti_window_peer *peer)
+{
+    return (peer->bytes + peer->align + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t) - peer->align;
+}
+
 /* ---- far.c: by the engine ---- */
 struct tutti_one_info tutti_window_one_info(const struct tutti_window *window, const struct tutti_comm *comm,
                                             const struct tutti_access *access);
@@ -166,6 +173,10 @@ bool tutti_window_device_reach(const struct tutti_comm *comm);
 /* Maps the peers' parts. */
 enum tutti_status tutti_window_device_map(struct tutti_comm *comm, const struct tutti_window_part *parts, void *base,
                                           struct tutti_window *window);
+/* Whether the device of this rank has no atomics in memory of some peer's; then, on all ranks, what needs them goes by
+ * messages from now on. */
+bool tutti_window_plain_links(const struct tutti_comm *comm);
+enum tutti_status tutti_window_device_words_far(struct tutti_comm *comm, void *base, struct tutti_window *window);
 /* Takes the mappings back, if there are some: another rank has none. The words are the own part's again. */
 void tutti_window_device_forget(struct tutti_comm *comm, struct tutti_window *window);
 /* Whether its mappings are still the communicator's. */

@@ -2,6 +2,8 @@
 /* Windows of device memory: each rank tells where its part lies in an allocation that others can map, and its words: a
  * small one of the back end's for signals. The back ends of devices map the others', and know from then on that the
  * same offset is there on all ranks. Calls on them: device_access.c. */
+#include "comm/window/mover.h"
+#include "comm/window/stream.h"
 #include "comm/window/window.h"
 
 bool tutti_window_on_device(const struct tutti_comm *comm, const void *base)
@@ -67,6 +69,28 @@ enum tutti_status tutti_window_device_words(const struct tutti_comm *comm, struc
     TUTTI_TRY(backend->ops->words_take(backend, word_bytes(part->n_signals), &words));
     part->words.address = (uint64_t)(uintptr_t)words;
     return card_fill(comm, words, word_bytes(part->n_signals), &part->words);
+}
+
+bool tutti_window_plain_links(const struct tutti_comm *comm)
+{
+    const struct tutti_backend *backend = backend_of(comm);
+    return backend && backend->plain_links;
+}
+
+/* Where the link of some ranks has no atomics: their changes of words go by messages. */
+enum tutti_status tutti_window_device_words_far(struct tutti_comm *comm, void *base, struct tutti_window *window)
+{
+    const struct tutti_mover_words words = {.backend = window->backend,
+                                            .words = window->words,
+                                            .at = tutti_window_words_at(&window->peers[window->me]),
+                                            .bytes = window->peers[window->me].bytes,
+                                            .me = window->me};
+    struct tutti_streams *streams = NULL;
+    window->far = true;
+    TUTTI_TRY(tutti_streams_open(comm, window, &streams));
+    atomic_store(&window->streams, streams);
+    TUTTI_TRY(tutti_mover_open(comm->device->pinned, comm->team, base, sizeof(uint64_t), &words, &window->mover));
+    return tutti_window_expose(window, comm, base, window->peers[window->me].bytes);
 }
 
 void tutti_window_device_withdraw(const struct tutti_comm *comm, const struct tutti_window_part *part, bool kept)

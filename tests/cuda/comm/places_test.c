@@ -284,9 +284,23 @@ static void threads(void **state)
     (void)state, run(false);
 }
 
+/* Devices that reach one another, over links without atomics. */
+static void without_atomics(void **state)
+{
+    static const struct mixed_world world = {.n = 3, .devices = 0x7, .forked = true};
+    static const rank_function function = windows;
+    (void)state;
+    if (!gpu_ranks_stand_in()) skip();
+    setenv("TUTTI_STANDIN_ATOMICS", "0", 1);
+    const unsigned failed = mixed_run(&world, &function, 1);
+    unsetenv("TUTTI_STANDIN_ATOMICS");
+    assert_int_equal(failed, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes), cmocka_unit_test(without_atomics),
+                                       cmocka_unit_test(threads)};
     gpu_ranks_need_device();
     return cmocka_run_group_tests_name("one-sided calls between memory of all kinds", tests, NULL, NULL);
 }
