@@ -289,6 +289,58 @@ def atomics(rank: int, n: int, store: dist.Store) -> None:
     comm.finalize()
 
 
+def windows_mixed(rank: int, n: int, store: dist.Store, spans: bool = False) -> None:
+    """A part on the host beside one on a device, and both on the host; tensors of both are put and got."""
+    device = calls.use_device_of(rank)
+    comm = new_comm(rank, n, store, "mixed windows", device)
+    with ranks.raises(RuntimeError, "get_device_transport on rank", "mixed windows", "by messages",
+                      "devices of no rank, and" if spans else "devices of ranks 0, 1, as kernels do"):
+        comm.get_device_transport()
+    peer = 1 - rank
+    for host_parts in ((0,), (0, 1), ()):
+        own = torch.zeros(64) if rank in host_parts else part(comm, 64, torch.float32, device)
+        window = comm.new_window(own)
+        assert window.device == own.device
+        for turn, place in enumerate((CPU, device) * 2):
+            mine, expected = given(rank, 10, torch.float32, turn), given(peer, 10, torch.float32, turn)
+            sent = mine if place == CPU else late(mine)
+            if turn < 2:
+                window.put(sent, peer, 20, False)
+                window.signal(peer, False)
+            else:
+                window.put_signal(sent, peer, 20, turn == 2).wait()
+            window.wait_signal(peer, turn == 1).wait()
+            assert torch.equal(own[20:30].cpu(), expected), (host_parts, turn, own)
+            window.flush()
+            comm.barrier(False).wait_blocking()
+            got = torch.zeros(10, device=place)
+            window.get(got, peer, 20, turn == 3).wait()
+            assert torch.equal(got.cpu(), mine), (host_parts, turn, got)
+            comm.barrier(False).wait_blocking()
+        if window.get_attr(peer).access_type == tc.TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED:
+            there = window.map_remote_tensor(peer)
+            assert there.device == (CPU if peer in host_parts else device)
+            assert torch.equal(there[20:30].cpu(), given(rank, 10, torch.float32, 3))
+        comm.barrier(False).wait_blocking()
+        window.tensor_deregister()
+    comm.finalize()
+
+
+def windows_over_hosts(rank: int, n: int, store: dist.Store) -> None:
+    """Each rank is a host of its own."""
+    os.environ.update(TUTTI_HOST=f"host{rank}", TUTTI_TRUST_NETWORK="1")
+    windows_mixed(rank, n, store, True)
+
+
+@unittest.skipIf(UNKNOWN, "parts are of the host there")
+class MixedWindows(unittest.TestCase):
+    def test_one_host(self) -> None:
+        ranks.run(windows_mixed, 2, backend=None, timeout=120.0)
+
+    def test_two_hosts(self) -> None:
+        ranks.run(windows_over_hosts, 2, backend=None, timeout=120.0)
+
+
 @on_gpus
 def windows_for_kernels(rank: int, n: int, store: dist.Store) -> None:
     device = calls.use_device_of(rank)

@@ -162,7 +162,8 @@ def for_kernels(rank: int, n: int, store: dist.Store) -> None:
                         (lambda: window.get_device_window(-1, -1, 99), ("barrier_count is 99",)),
                         (lambda: window.register_local_buffer(torch.zeros(1)), ("register_local_buffer", "CUDA")),
                         (lambda: window.deregister_local_buffer(5), ("no tensor at 5",)),
-                        (lambda: comm.get_device_transport(), ("get_device_window()", "communicator 'kernels'"))):
+                        (lambda: comm.get_device_transport(), ("communicator 'kernels'", "the devices of no rank",
+                                                               "gave to ranks 0, 1; by messages all other"))):
         with ranks.raises(RuntimeError, *words):
             call()
     comm.barrier(False)

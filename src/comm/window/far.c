@@ -17,7 +17,7 @@ static void move(void *window, struct tutti_move *what)
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes)
 {
     const struct tutti_window_peer *mine = &window->peers[window->me];
-    const size_t words = window->n_signals * sizeof(uint64_t); /* of a part in memory of a device */
+    const size_t words = window->n_signals * sizeof(uint64_t); /* behind a part in memory of a device */
     const struct tutti_exposed part = {.base = base,
                                        .bytes = window->on_device ? tutti_window_words_at(mine) + words : bytes,
                                        .signals = mine->signals,

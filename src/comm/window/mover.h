@@ -13,7 +13,7 @@
 struct tutti_mover;
 /* Words behind a part that peers map, too, so that they are changed by the device. */
 struct tutti_mover_words {
-    struct tutti_backend *backend; /* whose one-sided calls change them, and words of the part */
+    struct tutti_backend *backend; /* its one-sided calls change them, and words of the part */
     char *words;                   /* memory of the device */
     uint64_t at, bytes;            /* their offset in moves; what the part has before them */
     uint32_t me;                   /* the own rank in the back end */

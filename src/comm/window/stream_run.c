@@ -146,7 +146,7 @@ static void access_in_place(struct tutti_streamed *streamed)
     const struct tutti_one_info *info = &streamed->info;
     const struct tutti_signal_info signal = {info->signal, info->signal_add ? TUTTI_SIGNAL_ADD : TUTTI_SIGNAL_SET,
                                              info->value};
-    const bool last = streamed->kind != TUTTI_ACCESS_PUT_SIGNAL || info->has_signal; /* of its pieces */
+    const bool last = streamed->kind != TUTTI_ACCESS_PUT_SIGNAL || info->has_signal; /* the last piece */
     const struct tutti_access access = {.kind = last ? streamed->kind : TUTTI_ACCESS_PUT,
                                         .peer = (int32_t)info->peer,
                                         .offset = info->offset,

@@ -177,8 +177,14 @@ class Backend : public c10d::Backend
     std::optional<c10::Device> own_device() const;     /* that of settle_device */
     std::shared_ptr<Comm> host_comm() const;           /* throws after shutdown */
     std::shared_ptr<Comm> comm_of(c10::Device device); /* on which calls on its tensors are */
-    tutti_status state() const;                        /* the first error of its communicators */
-    std::string failure() const;                       /* ... in its sentence; "" while there is none */
+    /* Collective: where a window is made to which this rank brings memory of the device, and what others bring. */
+    struct WindowPlace {
+        std::shared_ptr<Comm> comm;
+        std::vector<c10::DeviceType> parts;
+    };
+    WindowPlace place_of_window(c10::Device device);
+    tutti_status state() const;  /* the first error of its communicators */
+    std::string failure() const; /* ... in its sentence; "" while there is none */
     /* Ranks whose contributions the result of a call holds, one of the last 64 that are over; null: the last one. */
     std::vector<int> contributors(const WorkPtr &work) const;
     /* False: calls are still in flight, and are aborted now. */

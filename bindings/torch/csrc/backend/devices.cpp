@@ -21,6 +21,7 @@ namespace tutti_torch
 
 static bool is_on_native(const Call &call)
 {
+    if (call.on_host) return false;
     const Tensors &tensors = call.inputs.empty() ? call.outputs : call.inputs;
     return tensors.empty() ? call.device && is_native(*call.device) : is_native(tensors[0].device());
 }
@@ -160,6 +161,18 @@ std::shared_ptr<Comm> Backend::comm_of(c10::Device device)
 {
     const Device found = is_native(device) ? device_comm(device) : nullptr;
     return found ? found->live() : host_comm();
+}
+
+/* All of one kind: on the communicator of that kind. Else on the one that has a device where a rank has one. */
+Backend::WindowPlace Backend::place_of_window(c10::Device device)
+{
+    const bool natives = own_device_ && is_native(*own_device_);
+    std::vector<int32_t> kinds(size_t(size_), int32_t(device.type()));
+    if (mixed_ || natives) kinds = kinds_of_devices(host_comm()->handle(), size_, device);
+    const bool alike = size_t(std::count(kinds.begin(), kinds.end(), kinds[0])) == kinds.size();
+    WindowPlace place{comm_of(alike || mixed_ ? device : *own_device_), {}};
+    for (const int32_t kind : kinds) place.parts.push_back(c10::DeviceType(kind));
+    return place;
 }
 
 std::optional<c10::Device> Backend::own_device() const

@@ -47,7 +47,9 @@ void TorchCommWindow::tensor_register(const Tensor &tensor, bool owning)
         TORCH_CHECK(tensor.device().is_cpu() || is_native(tensor.device()),
                     "windows are of the host or of CUDA and XPU devices, not of ", tensor.device());
         auto made = std::make_shared<Shown>();
-        made->comm = comm_->backend()->comm_of(tensor.device());
+        Backend::WindowPlace place = comm_->backend()->place_of_window(tensor.device());
+        made->comm = std::move(place.comm);
+        made->parts = std::move(place.parts);
         if (owning) made->kept = tensor;
         made->dtype = tensor.scalar_type();
         made->shape = tensor.sizes().vec();
@@ -69,8 +71,10 @@ void TorchCommWindow::tensor_deregister()
     comm_->in_words("tensor_deregister", [&] {
         const std::shared_ptr<Shown> last = shown("tensor_deregister");
         tutti_comm *comm = last->comm->handle();
+        auto on_host = [](c10::DeviceType type) { return type == c10::kCPU; };
+        const bool streams = !std::all_of(last->parts.begin(), last->parts.end(), on_host);
         /* What is on any stream has started: a barrier waits for that. Failed or not, another tensor may be next. */
-        tutti_status status = last->device.is_cpu() ? TUTTI_OK : tutti_barrier(comm, nullptr, nullptr);
+        tutti_status status = streams ? tutti_barrier(comm, nullptr, nullptr) : TUTTI_OK;
         if (status == TUTTI_OK) status = tutti_flush(TUTTI_ALL_PEERS, last->window, nullptr, nullptr);
         if (status == TUTTI_OK) status = tutti_barrier(comm, nullptr, nullptr);
         std::lock_guard<std::mutex> guard(mutex_);
@@ -104,13 +108,15 @@ TorchCommWindow::WorkPtr TorchCommWindow::submit(const char *name, const std::sh
     call.counted = call.recorded = false;
     call.timeout = how.timeout;
     call.device = what->device;
+    call.on_host = what->device.is_cpu();
     call.launch = [what, launch = std::move(launch)](const Start &s) { return launch(s); };
     const c10::Device place = call.results.empty() ? what->device : call.results[0].device();
     return comm_->in_words(
         name, [&] { return comm_->handle_of(comm_->backend()->submit(std::move(call)), how.async_op, place); });
 }
 
-/* Tensors of devices that windows know nothing of go to and from parts on the host by a copy, as in all calls. */
+/* Tensors of devices go to and from a window whose own part is on the host by a copy, and the call is the host's;
+ * tensors of the host to one on a device by a copy there. */
 TorchCommWindow::WorkPtr TorchCommWindow::move(const char *call, const Tensor &tensor, Way way, int rank,
                                                const How &how, Launch launch)
 {
@@ -118,10 +124,12 @@ TorchCommWindow::WorkPtr TorchCommWindow::move(const char *call, const Tensor &t
     TORCH_CHECK(tensor.is_contiguous(), "tutti: ", call, " on ", comm_->described(), ": tensor must be contiguous");
     TORCH_CHECK(tensor.scalar_type() == what->dtype, "tutti: ", call, " on ", comm_->described(),
                 ": tensor is of type ", tensor.scalar_type(), ", the window of ", what->dtype);
-    const bool copied = what->device.is_cpu() && !is_native(tensor.device());
-    TORCH_CHECK(copied || tensor.device() == what->device, "tutti: ", call, " on ", comm_->described(),
-                ": tensor is on ", tensor.device(), ", the window on ", what->device, " (rank ", rank, ")");
-    const Tensors one = {tensor};
+    const bool copied = way == Way::to_peer && tensor.device().is_cpu() && !what->device.is_cpu();
+    TORCH_CHECK(copied || what->device.is_cpu() || tensor.device() == what->device, "tutti: ", call, " on ",
+                comm_->described(), ": tensor is on ", tensor.device(), ", the window on ", what->device, " (rank ",
+                rank, ")");
+    at::AutoDispatchBelowAutograd below;
+    const Tensors one = {copied ? tensor.to(what->device) : tensor};
     return submit(call, what, how, std::move(launch), way == Way::to_peer ? one : Tensors(),
                   way == Way::to_peer ? Tensors() : one);
 }
@@ -140,9 +148,22 @@ TorchCommWindow::WorkPtr TorchCommWindow::put(const Tensor &tensor, int dst_rank
                 [=](const Start &s) { return tutti_put(s.in[0], bytes, dst_rank, at, to->window, s.options, s.work); });
 }
 
+/* It is there when this returns. */
+TorchCommWindow::WorkPtr TorchCommWindow::get_to_host(const Tensor &tensor, int src_rank, size_t offset, How how)
+{
+    at::AutoDispatchBelowAutograd below;
+    TORCH_CHECK(tensor.is_contiguous(), "tutti: get on ", comm_->described(), ": tensor must be contiguous");
+    const Tensor there = at::empty_like(tensor, tensor.options().device(shown("get")->device));
+    how.async_op = false;
+    get(there, src_rank, offset, how)->wait();
+    tensor.copy_(there);
+    return TorchWork::complete();
+}
+
 TorchCommWindow::WorkPtr TorchCommWindow::get(const Tensor &tensor, int src_rank, size_t offset, const How &how)
 {
     const std::shared_ptr<Shown> from = shown("get");
+    if (tensor.device().is_cpu() && !from->device.is_cpu()) return get_to_host(tensor, src_rank, offset, how);
     const size_t at = in_bytes(offset, tensor.element_size()), bytes = tensor.nbytes();
     return move("get", tensor, Way::from_peer, src_rank, how, [=](const Start &s) {
         return tutti_get(s.out[0], bytes, src_rank, at, from->window, s.options, s.work);
@@ -296,6 +317,38 @@ void TorchCommWindow::fence()
 
 /* ---- for kernels ---- */
 
+/* "ranks 0 to 3, 5" */
+static std::string named(const std::vector<int> &ranks)
+{
+    std::string text = ranks.empty() ? "no rank" : ranks.size() == 1 ? "rank " : "ranks ";
+    for (size_t i = 0; i < ranks.size(); i++) {
+        size_t last = i;
+        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) last++;
+        text += c10::str(i == 0 ? "" : ", ", ranks[i]);
+        if (last > i) text += c10::str(last == i + 1 ? ", " : " to ", ranks[last]);
+        i = last;
+    }
+    return text;
+}
+
+void refuse_device_transport(TorchComm &comm)
+{
+    const std::shared_ptr<Comm> on = comm.backend()->comm_of(comm.device());
+    std::vector<int> by_kernels, in_place, by_messages;
+    for (int r = 0; r < comm.size(); r++) {
+        const uint32_t reach = tutti_window_reach(on->handle(), r);
+        if (reach & TUTTI_REACH_DEVICE) by_kernels.push_back(r);
+        if (reach & TUTTI_REACH_HOST) in_place.push_back(r);
+        if (!reach) by_messages.push_back(r);
+    }
+    std::string text = "kernels of torchcomms have none here. In place new_window(tensor) reaches the devices of ";
+    text += named(by_kernels);
+    if (!by_kernels.empty()) text += ", as kernels do (get_device_window(), tutti/device.cuh)";
+    text += ", and memory of the host that allocate_tensor gave to " + named(in_place) + "; by messages ";
+    text += (by_messages.empty() ? "" : named(by_messages) + " and ") + "all other memory";
+    TORCH_CHECK(false, "tutti: get_device_transport on ", comm.described(), ": ", text);
+}
+
 int64_t TorchCommWindow::device_window(int n_signals, int n_counters, int n_barriers)
 {
     const std::shared_ptr<Shown> of = shown("get_device_window");
@@ -356,14 +409,16 @@ Tensor TorchCommWindow::map_remote_tensor(int rank)
     void *address = tutti_window_peer(of->window, rank, &bytes);
     TORCH_CHECK(address, "tutti: map_remote_tensor on ", comm_->described(), ": the part of rank ", rank,
                 " can not be mapped here (get_attr tells)");
-    const auto options = at::TensorOptions().dtype(of->dtype).device(of->device);
+    const bool on_host = of->parts.at(size_t(rank)) == c10::kCPU;
+    const c10::Device place = on_host ? c10::Device(c10::kCPU) : of->device;
+    const auto options = at::TensorOptions().dtype(of->dtype).device(place);
     const int64_t count = int64_t(bytes / c10::elementSize(of->dtype));
     const std::vector<int64_t> shape = bytes == of->bytes ? of->shape : std::vector<int64_t>{count};
     at::AutoDispatchBelowAutograd guard;
     return at::for_blob(address, shape)
         .deleter([of](void *) {})
         .options(options)
-        .target_device(of->device) /* memory of a peer may be another device's */
+        .target_device(place) /* memory of a peer may be another device's */
         .make_tensor();
 }
 

@@ -28,6 +28,10 @@ struct WindowUntil {
     tutti_compare compare = TUTTI_COMPARE_GE;
 };
 
+/* What torchcomms' kernels would use, which is not here: RuntimeError that says what of which rank is reached by
+ * kernels of tutti/device.cuh, in place, and by messages. */
+[[noreturn]] void refuse_device_transport(TorchComm &comm);
+
 class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow>
 {
   public:
@@ -104,6 +108,7 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow>
         at::ScalarType dtype;
         std::vector<int64_t> shape;
         c10::Device device = c10::kCPU;
+        std::vector<c10::DeviceType> parts; /* what the ranks' parts are on */
         size_t bytes = 0;
         std::mutex mutex;            /* below */
         std::vector<uint64_t> taken; /* each rank's signals that were taken */
@@ -114,6 +119,7 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow>
 
     std::shared_ptr<Shown> shown(const char *call) const;
     WorkPtr move(const char *call, const Tensor &tensor, Way way, int rank, const How &how, Launch launch);
+    WorkPtr get_to_host(const Tensor &tensor, int src_rank, size_t offset, How how);
     WorkPtr submit(const char *call, const std::shared_ptr<Shown> &what, const How &how, Launch launch,
                    Tensors inputs = {}, Tensors outputs = {});
     uint32_t word_of(const char *call, uint32_t index) const;

@@ -202,12 +202,8 @@ void define_comms_windows(py::module_ &module, CommClass &comm)
         py::arg("tensor") = py::none(), py::arg("n_signals") = Window::few_signals, Release(),
         "A window; with a tensor, which is registered: collective. n_signals: of those that have an index.");
     comm.def(
-        "get_device_transport",
-        [](const TorchComm &self) -> int64_t {
-            TORCH_CHECK(false, "tutti: get_device_transport on ", self.described(),
-                        ": kernels communicate through windows: new_window(tensor).get_device_window()");
-        },
-        Release(), "An error: kernels use windows.");
+        "get_device_transport", [](TorchComm &self) -> int64_t { refuse_device_transport(self); }, Release(),
+        "An error that says what is reached by kernels (which use windows), in place, and by messages.");
 }
 
 } // namespace tutti_torch

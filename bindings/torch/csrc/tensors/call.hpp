@@ -62,6 +62,7 @@ struct Call {
     int peer = -1;                          /* send, recv: the other rank, -1 any; collectives: the root, -1 none */
     std::shared_ptr<tutti_message> message; /* recv: where the sender is written */
     std::optional<c10::Device> device;      /* barrier: whose stream it follows */
+    bool on_host = false;                   /* it is the host's, whatever its tensors are on */
     std::shared_ptr<Staged> staged;         /* set where tensors go through the host (device/staging.hpp) */
     std::string algorithm;                  /* empty: as the library chooses */
     Quantised quantised;

@@ -161,8 +161,7 @@ PluggedBackend::WorkThere PluggedBackend::reconfigure(const torch::comms::Reconf
 
 int64_t PluggedBackend::get_device_transport()
 {
-    TORCH_CHECK(false, "tutti: get_device_transport on ", comm_->described(),
-                ": kernels reach peers by a window (new_window)");
+    refuse_device_transport(*comm_);
 }
 
 /* Calls. */
