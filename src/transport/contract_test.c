@@ -26,6 +26,8 @@ static const struct backend backends[] = {
     {"ofi over sockets", "ofi:sockets", "", false, 0, NULL},
     {"ofi over udp", "ofi:udp;ofi_rxd", "", false, 0, NULL},
     {"ofi over udp with writes", "ofi=udp;ofi_rxd", "", false, 0, NULL},
+    {"ofi over a card", "ofi:pinned", "", false, 0, NULL}, /* tests/standin/fabric */
+    {"ofi over a card with writes", "ofi=pinned", "", false, 0, NULL},
     {"trace,fault,delay over ofi", "ofi:net", "trace,fault,delay", false, 20000, NULL},
     {"mixed over self twice", "self", "", false, 0, "self"},
     {"trace over mixed", "self", "trace", false, 0, "self"},
@@ -434,6 +436,51 @@ static void memory_is_read_in_place(void **state)
     test_world_free(&world);
 }
 
+/* Until a put or get of member 0 is over. */
+static enum tutti_status access_ends(struct tutti_transport *t)
+{
+    const uint64_t deadline = tutti_deadline_ns(TEST_DEADLINE_NS);
+    struct tutti_event event = {.status = TUTTI_ERR_TIMEOUT};
+    while (tutti_now_ns() < deadline) {
+        test_look_after(t);
+        if (t->ops->poll(t, &event) == TUTTI_OK && event.type == TUTTI_EVENT_DONE && event.token == 5) break;
+    }
+    return event.status;
+}
+
+static void memory_is_written_and_read_without_help(void **state)
+{
+    struct world world = test_world_make(*state, 2, 0, false);
+    struct tutti_transport *t = world.members[0], *owner = world.members[1];
+    const size_t bytes = 200001;
+    unsigned char *part = calloc(1, bytes), *mine = malloc(bytes);
+    struct tutti_event arrival;
+    struct tutti_key key, none = {.bytes = bytes};
+    void *registration;
+    assert_int_equal(test_send(t, 1, 8, 0), TUTTI_OK); /* they meet */
+    assert_int_equal(test_wait(owner, &arrival), TUTTI_OK);
+    owner->ops->release(owner);
+    if (t->max_direct > 0 && t->ops->direct(t, 1)) {
+        const struct tutti_range all = {.base = part, .bytes = bytes}, range = {.base = mine, .bytes = bytes - 3};
+        assert_int_equal(owner->ops->reg(owner, &all, &key, &registration), TUTTI_OK);
+        test_payload(mine, bytes, 4);
+        assert_int_equal(t->ops->put(t, 1, &key, 3, &range, 5), TUTTI_PENDING);
+        assert_int_equal(access_ends(t), TUTTI_OK);
+        assert_memory_equal(part + 3, mine, bytes - 3);
+        assert_int_equal(part[2], 0);
+        test_payload(part, bytes, 6);
+        assert_int_equal(t->ops->get(t, 1, &key, 1, &range, 5), TUTTI_PENDING);
+        assert_int_equal(access_ends(t), TUTTI_OK);
+        assert_memory_equal(mine, part + 1, bytes - 3);
+        assert_int_equal(t->ops->put(t, 1, &key, 4, &range, 5), TUTTI_ERR_ARGUMENT); /* one byte too far */
+        assert_int_equal(t->ops->get(t, 1, &key, UINT64_MAX, &range, 5), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(t->ops->get(t, 1, &none, 0, &range, 5), TUTTI_ERR_ARGUMENT);
+        owner->ops->unreg(owner, registration);
+    }
+    test_world_free(&world);
+    free(part), free(mine);
+}
+
 /* ---- every test on every backend ---- */
 
 static const struct {
@@ -455,14 +502,20 @@ static const struct {
     {"leaving_is_seen", leaving_is_seen, false},
     {"nobody_opens_twice", nobody_opens_twice, true},
     {"memory_is_read_in_place", memory_is_read_in_place, false},
+    {"memory_is_written_and_read_without_help", memory_is_written_and_read_without_help, false},
 };
+
+static bool is_ofi(const char *transport)
+{
+    return strncmp(transport, "ofi", 3) == 0;
+}
 
 /* Whether the backend is there; says why not. */
 static bool is_there(const struct backend *backend)
 {
     struct pairs *pairs = pairs_new(1, AF_INET);
     struct tutti_transport *t = NULL;
-    bool there = strncmp(backend->transport, "ofi", 3) != 0;
+    bool there = !is_ofi(backend->transport);
     if (!there) {
         pairs->provider = backend->transport[3] ? backend->transport + 4 : "auto";
         there = pairs_open(pairs, 0, &t) == TUTTI_OK;
@@ -485,7 +538,7 @@ int main(int argc, char **argv)
     for (size_t c = 0; c < TUTTI_ARRAY_LEN(cases); c++) {
         for (size_t b = 0; b < TUTTI_ARRAY_LEN(backends); b++) {
             if (!there[b]) continue;
-            if (argc <= 1 && strncmp(backends[b].transport, "ofi", 3) == 0) continue;
+            if (argc <= 1 && is_ofi(backends[b].transport)) continue;
             if (cases[c].bare && (backends[b].decorators[0] || backends[b].attach || backends[b].second)) continue;
             if (cases[c].function == a_thousand_members && !is_of_one_host(&backends[b])) continue; /* sockets */
             snprintf(names[n], sizeof(names[n]), "%s (%s)", cases[c].name, backends[b].name);

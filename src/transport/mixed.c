@@ -157,6 +157,55 @@ static bool mixed_owes(struct tutti_transport *t)
     return owes;
 }
 
+/* ---- puts and gets: of the one inner transport that has them, for the peers there ---- */
+
+static struct tutti_transport *direct_of(const struct mixed *mixed)
+{
+    for (uint32_t i = 0; i < mixed->n_inner; i++)
+        if (mixed->inner[i]->max_direct > 0) return mixed->inner[i];
+    return NULL;
+}
+
+static bool mixed_direct(struct tutti_transport *t, uint32_t peer)
+{
+    const struct mixed *mixed = mixed_of(t);
+    struct tutti_transport *inner = direct_of(mixed);
+    return inner && peer < t->n && inner == inner_of(mixed, peer) &&
+           inner->ops->direct(inner, mixed->peers[peer].member);
+}
+
+static enum tutti_status mixed_reg(struct tutti_transport *t, const struct tutti_range *memory, struct tutti_key *key,
+                                   void **registration)
+{
+    struct tutti_transport *inner = direct_of(mixed_of(t));
+    if (!inner) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "no transport of member %u registers memory", t->me);
+    return inner->ops->reg(inner, memory, key, registration);
+}
+
+static void mixed_unreg(struct tutti_transport *t, void *registration)
+{
+    struct tutti_transport *inner = direct_of(mixed_of(t));
+    if (inner) inner->ops->unreg(inner, registration);
+}
+
+static enum tutti_status mixed_put(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
+                                   uint64_t offset, const struct tutti_range *from, uint64_t token)
+{
+    if (!mixed_direct(t, peer))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u takes no puts of member %u", peer, t->me);
+    struct tutti_transport *inner = direct_of(mixed_of(t));
+    return inner->ops->put(inner, mixed_of(t)->peers[peer].member, key, offset, from, token);
+}
+
+static enum tutti_status mixed_get(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
+                                   uint64_t offset, const struct tutti_range *to, uint64_t token)
+{
+    if (!mixed_direct(t, peer))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u takes no gets of member %u", peer, t->me);
+    struct tutti_transport *inner = direct_of(mixed_of(t));
+    return inner->ops->get(inner, mixed_of(t)->peers[peer].member, key, offset, to, token);
+}
+
 static void mixed_failed(struct tutti_transport *t, const char *why)
 {
     struct mixed *mixed = mixed_of(t);
@@ -236,7 +285,12 @@ static const struct tutti_transport_ops mixed_ops = {.size = sizeof(mixed_ops),
                                                      .holds = mixed_holds,
                                                      .failed = mixed_failed,
                                                      .owes = mixed_owes,
-                                                     .expect = mixed_expect};
+                                                     .expect = mixed_expect,
+                                                     .direct = mixed_direct,
+                                                     .reg = mixed_reg,
+                                                     .unreg = mixed_unreg,
+                                                     .put = mixed_put,
+                                                     .get = mixed_get};
 static const struct tutti_memory_ops mixed_memory_ops = {.size = sizeof(mixed_memory_ops),
                                                          .alloc = mixed_alloc,
                                                          .free = mixed_free,
@@ -256,6 +310,7 @@ static enum tutti_status add_inner(struct mixed *mixed, struct tutti_transport *
     if (i == 0 || inner->copied < base->copied) base->copied = inner->copied;
     if (base->copied > base->max_payload) base->copied = base->max_payload;
     if (!mixed->shared) mixed->shared = inner->memory;
+    if (!base->max_direct) base->max_direct = inner->max_direct, base->devices = inner->devices;
     return TUTTI_OK;
 }
 

@@ -70,6 +70,14 @@ struct tutti_event {
     enum tutti_status status;   /* DONE: OK; PEER_DEAD, PEER_LEFT, PROTOCOL: the bytes did not get there, or not all */
 };
 
+/* Memory of this process, which a network may reach. */
+enum tutti_maker { TUTTI_MAKER_HOST, TUTTI_MAKER_CUDA, TUTTI_MAKER_LEVEL_ZERO };
+struct tutti_range {
+    void *base;
+    size_t bytes;
+    enum tutti_maker maker; /* of the device whose memory it is */
+    int32_t device;         /* as its driver counts */
+};
 /* Registered memory, as a peer names it in put and get. Wire format: a network's key in its own order of bytes. */
 #define TUTTI_KEY_BYTES 48
 struct tutti_key {
@@ -124,17 +132,20 @@ struct tutti_transport_ops {
     bool (*holds)(struct tutti_transport *t, uint32_t peer);
 
     /* ---- optional: NULL where the wire can not ---- */
-    /* Registers memory for put and get of peers; *key is for them, *registration for unreg. MEMORY, SYSTEM. */
-    enum tutti_status (*reg)(struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key,
+    /* Whether put and get reach what this peer registered. All five are there, or none. */
+    bool (*direct)(struct tutti_transport *t, uint32_t peer);
+    /* Registers memory for put and get of peers, which stays until unreg; *key is for them, *registration for unreg.
+     * MEMORY, SYSTEM, UNSUPPORTED: not such memory. */
+    enum tutti_status (*reg)(struct tutti_transport *t, const struct tutti_range *memory, struct tutti_key *key,
                              void **registration);
-    void (*unreg)(struct tutti_transport *t, void *registration); /* no put or get of it may be under way */
-    /* Writes the spans to, or reads the targets from, the memory of `key` from `offset` on, without the peer's help.
-     * PENDING: lent until the DONE with `token`; put: the bytes are there then, though the peer is not told. AGAIN, and
-     * errors as for send; ARGUMENT: out of the key's range. */
+    void (*unreg)(struct tutti_transport *t, void *registration); /* what is under way fails, and may cut its peer */
+    /* Writes to, or reads from, the memory of `key` from `offset` on, without the peer's help, t->max_direct bytes at
+     * most. PENDING: lent until the DONE with `token`; put: the bytes are there then, though the peer is not told.
+     * AGAIN, and errors as for send; ARGUMENT: out of the key's range, or no key. */
     enum tutti_status (*put)(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
-                             const struct tutti_span *spans, uint32_t n, uint64_t token);
+                             const struct tutti_range *from, uint64_t token);
     enum tutti_status (*get)(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
-                             const struct tutti_target *targets, uint32_t n, uint64_t token);
+                             const struct tutti_range *to, uint64_t token);
     /* Something failed, as `why` says: writes into the log what it knows of the last packets. */
     void (*failed)(struct tutti_transport *t, const char *why);
     /* Whether a part of what send said OK for is still to be written, which poll does: so somebody must poll. */
@@ -151,6 +162,8 @@ struct tutti_transport {
     uint32_t n, me;              /* members of the world, this member */
     size_t max_payload;          /* a multiple of 64, at least 4096 */
     size_t copied;               /* payloads up to this are copied by send; at least 4096, at most max_payload */
+    size_t max_direct;           /* of a put or get; 0: there are none */
+    bool devices;                /* ... also of memory of devices */
     struct tutti_memory *memory; /* NULL: peers' memory can not be reached */
 };
 

@@ -16,6 +16,9 @@
  * refusals have an answer of their own. What a peer sends is checked against the part before it is believed: an access
  * that may not be is refused, which is the caller's ARGUMENT; one that can not be ends the communicator with PROTOCOL.
  *
+ * Where the wire has puts and gets of its own, an owner registers its part when it is first asked to, and the bytes go
+ * without it (onesided_direct.c); what has an order leaves when they are there.
+ *
  * A put or signal is complete when its source is free. If it is refused later, the next flush of the peer returns that;
  * and once a peer is known to have destroyed a window, accesses to it there are refused here. */
 
@@ -58,6 +61,8 @@ struct tutti_exposed {
      * take effect in their order. The owner's thread. */
     void (*move)(void *arg, struct tutti_move *move);
     void *arg;
+    enum tutti_maker maker; /* of the device whose memory it is; where HOST has a move, the wire can not reach it */
+    int32_t device;         /* as its driver counts */
 };
 
 /* `window`: its number in the communicator, the same on all members, never used twice. Before any peer may access it,
@@ -74,6 +79,7 @@ enum tutti_one_kind {
     TUTTI_ONE_SWAP,    /* compare_swap: expected, value */
     TUTTI_ONE_FLUSH,   /* all windows of the pair; peer TUTTI_NO_SLOT: all peers that something was sent to */
     TUTTI_ONE_REFUSED, /* only as an answer */
+    TUTTI_ONE_KEY,     /* only as a packet: of registered memory, see onesided_direct.c */
 };
 struct tutti_one_info {
     enum tutti_one_kind kind;

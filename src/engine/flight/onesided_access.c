@@ -138,8 +138,12 @@ void tutti_ones_deliver(struct tutti_team *team, uint32_t source, const struct t
     struct tutti_one_pair *pair = tutti_one_source(team, source, packet);
 
     if (!pair) return;
-    if (packet->type == TUTTI_PACKET_ONE)
+    if (packet->type == TUTTI_PACKET_ONE && packet->flags == TUTTI_ONE_KEY)
+        tutti_key_take(team, pair, packet);
+    else if (packet->type == TUTTI_PACKET_ONE)
         tutti_admit_take(team, pair, packet, payload);
+    else if (packet->flags == TUTTI_ONE_KEY)
+        tutti_key_answer_take(team, pair, packet, payload);
     else
         tutti_answer_take(team, pair, packet, payload);
 }
@@ -163,6 +167,7 @@ void tutti_ones_back(struct tutti_team *team, const struct tutti_loan *loan, enu
         tutti_part_back(team, loan, status);
         return;
     }
+    if (loan->step == TUTTI_LOAN_DIRECT) tutti_direct_back(team, loan, status);
     access->n_lent--;
     if (status < 0)
         tutti_access_unsent(team, access, loan->peer, status);
@@ -213,7 +218,7 @@ bool tutti_one_lost(const struct tutti_ones *ones, uint32_t slot, uint32_t windo
     return false;
 }
 
-static void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window)
+void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window)
 {
     if (tutti_one_lost(ones, slot, window)) return;
     uint32_t i = ones->n_lost++ % TUTTI_ONE_GONE_KEPT;
@@ -268,8 +273,18 @@ static bool is_held(struct tutti_one_pair *pair, const struct tutti_one_access *
     if (access->fence > pair->fence) {
         pair->fence = access->fence;
         pair->hold = pair->sent;
+        pair->direct_holds = pair->n_direct > 0;
     }
-    return access->info.kind <= TUTTI_ONE_GET && access->info.bytes > 0 && pair->answered < pair->hold;
+    return access->info.kind <= TUTTI_ONE_GET && access->info.bytes > 0 &&
+           (pair->answered < pair->hold || pair->direct_holds);
+}
+
+/* Whether its next packet takes effect after all before it: then what goes without packets has to be there. */
+static bool has_order(const struct tutti_team *team, const struct tutti_one_access *access)
+{
+    const struct tutti_one_info *info = &access->info;
+    return info->kind > TUTTI_ONE_GET ||
+           (info->has_signal && info->bytes - access->sent <= team->port->transport->max_payload);
 }
 
 /* Its next packet, with `bytes` of its data. */
@@ -319,6 +334,13 @@ static enum tutti_status send_next(struct tutti_team *team, struct tutti_one_pai
     return TUTTI_OK;
 }
 
+/* The lowest order of an access that has not left, or whose packets may not have taken effect. */
+static uint64_t unanswered(const struct tutti_one_pair *pair)
+{
+    if (pair->answered < pair->sent) return pair->open[(pair->answered + 1) % TUTTI_ONE_OPEN].order;
+    return pair->first ? pair->first->order : UINT64_MAX;
+}
+
 /* The place in the order up to which somebody waits that accesses take effect, once all these have left; 0: not now. */
 static uint64_t awaited(struct tutti_one_pair *pair)
 {
@@ -332,7 +354,7 @@ static enum tutti_status ask(struct tutti_team *team, struct tutti_one_pair *pai
     struct tutti_packet packet = {.type = TUTTI_PACKET_ONE, .flags = TUTTI_ONE_FLUSH, .seq = pair->sent + 1};
     const uint64_t order = awaited(pair);
 
-    if (order <= pair->asked || tutti_pair_pending(pair) > order || !has_number(pair)) return TUTTI_OK;
+    if (order <= pair->asked || unanswered(pair) > order || !has_number(pair)) return TUTTI_OK;
     enum tutti_status status = tutti_one_send(team, pair, &packet, NULL, NULL);
     if (status != TUTTI_OK) return status;
     pair->asked = order;
@@ -346,8 +368,12 @@ bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair)
     enum tutti_status status = TUTTI_OK;
     struct tutti_one_access *access;
 
-    while ((access = pair->first) != NULL && has_number(pair) && !is_held(pair, access)) {
-        status = send_next(team, pair, access);
+    while ((access = pair->first) != NULL && !is_held(pair, access)) {
+        struct tutti_one_key *key = tutti_direct_takes(team, pair, access);
+        if (key ? pair->n_direct == TUTTI_ONE_DIRECT
+                : !has_number(pair) || (pair->n_direct > 0 && has_order(team, access)))
+            break;
+        status = key ? tutti_direct_send(team, pair, access, key) : send_next(team, pair, access);
         if (status != TUTTI_OK) break;
         if (!access->left) continue;
         pair->first = access->queued;
@@ -364,8 +390,11 @@ bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair)
 
 uint64_t tutti_pair_pending(const struct tutti_one_pair *pair)
 {
-    if (pair->answered < pair->sent) return pair->open[(pair->answered + 1) % TUTTI_ONE_OPEN].order;
-    return pair->first ? pair->first->order : UINT64_MAX;
+    uint64_t lowest = unanswered(pair);
+
+    for (uint32_t i = 0; pair->n_direct > 0 && i < TUTTI_ONE_DIRECT; i++)
+        if (pair->direct[i].key && pair->direct[i].order < lowest) lowest = pair->direct[i].order;
+    return lowest;
 }
 
 static void want(struct tutti_ones *ones, struct tutti_one_pair *pair, uint64_t order)
@@ -540,6 +569,8 @@ void tutti_answer_take(struct tutti_team *team, struct tutti_one_pair *pair, con
 {
     bool wrong;
 
+    if (packet->seq == 0 && packet->flags == TUTTI_ONE_REFUSED && packet->call == TUTTI_ONE_LEFT)
+        tutti_keys_left(team, pair);
     if (packet->seq == 0 && packet->bytes == 0) return;
     struct tutti_one_open *open = open_find(pair, packet, &wrong);
     if (wrong) tutti_report_protocol(team, pair->slot, NULL, "an answer to an access that it did not make");

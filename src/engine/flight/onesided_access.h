@@ -7,6 +7,7 @@
  *   onesided_access.c  accesses of this rank to parts of peers: they start, leave, are answered and flushed
  *   onesided_part.c    memory that this rank exposes, and moves for a part that is not in the host's memory
  *   onesided_serve.c   accesses of peers: they are checked, carried out and answered
+ *   onesided_direct.c  puts and gets of the wire: bytes without the owner's help
  *   onesided_wait.c    waits for words of the own memory, and sentences about accesses */
 
 #include "engine/flight/onesided.h"
@@ -16,7 +17,7 @@
 #define TUTTI_ONE_KIND 7 /* mask */
 #define TUTTI_ONE_HAS_SIGNAL 8
 #define TUTTI_ONE_SIGNAL_ADD 16
-/* An answer with seq 0 has only a count. One that refuses says why in `call`. */
+/* An answer with seq 0 has only a count, or a key. One that refuses says why in `call`. */
 enum tutti_one_reason {
     TUTTI_ONE_FINE,
     TUTTI_ONE_GONE,
@@ -80,7 +81,24 @@ struct tutti_part {
     struct tutti_part *next;
     struct tutti_exposed exposed;
     uint32_t window, n_lent, n_moving;
+    /* registered memory */
+    bool closed;        /* no key of it is given out any more, or at all */
+    void *registration; /* the wire's; NULL: none */
+    struct tutti_key key;
+    uint64_t *holders; /* bits by slot: who has the key */
+    uint32_t n_holders;
 };
+/* What this rank knows of registered memory of a peer. */
+struct tutti_one_key {
+    struct tutti_one_key *next;
+    uint32_t window, n_flying;
+    uint32_t n_asked; /* accesses since it was asked for */
+    bool there;       /* the key is */
+    bool refused;     /* there is none */
+    bool withdrawn;   /* goes back when nothing flies any more */
+    struct tutti_key key;
+};
+#define TUTTI_ONE_DIRECT 8 /* pieces of accesses to a peer that the wire has, as puts and gets of its own */
 
 struct tutti_one_pair {
     struct tutti_one_pair *next, *next_ready;
@@ -94,6 +112,13 @@ struct tutti_one_pair {
     uint64_t ask, asked;  /* by order: a flush waits for accesses up to `ask`; up to which an answer was asked for */
     struct tutti_one_refusal refusal;
     struct tutti_one_open open[TUTTI_ONE_OPEN];
+    struct tutti_one_key *keys;
+    struct tutti_one_piece {
+        struct tutti_one_key *key; /* NULL: free */
+        uint64_t order;
+    } direct[TUTTI_ONE_DIRECT];
+    uint32_t n_direct;
+    bool direct_holds; /* no put or get leaves before they are there */
     /* in */
     uint64_t applied,
         acknowledged; /* numbers of packets: all up to `applied` have taken effect here; what the peer knows of that */
@@ -150,6 +175,7 @@ void tutti_access_end(struct tutti_team *team, struct tutti_one_access *access, 
 enum tutti_status tutti_one_send(struct tutti_team *team, struct tutti_one_pair *pair, struct tutti_packet *packet,
                                  const struct tutti_span *span, const struct tutti_loan *what);
 bool tutti_one_lost(const struct tutti_ones *ones, uint32_t slot, uint32_t window);
+void tutti_one_lose(struct tutti_ones *ones, uint32_t slot, uint32_t window);
 
 /* Sends what may leave. False: the wire had no room. */
 bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair);
@@ -197,6 +223,26 @@ static inline bool tutti_moves_any(const struct tutti_ones *ones)
 {
     return ones && atomic_load(&ones->over) != NULL;
 }
+
+/* ---- onesided_direct.c ---- */
+/* The key by which the next piece goes directly; NULL: by a packet. */
+struct tutti_one_key *tutti_direct_takes(struct tutti_team *team, struct tutti_one_pair *pair,
+                                         const struct tutti_one_access *access);
+/* Starts it, where n_direct says that there is room for it. */
+enum tutti_status tutti_direct_send(struct tutti_team *team, struct tutti_one_pair *pair,
+                                    struct tutti_one_access *access, struct tutti_one_key *key);
+void tutti_direct_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
+/* What peers say of keys: packets and answers TUTTI_ONE_KEY. */
+void tutti_key_take(struct tutti_team *team, struct tutti_one_pair *pair, const struct tutti_packet *packet);
+void tutti_key_answer_take(struct tutti_team *team, struct tutti_one_pair *pair, const struct tutti_packet *packet,
+                           const void *payload);
+/* The peer has ended the communicator, and holds no keys any more. */
+void tutti_keys_left(struct tutti_team *team, const struct tutti_one_pair *pair);
+/* This rank needs no keys of the window any more. */
+void tutti_keys_drop(struct tutti_team *team, uint32_t window);
+/* Nobody has the key any more, or can use it. The owner is entered, and left meanwhile. */
+void tutti_part_withdraw(struct tutti_team *team, struct tutti_part *part);
+void tutti_direct_free(struct tutti_team *team); /* for a team that ends */
 
 /* ---- onesided_wait.c: sentences ---- */
 /* The peer that it waits for, -1: none. */

@@ -26,6 +26,7 @@ static void tutti_ones_free(struct tutti_ones *ones)
         while (ones->parts[b]) {
             struct tutti_part *part = ones->parts[b];
             ones->parts[b] = part->next;
+            tutti_free(part->holders);
             tutti_free(part);
         }
     }
@@ -179,15 +180,20 @@ static void take_back(struct tutti_team *team, const struct tutti_part *part)
 void tutti_exposed_remove(struct tutti_team *team, uint32_t window)
 {
     struct tutti_owner *owner = team->engine->owner;
+    struct tutti_part **at, *part;
 
     tutti_owner_enter(owner);
-    struct tutti_part **at = &team->ones->parts[window % TUTTI_PART_BUCKETS], *part;
+    tutti_keys_drop(team, window);
+    part = tutti_part_find(team->ones, window);
+    if (part) tutti_part_withdraw(team, part);
+    at = &team->ones->parts[window % TUTTI_PART_BUCKETS];
     while (*at && (*at)->window != window) at = &(*at)->next;
     part = *at;
     if (part) *at = part->next;
     if (part) await_free(team, part);
     if (part && !team->failed) take_back(team, part);
     tutti_owner_leave(owner);
+    if (part) tutti_free(part->holders);
     tutti_free(part);
 }
 
@@ -197,6 +203,7 @@ void tutti_ones_destroy(struct tutti_team *team)
 
     if (!ones) return;
     tutti_loans_cancel(team);
+    tutti_direct_free(team);
     if (ones->serves) {
         team->n_work--;
         atomic_fetch_sub(&team->engine->owner->n_serving, 1);

@@ -444,7 +444,7 @@ void tutti_port_back(struct tutti_port *port, uint64_t token, enum tutti_status 
     if (loan.step == TUTTI_NO_STEP)
         tutti_p2p_messages_back(loan.team, &loan, status);
     else
-        (loan.step >= TUTTI_LOAN_PART ? tutti_ones_back : tutti_flights_back)(loan.team, &loan, status);
+        (loan.step >= TUTTI_LOAN_DIRECT ? tutti_ones_back : tutti_flights_back)(loan.team, &loan, status);
 }
 
 /* ---- Packets for teams that do not exist here yet: a peer was faster. They are kept until the team is created. ----

@@ -199,12 +199,13 @@ struct tutti_stray {
 struct tutti_loan {
     struct tutti_team *team; /* NULL: free */
     void *of;                /* the slice whose step it belongs to, the message, access or part */
-    uint32_t step, peer;     /* TUTTI_NO_STEP: of a message; or one of the next two */
+    uint32_t step, peer;     /* TUTTI_NO_STEP: of a message; or one of the next three */
     uint32_t generation;     /* how often it was given back: a part of the token */
-    uint64_t number;         /* TUTTI_LOAN_PART: of the peer's packet */
+    uint64_t number;         /* TUTTI_LOAN_PART: of the peer's packet; TUTTI_LOAN_DIRECT: of the piece */
 };
 #define TUTTI_LOAN_ACCESS (TUTTI_NO_STEP - 1) /* a loan of memory of an access to a peer */
 #define TUTTI_LOAN_PART (TUTTI_NO_STEP - 2)   /* of memory that peers access */
+#define TUTTI_LOAN_DIRECT (TUTTI_NO_STEP - 3) /* of an access, by a put or get of the wire */
 struct tutti_port {
     struct tutti_transport *transport;
     struct tutti_control *control; /* for the same members */

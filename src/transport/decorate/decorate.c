@@ -32,18 +32,19 @@ PASS_ON(void, , cut, (struct tutti_transport *t, uint32_t peer), (inner, peer))
 PASS_ON(void, , failed, (struct tutti_transport *t, const char *why), (inner, why))
 PASS_ON(bool, return, owes, (struct tutti_transport *t), (inner))
 PASS_ON(void, , expect, (struct tutti_transport *t, uint32_t peer), (inner, peer))
+PASS_ON(bool, return, direct, (struct tutti_transport *t, uint32_t peer), (inner, peer))
 PASS_ON(enum tutti_status, return, reg,
-        (struct tutti_transport *t, void *base, size_t bytes, struct tutti_key *key, void **registration),
-        (inner, base, bytes, key, registration))
+        (struct tutti_transport *t, const struct tutti_range *memory, struct tutti_key *key, void **registration),
+        (inner, memory, key, registration))
 PASS_ON(void, , unreg, (struct tutti_transport *t, void *registration), (inner, registration))
 PASS_ON(enum tutti_status, return, put,
         (struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
-         const struct tutti_span *spans, uint32_t n, uint64_t token),
-        (inner, peer, key, offset, spans, n, token))
+         const struct tutti_range *from, uint64_t token),
+        (inner, peer, key, offset, from, token))
 PASS_ON(enum tutti_status, return, get,
         (struct tutti_transport *t, uint32_t peer, const struct tutti_key *key, uint64_t offset,
-         const struct tutti_target *targets, uint32_t n, uint64_t token),
-        (inner, peer, key, offset, targets, n, token))
+         const struct tutti_range *to, uint64_t token),
+        (inner, peer, key, offset, to, token))
 /* clang-format on */
 #undef PASS_ON
 
@@ -80,6 +81,7 @@ void tutti_decorator_init(struct tutti_decorator *d, const char *name, const str
         PASS(cut),
         PASS_IF_THERE(place),
         PASS_IF_THERE(cancel),
+        PASS_IF_THERE(direct),
         PASS_IF_THERE(reg),
         PASS_IF_THERE(unreg),
         PASS_IF_THERE(put),

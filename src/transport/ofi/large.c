@@ -15,10 +15,10 @@
 #define USE_BITS 10
 #define MEMBER_BITS 20
 
-struct tutti_ofi_large *tutti_ofi_large_free(struct tutti_ofi_large larges[TUTTI_OFI_LARGE])
+struct tutti_ofi_large *tutti_ofi_large_free(struct tutti_ofi_large *first, uint32_t n)
 {
-    for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++)
-        if (larges[i].stage == TUTTI_OFI_FREE) return &larges[i];
+    for (uint32_t i = 0; i < n; i++)
+        if (first[i].stage == TUTTI_OFI_FREE) return &first[i];
     return NULL;
 }
 
@@ -56,7 +56,7 @@ enum tutti_status tutti_ofi_large_add(struct tutti_ofi *ofi, struct tutti_ofi_pe
                                       const struct tutti_packet *packet, const struct tutti_span *spans, uint32_t n,
                                       uint64_t token)
 {
-    struct tutti_ofi_large *out = tutti_ofi_large_free(peer->out);
+    struct tutti_ofi_large *out = tutti_ofi_large_free(peer->out, TUTTI_OFI_LARGE);
     if (!out) return TUTTI_AGAIN;
     clear(out);
     for (uint32_t i = 0; i < n; i++) keep(out, spans[i].base, spans[i].bytes);
@@ -103,6 +103,22 @@ static const struct iovec *place_of(struct tutti_ofi_large *large, struct iovec 
     return whole;
 }
 
+/* A put or get: the caller has the rest of what it needs. */
+static ssize_t move_access(struct tutti_ofi *ofi, struct tutti_ofi_large *access)
+{
+    const struct fi_rma_iov there = {.addr = access->address, .len = access->bytes, .key = access->key};
+    const struct fi_msg_rma message = {.msg_iov = access->parts,
+                                       .desc = &access->memory[0].desc,
+                                       .iov_count = 1,
+                                       .addr = access->op.peer->addresses[access->rail],
+                                       .rma_iov = &there,
+                                       .rma_iov_count = 1,
+                                       .context = &access->op};
+    struct fid_ep *ep = ofi->rails[access->rail].ep;
+    if (access->op.kind == TUTTI_OFI_GET) return fi_readmsg(ep, &message, FI_COMPLETION);
+    return fi_writemsg(ep, &message, FI_COMPLETION | (ofi->delivers ? FI_DELIVERY_COMPLETE : 0));
+}
+
 static ssize_t move(struct tutti_ofi *ofi, struct tutti_ofi_large *large, const struct iovec *parts, uint32_t n)
 {
     struct tutti_ofi_peer *peer = large->op.peer;
@@ -136,20 +152,22 @@ static bool post(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
     struct tutti_ofi_peer *peer = large->op.peer;
     struct tutti_ofi_rail *rail = &ofi->rails[large->rail];
-    const bool out = large->op.kind == TUTTI_OFI_LARGE_OUT, exposed = !out && ofi->writes;
+    const bool in = large->op.kind == TUTTI_OFI_LARGE_IN, exposed = in && ofi->writes;
+    const bool access = large->op.kind >= TUTTI_OFI_PUT;
     struct iovec whole;
     uint32_t n;
     const struct iovec *parts = place_of(large, &whole, &n);
     enum tutti_status status = TUTTI_OK;
-    for (uint32_t i = 0; i < n && status == TUTTI_OK; i++)
-        status = exposed ? tutti_ofi_expose(rail, parts[i].iov_base, parts[i].iov_len, &large->memory[i],
-                                            &large->address, &large->key)
-                         : tutti_ofi_register(rail, parts[i].iov_base, parts[i].iov_len, &large->memory[i]);
+    for (uint32_t i = 0; i < n && status == TUTTI_OK; i++) {
+        const struct tutti_range range = {parts[i].iov_base, parts[i].iov_len, large->maker, large->device};
+        status = exposed ? tutti_ofi_expose(rail, &range, false, &large->memory[i], &large->address, &large->key)
+                         : tutti_ofi_register(rail, &range, &large->memory[i]);
+    }
     ssize_t rc = status == TUTTI_OK ? 0 : status == TUTTI_AGAIN ? -FI_EAGAIN : -FI_ENOMEM;
-    if (rc == 0 && !exposed) rc = move(ofi, large, parts, n);
+    if (rc == 0 && !exposed) rc = access ? move_access(ofi, large) : move(ofi, large, parts, n);
     if (rc == 0) {
         large->stage = TUTTI_OFI_FLIES;
-        if (out) ofi->n_flying++;
+        if (!in) ofi->n_flying++;
         return true;
     }
     unregister(large);
@@ -159,6 +177,12 @@ static bool post(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
     tutti_ofi_large_done(ofi, large, TUTTI_ERR_PEER_DEAD);
     tutti_ofi_peer_ends(ofi, peer, TUTTI_ERR_PEER_DEAD);
     return true;
+}
+
+void tutti_ofi_large_start(struct tutti_ofi *ofi, struct tutti_ofi_large *access)
+{
+    access->stage = TUTTI_OFI_WAITS;
+    if (!post(ofi, access)) tutti_ofi_peer_waits(ofi, access->op.peer);
 }
 
 bool tutti_ofi_large_submit(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
@@ -171,6 +195,8 @@ bool tutti_ofi_large_submit(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
         if (in->stage == TUTTI_OFI_FLIES && !in->told) all &= in->told = tutti_ofi_go_tell(ofi, peer, in);
         if (out->stage == TUTTI_OFI_GOES) all &= post(ofi, out);
     }
+    for (uint32_t i = 0; i < TUTTI_OFI_ACCESSES; i++)
+        if (peer->accesses[i].stage == TUTTI_OFI_WAITS) all &= post(ofi, &peer->accesses[i]);
     return all;
 }
 
@@ -188,7 +214,7 @@ void tutti_ofi_large_written(struct tutti_ofi *ofi, uint64_t ticket)
 void tutti_ofi_large_over(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
     struct tutti_ofi_peer *peer = large->op.peer;
-    if (large->op.kind == TUTTI_OFI_LARGE_OUT) {
+    if (large->op.kind != TUTTI_OFI_LARGE_IN) {
         if (large->slab) peer->out_slab_used = false;
         tutti_ofi_room(ofi, peer);
     } else {
@@ -307,7 +333,7 @@ bool tutti_ofi_large_again(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 
 bool tutti_ofi_large_revoke(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
-    if (!ofi->rails[large->rail].enforced) return false;
+    if (!ofi->rails[large->rail].enforced || !large->memory[0].mr) return false;
     unregister(large);
     return true;
 }

@@ -29,13 +29,12 @@
 
 static void large_ends(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
-    const bool in = large->op.kind == TUTTI_OFI_LARGE_IN;
     if (large->stage == TUTTI_OFI_WAITS || large->stage == TUTTI_OFI_GOES)
         tutti_ofi_large_done(ofi, large, large->op.peer->status);
     if (large->stage != TUTTI_OFI_FLIES || !ofi->open) return;
-    if (!ofi->writes)
+    if (!ofi->writes && large->op.kind < TUTTI_OFI_PUT)
         fi_cancel(&ofi->rails[large->rail].ep->fid, &large->op);
-    else if (in && tutti_ofi_large_revoke(ofi, large))
+    else if (tutti_ofi_fills(large) && tutti_ofi_large_revoke(ofi, large))
         tutti_ofi_large_done(ofi, large, large->op.peer->status);
 }
 
@@ -46,7 +45,7 @@ void tutti_ofi_peer_end(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer, enum
     peer->ending = peer->ended = true, peer->status = status;
     if (peer->fd >= 0) close(peer->fd); /* and epoll forgets it */
     peer->fd = -1;
-    for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++) large_ends(ofi, &peer->out[i]), large_ends(ofi, &peer->in[i]);
+    for (uint32_t i = 0; i < TUTTI_OFI_LENT; i++) large_ends(ofi, &peer->lent[i]);
     peer->until_ns = tutti_deadline_ns(STUCK_NS);
     tutti_ofi_room(ofi, peer);
     tutti_log(TUTTI_LOG_DEBUG, "transport ofi: the socket of member %u ended: %s", peer->member,
@@ -65,10 +64,8 @@ void tutti_ofi_break(struct tutti_ofi *ofi, const char *why)
     for (struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next) {
         if (peer == ofi->self) continue;
         tutti_ofi_peer_end(ofi, peer, TUTTI_ERR_PEER_DEAD);
-        for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++) {
-            if (peer->out[i].stage == TUTTI_OFI_FLIES) tutti_ofi_large_done(ofi, &peer->out[i], TUTTI_ERR_PEER_DEAD);
-            if (peer->in[i].stage == TUTTI_OFI_FLIES) tutti_ofi_large_done(ofi, &peer->in[i], TUTTI_ERR_PEER_DEAD);
-        }
+        for (uint32_t i = 0; i < TUTTI_OFI_LENT; i++)
+            if (peer->lent[i].stage == TUTTI_OFI_FLIES) tutti_ofi_large_done(ofi, &peer->lent[i], TUTTI_ERR_PEER_DEAD);
     }
     ofi->n_flying = 0;
 }
@@ -194,8 +191,8 @@ void tutti_ofi_sockets(struct tutti_ofi *ofi)
 
 static bool has_flying(const struct tutti_ofi_peer *peer, bool in)
 {
-    for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++)
-        if ((in ? peer->in : peer->out)[i].stage == TUTTI_OFI_FLIES) return true;
+    for (uint32_t i = 0; i < TUTTI_OFI_LENT; i++)
+        if (peer->lent[i].stage == TUTTI_OFI_FLIES && tutti_ofi_fills(&peer->lent[i]) == in) return true;
     return false;
 }
 

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#define DIRECT ((size_t)4 << 20) /* bytes of a put or get: what the provider may have at once of a peer is bounded */
 #define CANCEL_NS (10 * TUTTI_NS_PER_MS) /* for the provider to give memory back that was taken back */
 #define FLUSH_NS TUTTI_NS_PER_S          /* that close gives peers to take what was sent: who computes does not poll */
 
@@ -93,14 +94,14 @@ static void cancel_flying(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
 {
     struct tutti_ofi_peer *peer = large->op.peer;
     const uint32_t number = large->number;
-    const bool in = large->op.kind == TUTTI_OFI_LARGE_IN;
-    large->again = in && !ofi->writes; /* what was not matched yet is received elsewhere */
+    large->again =
+        large->op.kind == TUTTI_OFI_LARGE_IN && !ofi->writes; /* what was not matched yet is received elsewhere */
     if (large->again) fi_cancel(&ofi->rails[large->rail].ep->fid, &large->op);
     wait_for(ofi, large, number);
     large->again = false;
     if (large->stage != TUTTI_OFI_FLIES || large->number != number || !large->silent || large->copy) return;
     tutti_log(TUTTI_LOG_INFO, "transport ofi: member %u is cut: a payload with it does not end", peer->member);
-    if (in && !tutti_ofi_large_revoke(ofi, large))
+    if (tutti_ofi_fills(large) && !tutti_ofi_large_revoke(ofi, large))
         tutti_ofi_break(ofi, "its provider does not give memory back that was taken back");
     else
         tutti_ofi_peer_end(ofi, peer, TUTTI_ERR_PEER_DEAD);
@@ -112,6 +113,8 @@ static void cancel(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
     if (large->stage == TUTTI_OFI_ENDED || large->slab) return;
     if (large->stage == TUTTI_OFI_FLIES)
         cancel_flying(ofi, large);
+    else if (large->op.kind >= TUTTI_OFI_PUT)
+        tutti_ofi_large_done(ofi, large, TUTTI_ERR_ABORTED);
     else if (!tutti_ofi_large_own(large))
         tutti_ofi_peer_end(ofi, large->op.peer, TUTTI_ERR_PEER_DEAD);
 }
@@ -120,8 +123,8 @@ static void ofi_cancel(struct tutti_transport *t, uint64_t token)
 {
     struct tutti_ofi *ofi = tutti_ofi_of(t);
     for (struct tutti_ofi_peer *peer = ofi->peers; peer; peer = peer->next) {
-        for (uint32_t i = 0; i < 2 * TUTTI_OFI_LARGE; i++) {
-            struct tutti_ofi_large *large = i < TUTTI_OFI_LARGE ? &peer->out[i] : &peer->in[i - TUTTI_OFI_LARGE];
+        for (uint32_t i = 0; i < TUTTI_OFI_LENT; i++) {
+            struct tutti_ofi_large *large = &peer->lent[i];
             if (large->stage == TUTTI_OFI_FREE || large->silent || large->token != token) continue;
             cancel(ofi, large);
             return;
@@ -218,6 +221,11 @@ static const struct tutti_transport_ops ofi_ops = {
     .cut = ofi_cut,
     .holds = tutti_ofi_holds,
     .owes = tutti_ofi_owes,
+    .direct = tutti_ofi_direct,
+    .reg = tutti_ofi_reg,
+    .unreg = tutti_ofi_unreg,
+    .put = tutti_ofi_put,
+    .get = tutti_ofi_get,
 };
 
 static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_ofi_config *config)
@@ -238,6 +246,10 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     const struct tutti_ofi_rail *rail = &ofi->rails[0];
     const bool can = (rail->info->caps & FI_RMA) && rail->info->domain_attr->cq_data_size >= 4;
     ofi->writes = can && (config->writes < 0 ? rail->enforced : config->writes > 0);
+    ofi->delivers = tutti_ofi_delivers(rail->info);
+    if ((rail->info->caps & FI_RMA) && config->writes != 0 &&
+        (ofi->delivers || (rail->info->tx_attr->msg_order & FI_ORDER_SAW)))
+        ofi->base.max_direct = rail->info->ep_attr->max_msg_size < DIRECT ? rail->info->ep_attr->max_msg_size : DIRECT;
     ofi->ticket_wide = rail->info->domain_attr->cq_data_size >= 8;
     ofi->base.copied = rail->local ? TUTTI_OFI_COPIED_LOCAL : TUTTI_OFI_COPIED;
     ofi->frame_bytes = TUTTI_OFI_HEAD + ofi->base.copied;

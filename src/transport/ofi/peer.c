@@ -60,10 +60,12 @@ static void buffers_divide(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
             .op = {.kind = TUTTI_OFI_CONTROL, .peer = peer}, .next = peer->free_control, .data = at, .desc = desc};
         peer->free_control = &peer->control[i];
     }
+    peer->out = peer->lent, peer->in = peer->out + TUTTI_OFI_LARGE, peer->accesses = peer->in + TUTTI_OFI_LARGE;
     for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++) {
         peer->out[i].op = (struct tutti_ofi_op){.kind = TUTTI_OFI_LARGE_OUT, .peer = peer};
         peer->in[i].op = (struct tutti_ofi_op){.kind = TUTTI_OFI_LARGE_IN, .peer = peer};
     }
+    for (uint32_t i = 0; i < TUTTI_OFI_ACCESSES; i++) peer->accesses[i].op.peer = peer;
 }
 
 enum tutti_status tutti_ofi_peer_make(struct tutti_ofi *ofi, uint32_t member, struct tutti_ofi_peer **out)
@@ -80,7 +82,9 @@ enum tutti_status tutti_ofi_peer_make(struct tutti_ofi *ofi, uint32_t member, st
     peer->out_slab = (uint8_t *)peer + buffers_at() + buffers, peer->in_slab = peer->out_slab + TUTTI_OFI_PAYLOAD;
     status = tutti_random_bytes(&peer->secret_in, sizeof(peer->secret_in));
     if (status == TUTTI_OK && !self)
-        status = tutti_ofi_register(&ofi->rails[0], (uint8_t *)peer + buffers_at(), buffers, &peer->memory);
+        status = tutti_ofi_register(&ofi->rails[0],
+                                    &(struct tutti_range){.base = (uint8_t *)peer + buffers_at(), .bytes = buffers},
+                                    &peer->memory);
     if (status != TUTTI_OK) {
         tutti_unmap(peer, bytes);
         return status < 0 ? status : tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: no room to register buffers");
@@ -99,7 +103,7 @@ enum tutti_status tutti_ofi_peer_make(struct tutti_ofi *ofi, uint32_t member, st
 void tutti_ofi_peer_free(struct tutti_ofi_peer *peer)
 {
     tutti_ofi_unregister(&peer->memory);
-    for (uint32_t i = 0; i < TUTTI_OFI_LARGE; i++) tutti_free(peer->out[i].copy), tutti_free(peer->in[i].copy);
+    for (uint32_t i = 0; i < TUTTI_OFI_LENT; i++) tutti_free(peer->lent[i].copy);
     tutti_unmap(peer, peer->mapped);
 }
 

@@ -177,6 +177,19 @@ static enum tutti_status choose_one(const struct tutti_ofi_config *config, const
     return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "transport ofi: no memory for what it chose");
 }
 
+bool tutti_ofi_delivers(const struct fi_info *info)
+{
+    const struct tutti_ofi_library *lib = tutti_ofi_library();
+    struct fi_info *hints = lib->dupinfo(info), *list = NULL;
+    if (!hints) return false;
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    hints->handle = NULL;
+    const bool does = lib->getinfo(version(lib), NULL, NULL, 0, hints, &list) == 0;
+    if (list) lib->freeinfo(list);
+    lib->freeinfo(hints);
+    return does;
+}
+
 enum tutti_status tutti_ofi_choose(const struct tutti_ofi_config *config, struct fi_info *infos[TUTTI_OFI_RAILS],
                                    uint32_t *n)
 {

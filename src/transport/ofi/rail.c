@@ -2,8 +2,8 @@
 /* An endpoint on one domain; memory that must be registered; completions.
  *
  * Nothing of the caller's memory stays registered: where it must be, it is registered for one payload and given back
- * with it. Only what this transport allocated itself is registered for long. So no registration outlives its memory,
- * and no cache must hear of what others free. */
+ * with it. Only what this transport allocated itself is registered for long, and what the caller registers, who says
+ * when it ends. So no registration outlives its memory, and no cache must hear of what others free. */
 
 #include "transport/ofi/state.h"
 
@@ -144,14 +144,24 @@ bool tutti_ofi_rail_may_sleep(struct tutti_ofi_rail *rail)
 
 /* ---- memory ---- */
 
-static enum tutti_status reg(struct tutti_ofi_rail *rail, void *base, size_t bytes, uint64_t access,
+static const enum fi_hmem_iface interfaces[] = {
+    [TUTTI_MAKER_HOST] = FI_HMEM_SYSTEM, [TUTTI_MAKER_CUDA] = FI_HMEM_CUDA, [TUTTI_MAKER_LEVEL_ZERO] = FI_HMEM_ZE};
+
+static enum tutti_status reg(struct tutti_ofi_rail *rail, const struct tutti_range *memory, uint64_t access,
                              struct tutti_ofi_memory *out)
 {
     const size_t key_bytes = rail->info->domain_attr->mr_key_size;
     const uint64_t key = key_bytes < 8 ? rail->next_key & ((UINT64_C(1) << 8 * key_bytes) - 1) : rail->next_key;
+    const struct iovec what = {memory->base, memory->bytes};
+    struct fi_mr_attr attr = {
+        .mr_iov = &what, .iov_count = 1, .access = access, .requested_key = key, .iface = interfaces[memory->maker]};
     struct fid_mr *mr = NULL;
+    if (memory->maker == TUTTI_MAKER_CUDA) attr.device.cuda = memory->device;
+    if (memory->maker == TUTTI_MAKER_LEVEL_ZERO) attr.device.ze = memory->device;
     rail->next_key++;
-    int rc = fi_mr_reg(rail->domain, base, bytes, access, 0, key, 0, &mr, NULL);
+    int rc = memory->maker == TUTTI_MAKER_HOST
+                 ? fi_mr_reg(rail->domain, memory->base, memory->bytes, access, 0, key, 0, &mr, NULL)
+                 : fi_mr_regattr(rail->domain, &attr, 0, &mr);
     if (rc == 0 && (rail->info->domain_attr->mr_mode & FI_MR_ENDPOINT)) {
         rc = fi_mr_bind(mr, &rail->ep->fid, 0);
         if (rc == 0) rc = fi_mr_enable(mr);
@@ -159,27 +169,27 @@ static enum tutti_status reg(struct tutti_ofi_rail *rail, void *base, size_t byt
     }
     if (rc == -FI_EAGAIN) return TUTTI_AGAIN;
     if (rc < 0)
-        return tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: %zu bytes can not be registered: %s", bytes,
+        return tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: %zu bytes can not be registered: %s", memory->bytes,
                           tutti_ofi_says(rc));
     *out = (struct tutti_ofi_memory){mr, fi_mr_desc(mr)};
     return TUTTI_OK;
 }
 
-enum tutti_status tutti_ofi_register(struct tutti_ofi_rail *rail, void *base, size_t bytes,
+enum tutti_status tutti_ofi_register(struct tutti_ofi_rail *rail, const struct tutti_range *memory,
                                      struct tutti_ofi_memory *out)
 {
     *out = (struct tutti_ofi_memory){NULL, NULL};
-    if (!rail->local || bytes == 0) return TUTTI_OK;
-    return reg(rail, base, bytes, FI_SEND | FI_RECV | (rail->info->caps & FI_RMA ? FI_WRITE : 0), out);
+    if ((!rail->local && memory->maker == TUTTI_MAKER_HOST) || memory->bytes == 0) return TUTTI_OK;
+    return reg(rail, memory, FI_SEND | FI_RECV | (rail->info->caps & FI_RMA ? FI_WRITE | FI_READ : 0), out);
 }
 
-enum tutti_status tutti_ofi_expose(struct tutti_ofi_rail *rail, void *base, size_t bytes, struct tutti_ofi_memory *out,
-                                   uint64_t *address, uint64_t *key)
+enum tutti_status tutti_ofi_expose(struct tutti_ofi_rail *rail, const struct tutti_range *memory, bool reads,
+                                   struct tutti_ofi_memory *out, uint64_t *address, uint64_t *key)
 {
     *out = (struct tutti_ofi_memory){NULL, NULL};
-    enum tutti_status status = reg(rail, base, bytes, FI_REMOTE_WRITE, out);
+    enum tutti_status status = reg(rail, memory, FI_REMOTE_WRITE | (reads ? FI_REMOTE_READ : 0), out);
     if (status != TUTTI_OK) return status;
-    *address = rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)base : 0;
+    *address = rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)memory->base : 0;
     *key = fi_mr_key(out->mr);
     return TUTTI_OK;
 }

@@ -9,6 +9,7 @@
  *   peer.c       peers: their buffers, and the lists that they stand in
  *   frame.c      frames out and in, their window
  *   large.c      payloads that are not copied
+ *   access.c     puts and gets: payloads without a packet
  *   meet.c       sockets: how peers come, say goodbye and end
  *   turn.c       progress, poll, sleep
  *   ofi.c        send, place, cancel, open, close
@@ -41,6 +42,8 @@
 #define TUTTI_OFI_CREDITS 12u                     /* frames under way to a peer */
 #define TUTTI_OFI_WINDOW 64u                      /* ... and queued for it */
 #define TUTTI_OFI_LARGE 4u                        /* large packets under way to a peer */
+#define TUTTI_OFI_ACCESSES 8u                     /* puts and gets under way */
+#define TUTTI_OFI_LENT (2 * TUTTI_OFI_LARGE + TUTTI_OFI_ACCESSES)
 #define TUTTI_OFI_CONTROLS (TUTTI_OFI_LARGE + 4u) /* a GO for each large packet; ACKs come by the half window */
 #define TUTTI_OFI_RECEIVES (TUTTI_OFI_CREDITS + TUTTI_OFI_CONTROLS)
 #define TUTTI_OFI_NAME 128u /* bytes of an endpoint's address, at most */
@@ -53,7 +56,15 @@
 struct tutti_ofi_peer;
 
 /* ---- rails ---- */
-enum tutti_ofi_kind { TUTTI_OFI_RECEIVE, TUTTI_OFI_FRAME, TUTTI_OFI_CONTROL, TUTTI_OFI_LARGE_OUT, TUTTI_OFI_LARGE_IN };
+enum tutti_ofi_kind {
+    TUTTI_OFI_RECEIVE,
+    TUTTI_OFI_FRAME,
+    TUTTI_OFI_CONTROL,
+    TUTTI_OFI_LARGE_OUT,
+    TUTTI_OFI_LARGE_IN,
+    TUTTI_OFI_PUT,
+    TUTTI_OFI_GET
+};
 struct tutti_ofi_op {
     struct fi_context2 context; /* first: the provider's */
     enum tutti_ofi_kind kind;
@@ -127,8 +138,10 @@ struct tutti_ofi_large {
     uint32_t number; /* the announcing frame's */
     uint32_t n_uses; /* uses of this slot: a part of its ticket */
     uint64_t token, bytes;
-    uint64_t tag, ticket, address, key; /* tag: of a tagged receive; the others: of memory to write to */
-    struct tutti_packet packet;         /* in */
+    uint64_t tag, ticket, address, key; /* tag: of a tagged receive; the others: of memory to write to, or read */
+    enum tutti_maker maker;             /* of the memory of a put or get */
+    int32_t device;
+    struct tutti_packet packet; /* in */
     uint32_t n;
     struct iovec parts[TUTTI_SPANS_MAX];
     void *copy; /* for memory that was taken back */
@@ -159,13 +172,12 @@ struct tutti_ofi_peer {
     uint32_t filled, submitted, acked; /* frames, counted */
     struct tutti_ofi_tx *window[TUTTI_OFI_WINDOW], *free, *free_control, *failed;
     struct tutti_ofi_tx tx[TUTTI_OFI_WINDOW + 2], control[TUTTI_OFI_CONTROLS];
-    struct tutti_ofi_large out[TUTTI_OFI_LARGE];
+    struct tutti_ofi_large lent[TUTTI_OFI_LENT], *out, *in, *accesses; /* these three are in it */
     uint8_t *out_slab;
     bool out_slab_used;
     /* in */
     uint32_t taken, used, told; /* frames: given out, given back, and told so */
     struct tutti_ofi_rx *slots[TUTTI_OFI_CREDITS];
-    struct tutti_ofi_large in[TUTTI_OFI_LARGE];
     uint8_t *in_slab;
     bool in_slab_used;
     struct tutti_ofi_rx rx[TUTTI_OFI_RECEIVES];
@@ -187,6 +199,7 @@ struct tutti_ofi {
     bool open;   /* the endpoints are */
     bool writes; /* large payloads are written into exposed memory, else sent to a tagged receive */
     bool ticket_wide;
+    bool delivers; /* a put can be asked to end when its bytes are there */
     size_t frame_bytes;
     uint64_t next_tag;
     uint32_t next_rail;
@@ -230,6 +243,8 @@ const char *tutti_ofi_says(ssize_t error);               /* FI_E..., either sign
 /* One info for each rail, to be freed by the caller; *n of them. UNSUPPORTED, ARGUMENT. */
 enum tutti_status tutti_ofi_choose(const struct tutti_ofi_config *config, struct fi_info *infos[TUTTI_OFI_RAILS],
                                    uint32_t *n);
+/* Whether it can tell of a write when its bytes are there. */
+bool tutti_ofi_delivers(const struct fi_info *info);
 
 /* ---- rail.c ---- */
 enum tutti_status tutti_ofi_rail_open(struct tutti_ofi_rail *rail, int epoll, bool registers);
@@ -238,12 +253,12 @@ void tutti_ofi_rail_close(struct tutti_ofi_rail *rail);
 bool tutti_ofi_rail_read(struct tutti_ofi_rail *rail, struct tutti_ofi_completion *out);
 /* False: something is there already. */
 bool tutti_ofi_rail_may_sleep(struct tutti_ofi_rail *rail);
-/* Registers memory for sends and receives where that is needed. AGAIN: not now. */
-enum tutti_status tutti_ofi_register(struct tutti_ofi_rail *rail, void *base, size_t bytes,
+/* Registers memory for what this member does with it, where that is needed. AGAIN: not now. */
+enum tutti_status tutti_ofi_register(struct tutti_ofi_rail *rail, const struct tutti_range *memory,
                                      struct tutti_ofi_memory *out);
-/* ... and for a peer, which writes to it by *address and *key. */
-enum tutti_status tutti_ofi_expose(struct tutti_ofi_rail *rail, void *base, size_t bytes, struct tutti_ofi_memory *out,
-                                   uint64_t *address, uint64_t *key);
+/* ... and for a peer, which writes to it, or reads it, by *address and *key. */
+enum tutti_status tutti_ofi_expose(struct tutti_ofi_rail *rail, const struct tutti_range *memory, bool reads,
+                                   struct tutti_ofi_memory *out, uint64_t *address, uint64_t *key);
 void tutti_ofi_unregister(struct tutti_ofi_memory *memory);
 
 /* ---- peer.c ---- */
@@ -285,7 +300,7 @@ enum tutti_status tutti_ofi_frame_next(struct tutti_ofi *ofi, struct tutti_ofi_p
 void tutti_ofi_frame_take(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer);
 
 /* ---- large.c ---- */
-struct tutti_ofi_large *tutti_ofi_large_free(struct tutti_ofi_large larges[TUTTI_OFI_LARGE]);
+struct tutti_ofi_large *tutti_ofi_large_free(struct tutti_ofi_large *first, uint32_t n); /* NULL: none is */
 /* AGAIN: no room. */
 enum tutti_status tutti_ofi_large_add(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer,
                                       const struct tutti_packet *packet, const struct tutti_span *spans, uint32_t n,
@@ -308,6 +323,24 @@ bool tutti_ofi_large_own(struct tutti_ofi_large *large);
 bool tutti_ofi_large_again(struct tutti_ofi *ofi, struct tutti_ofi_large *large);
 /* Memory that the peer was told of is not its any more, if the network card sees to it; else false. */
 bool tutti_ofi_large_revoke(struct tutti_ofi *ofi, struct tutti_ofi_large *large);
+
+/* Hands a put or get to the provider, or leaves it to submit. */
+void tutti_ofi_large_start(struct tutti_ofi *ofi, struct tutti_ofi_large *access);
+/* Whether it is the provider, or the peer, that writes to the memory. */
+static inline bool tutti_ofi_fills(const struct tutti_ofi_large *large)
+{
+    return large->op.kind == TUTTI_OFI_LARGE_IN || large->op.kind == TUTTI_OFI_GET;
+}
+
+/* ---- access.c: the calls of the contract ---- */
+bool tutti_ofi_direct(struct tutti_transport *t, uint32_t member);
+enum tutti_status tutti_ofi_reg(struct tutti_transport *t, const struct tutti_range *memory, struct tutti_key *key,
+                                void **registration);
+void tutti_ofi_unreg(struct tutti_transport *t, void *registration);
+enum tutti_status tutti_ofi_put(struct tutti_transport *t, uint32_t member, const struct tutti_key *key,
+                                uint64_t offset, const struct tutti_range *from, uint64_t token);
+enum tutti_status tutti_ofi_get(struct tutti_transport *t, uint32_t member, const struct tutti_key *key,
+                                uint64_t offset, const struct tutti_range *to, uint64_t token);
 
 /* ---- meet.c ---- */
 void tutti_ofi_peer_end(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer, enum tutti_status status);

@@ -101,7 +101,7 @@ static enum tutti_status deliver(struct tutti_ofi *ofi, struct tutti_ofi_peer *p
     bool outside;
     TUTTI_TRY(tutti_ofi_frame_next(ofi, peer, &packet, &rx, &outside));
     if (!rx) return TUTTI_AGAIN;
-    if (outside && (peer->in_slab_used || !(in = tutti_ofi_large_free(peer->in)))) return TUTTI_AGAIN;
+    if (outside && (peer->in_slab_used || !(in = tutti_ofi_large_free(peer->in, TUTTI_OFI_LARGE)))) return TUTTI_AGAIN;
     if (outside && peer->ended) return TUTTI_AGAIN; /* its payload does not come any more */
     if (in) in->number = peer->taken, in->packet = packet, in->bytes = packet.bytes;
     tutti_ofi_frame_take(ofi, peer);
