@@ -43,6 +43,7 @@ def options() -> argparse.Namespace:
     add("--ops", type=names(OPERATIONS), default=["all_reduce"], help=",".join(OPERATIONS))
     add("--sizes", type=sizes, default=SIZES, help="bytes of the larger side of a call: 8,64K,1M")
     add("--where", type=names(WHERE), default=["hosts"], help="hosts: namespaces (needs root); lo: the loopback")
+    add("--rate", help="of each host's link, as tc's tbf wants it: 1gbit (with --where hosts)")
     add("--seconds", type=seconds, default=1.0, help="for each size (default 1)")
     add("--least", action="store_true", help="tell the least times, not the medians")
     add("--build", type=Path, default=ROOT / "build" / "peers", help="where programs are built")
@@ -70,6 +71,15 @@ def ranks_start(program: Path, net: Net, folder: str, operation: str, chosen: ar
     return ranks
 
 
+def links_shape(names_of_hosts: list[str], rate: str) -> None:
+    """Both directions: what each host sends."""
+    for name in names_of_hosts:
+        tc = ["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "256kb", "limit", "2mb"]
+        done = subprocess.run(["ip", "netns", "exec", name, *tc], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise hosts.Unavailable(f"--rate {rate}: {done.stderr.strip()}")
+
+
 def table_print(title: str, operation: str, lines: list[str], least: bool) -> None:
     for line in lines:
         size, _, *times = line.split()
@@ -84,6 +94,8 @@ def measure(where: str, program: Path, chosen: argparse.Namespace) -> int:
     failed = 0
     with hosts.Hosts(chosen.hosts, plain=True) if where == "hosts" else nullcontext() as made:
         net = Net(made.names if made else [], make_reach(chosen.build))
+        if made and chosen.rate:
+            links_shape(made.names, chosen.rate)
         with tempfile.TemporaryDirectory() as folder:
             for operation in chosen.ops:
                 ranks = ranks_start(program, net, folder, operation, chosen)

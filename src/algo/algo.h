@@ -35,6 +35,10 @@ extern const size_t tutti_n_algorithms;
  * come first, then what was registered last. Any thread. */
 const struct tutti_algorithm *tutti_algorithm_find(const char *name, uint32_t *radix);
 
+/* So many groups exchange, at most, what they have of an all_reduce (hierarchical): the more there are, the more dearly
+ * are fewer hops bought with messages. */
+#define TUTTI_EXCHANGING_GROUPS 64
+
 /* An algorithm that came from a file (src/load). It stays for the life of the process. */
 struct tutti_loaded {
     const struct tutti_algorithm *algorithm;

@@ -61,27 +61,35 @@ static void test_double_tree_is_balanced(void **state)
 
 /* Groups keep to themselves: one rank of a group, per part, talks to other groups, and each part crosses once a group.
  */
-static void test_hierarchy_keeps_traffic_inside(void **state)
+static uint32_t crossing_of(const char *levels, uint32_t size, uint32_t radix)
 {
-    struct tutti_shape shape = {.size = 31, .radix = 1};
+    struct tutti_shape shape = {.size = size, .radix = radix};
     uint32_t crossing = 0;
 
-    (void)state;
-    assert_int_equal(tutti_shape_parse_levels(&shape, "8,8,7,8"), TUTTI_OK);
+    assert_int_equal(tutti_shape_parse_levels(&shape, levels), TUTTI_OK);
     for (shape.slot = 0; shape.slot < shape.size; shape.slot++) {
         struct tutti_schedule *schedule = NULL;
         assert_int_equal(tutti_schedule_seal(&tutti_algorithm_hierarchical, TUTTI_ALL_REDUCE, &shape, true, &schedule),
                          TUTTI_OK);
         for (uint32_t i = 0; i < schedule->n_steps; i++) {
-            uint32_t own, peer, first, size;
+            uint32_t own, peer, first, width;
             if (schedule->steps[i].op != TUTTI_STEP_SEND) continue;
-            tutti_level_find(&shape.levels[0], shape.slot, &own, &first, &size);
-            tutti_level_find(&shape.levels[0], schedule->steps[i].peer, &peer, &first, &size);
+            tutti_level_find(&shape.levels[0], shape.slot, &own, &first, &width);
+            tutti_level_find(&shape.levels[0], schedule->steps[i].peer, &peer, &first, &width);
             crossing += own != peer;
         }
         tutti_schedule_destroy(schedule);
     }
-    assert_int_equal(crossing, 2 * 3);
+    return crossing;
+}
+
+static void test_hierarchy_keeps_traffic_inside(void **state)
+{
+    (void)state;
+    assert_int_equal(crossing_of("8,8,7,8", 31, 1), 2 * 3);
+    assert_int_equal(crossing_of("8x4", 32, 1), 4 * 2); /* equal groups, not too many: two exchanges of all leads */
+    assert_int_equal(crossing_of("2x2", 4, 2), 2 * 2);  /* each slot is the lead of a part */
+    assert_int_equal(crossing_of("2x80", 160, 1), 2 * 79);
 }
 
 /* ---- sealing at scale ---- */

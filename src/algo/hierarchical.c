@@ -15,7 +15,9 @@
  *     reduce_scatter: up with root j and chunk j, for every j.   all_gather: down with root j and chunk j, for every j.
  *     Inside equal groups that is one reduce_scatter or all_gather of the blocks of each group.
  *     all_reduce: cut into parts with roots spread over the slots, up and then down: all slots share the work. The
- * radix is the number of parts: hierarchical:1 has the fewest messages, the default, one a slot, the fewest bytes.
+ * radix is the number of parts: hierarchical:1 has one lead a group, the default, one part a slot, the fewest bytes.
+ * With fewer parts than slots, and few equal groups, leads exchange theirs, in half the hops of up and down.
+ *     broadcast: inside the root's group first; there each slot is the lead of a part, which goes down to the others.
  * all_gather takes radix 1, too: all blocks go up to slot 0, and down from there as one.
  *
  * Karonis et al.: Exploiting hierarchy in parallel computer networks to optimize collective operation performance
@@ -296,9 +298,34 @@ static void gather_round(const struct tutti_shape *shape, uint32_t round, struct
     up(shape, shape->root, round, &(struct cargo){BLOCKS, 0, 0}, emit);
 }
 
+/* A broadcast in parts: inside the root's group first, where each part has a lead, from which it goes to the others. */
+static uint32_t broadcast_parts(const struct tutti_shape *shape)
+{
+    const uint32_t wide = group_of(shape, 0, shape->root).n;
+
+    return shape->radix > 0 && shape->radix < wide ? shape->radix : wide;
+}
+
+static uint32_t broadcast_rounds(const struct tutti_shape *shape)
+{
+    const uint32_t parts = broadcast_parts(shape);
+
+    return parts > 1 ? (stages(shape) + 1) * parts : stages(shape);
+}
+
 static void broadcast_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
 {
-    down(shape, shape->root, shape->n_levels - round, &(struct cargo){PART, 0, 1}, emit);
+    const struct group home = group_of(shape, 0, shape->root);
+    const uint32_t parts = broadcast_parts(shape), stage = round / parts, part = round % parts;
+    const bool at_home = shape->slot - home.first < home.n;
+    const struct cargo cargo = {PART, part, 1};
+
+    if (parts == 1)
+        down(shape, shape->root, shape->n_levels - round, &cargo, emit);
+    else if (stage == 0 && at_home)
+        down(shape, shape->root, 0, &cargo, emit);
+    else if (stage > 0 && (stage < stages(shape) || !at_home))
+        down(shape, home.first + part * (home.n / parts), stages(shape) - stage, &cargo, emit);
 }
 
 static void scatter_round(const struct tutti_shape *shape, uint32_t round, struct tutti_emit *emit)
@@ -312,10 +339,12 @@ static uint32_t n_parts(const struct tutti_shape *shape)
     return shape->radix > 0 && shape->radix < shape->size ? shape->radix : shape->size;
 }
 
-/* Whether the uppermost leads exchange what they have, in half the hops of up and down: few parts, equal groups. */
+/* Whether the uppermost leads exchange what they have, in half the hops of up and down: few parts, equal groups, and
+ * not so many of these that the messages matter, of which there are more. */
 static bool exchanges(const struct tutti_shape *shape)
 {
-    return n_parts(shape) < shape->size && units_are_alike(shape, shape->n_levels);
+    return n_parts(shape) < shape->size && units_are_alike(shape, shape->n_levels) &&
+           n_units(shape, shape->n_levels) <= TUTTI_EXCHANGING_GROUPS;
 }
 
 /* Roots are equally far apart. Where there are fewer of them than groups, they take turns in their places in the group,
@@ -424,12 +453,13 @@ static void barrier_round(const struct tutti_shape *shape, uint32_t round, struc
 
 const struct tutti_algorithm tutti_algorithm_hierarchical = {
     .name = "hierarchical",
-    .help = "inside the groups of each level, then among their leads (hierarchical:1: fewest messages)",
+    .help = "inside the groups of each level, then among their leads (hierarchical:1: by one lead a group)",
     .source = "Karonis et al., IPDPS 2000; Träff, EuroPVM/MPI 2006",
     .kinds = {[TUTTI_ALL_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX, .chunks = n_parts,
                                              .rounds = all_reduce_rounds, .round = all_reduce_round),
               [TUTTI_REDUCE] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = reduce_round),
-              [TUTTI_BROADCAST] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = broadcast_round),
+              [TUTTI_BROADCAST] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX, .chunks = broadcast_parts,
+                                            .rounds = broadcast_rounds, .round = broadcast_round),
               [TUTTI_ALL_GATHER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX,
                                              .rounds = all_gather_rounds, .round = all_gather_round),
               [TUTTI_GATHER] = TUTTI_OPS(.needs = TUTTI_NEEDS_LEVELS, .rounds = stages, .round = gather_round),

@@ -205,6 +205,32 @@ static void between_hosts(void **state)
     }
 }
 
+/* Hosts of several ranks: a short message has one lead a host, of a longer one each rank of a host is a lead of a part,
+ * and a long one is cut so that each rank folds a part. */
+static void over_levels(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *levels;
+        uint32_t size;
+        uint64_t bytes;
+        uint32_t radix;
+    } cases[] = {{"2x2", 4, 8, 1},        {"2x2", 4, 64 << 10, 2}, {"2x2", 4, 16 << 20, 0}, {"4x2", 8, 8, 1},
+                 {"4x2", 8, 64 << 10, 4}, {"4x2", 8, 16 << 20, 0}, {"8x8", 64, 8, 1},       {"8x8", 64, 64 << 10, 8}};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
+        struct tutti_facts facts = {.shape = {.size = cases[i].size}, .min_cpus = 8, .n_host = 8, .overrides = ""};
+        const struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = cases[i].bytes, .commutative = true};
+        const struct tutti_algorithm *algorithm = NULL;
+        struct tutti_shape shape;
+        facts.machine = tutti_machine_default;
+        facts.link = TUTTI_LINK_NET, facts.slice_bytes = 512 << 10, facts.eager_bytes = 64 << 10;
+        assert_int_equal(tutti_shape_parse_levels(&facts.shape, cases[i].levels), TUTTI_OK);
+        assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
+        assert_string_equal(algorithm->name, "hierarchical");
+        assert_int_equal(shape.radix, cases[i].radix);
+    }
+}
+
 static void option_checked(void **state)
 {
     (void)state;
@@ -220,9 +246,9 @@ static void option_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(total),         cmocka_unit_test(remembered), cmocka_unit_test(crowded),
-        cmocka_unit_test(overrides),     cmocka_unit_test(refusals),   cmocka_unit_test(option_checked),
-        cmocka_unit_test(between_hosts),
+        cmocka_unit_test(total),         cmocka_unit_test(remembered),  cmocka_unit_test(crowded),
+        cmocka_unit_test(overrides),     cmocka_unit_test(refusals),    cmocka_unit_test(option_checked),
+        cmocka_unit_test(between_hosts), cmocka_unit_test(over_levels),
     };
     tutti_algorithms_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

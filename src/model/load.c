@@ -259,15 +259,16 @@ static double led(const struct ask *q)
 /* Between the groups: the leads of a part exchange it. */
 static struct tutti_load between(const struct ask *q)
 {
-    double leads = q->parts * q->p / q->g, hops = q->depth - q->tree_d, own = led(q) * hops;
+    double groups = q->p / q->g, hops = q->depth - q->tree_d, own = led(q) * hops, all = q->parts * groups * hops;
+    if (groups > TUTTI_EXCHANGING_GROUPS) hops *= 2, all = 2 * q->parts * (groups - 1); /* up, and down */
     return (struct tutti_load){.hops = hops,
                                .chain = hops * q->b,
                                .messages = 2 * own,
                                .sent = own * q->b,
                                .received = own * q->b,
-                               .waits = leads * hops,
-                               .all_messages = leads * hops,
-                               .all_bytes = leads * hops * q->b,
+                               .waits = all,
+                               .all_messages = all,
+                               .all_bytes = all * q->b,
                                .largest = q->b};
 }
 
@@ -286,13 +287,33 @@ static struct tutti_load to_roots(const struct ask *q)
                                .largest = q->b};
 }
 
+/* From the leads of the root's group to those of all others, along trees. */
+static struct tutti_load from_leads(const struct ask *q)
+{
+    double hops = q->depth - q->tree_d, all = q->parts * (q->p / q->g - 1);
+    return (struct tutti_load){.hops = hops,
+                               .chain = hops * q->b,
+                               .messages = hops,
+                               .sent = hops * q->b,
+                               .waits = all,
+                               .all_messages = all,
+                               .all_bytes = all * q->b,
+                               .largest = q->b};
+}
+
+/* Before it, from the root to those leads: a wait and nothing more, since `within` counts all groups. */
+static struct tutti_load to_leads(const struct ask *q)
+{
+    return (struct tutti_load){.hops = q->tree_d, .chain = q->tree_d * q->b, .waits = q->g - 1};
+}
+
 /* ---- the table. Flags: each rank's PART of a block instead of the whole; from the root DOWN instead of to it; a tree
  * of the LEVELS of the shape instead of one of the radix; that of the groups of its first level, which its messages do
- * not leave (NEAR); a block cut into as many PARTS as the radix says, one a rank where it says 0; the blocks of ALL
- * ranks as one. What comes in is folded as it comes (EARLY), or once all of it is there (LATE). ---- */
+ * not leave (NEAR); a block cut into as many PARTS as the radix says, one a rank (FEW: of a group) where it says 0; the
+ * blocks of ALL ranks as one. What comes in is folded as it comes (EARLY), or once all of it is there (LATE). ---- */
 
 enum fold { NO_FOLD, EARLY, LATE };
-enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8, NEAR = 16, PARTS = 32 };
+enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8, NEAR = 16, PARTS = 32, FEW = 64 };
 #define ROW(kind, name, radices, ...)                                                                                  \
     {                                                                                                                  \
         TUTTI_##kind, &tutti_algorithm_##name, {RADICES_##radices},                                                    \
@@ -332,7 +353,9 @@ const struct tutti_load_row tutti_load_rows[] = {
     ROW(BROADCAST, ring, 1, {chain, NO_FOLD, 0}),
     ROW(BROADCAST, direct_two_shot, 1, {star, NO_FOLD, PART | DOWN}, {spread, NO_FOLD, PART | DOWN}),
     ROW(BROADCAST, double_tree, 1, {two_trees, NO_FOLD, DOWN}),
-    ROW(BROADCAST, hierarchical, 1, {tree, NO_FOLD, LEVELS | DOWN}),
+    ROW(BROADCAST, hierarchical, 1, {to_leads, NO_FOLD, NEAR | PARTS | FEW},
+        {from_leads, NO_FOLD, PARTS | FEW}, {within, NO_FOLD, NEAR | PARTS | FEW | DOWN}),
+    ROW(BROADCAST, hierarchical, FEWEST, {within, NO_FOLD, NEAR | PARTS | DOWN}, {from_leads, NO_FOLD, PARTS}),
 
     ROW(ALL_GATHER, direct, 1, {exchange, NO_FOLD, 0}),
     ROW(ALL_GATHER, bruck, 4, {bruck_runs, NO_FOLD, 0}),
@@ -455,7 +478,6 @@ static struct tutti_load phases_add(const struct tutti_load_row *row, const stru
         .log = log_up(shape->size, 2),
         .depth = levels_depth(shape),
         .g = largest_group(shape),
-        .parts = shape->radix && shape->radix < shape->size ? shape->radix : shape->size,
     };
     struct tutti_load sum = {.hops = 0};
     digits_count(&ask, shape->size, radix);
@@ -464,6 +486,8 @@ static struct tutti_load phases_add(const struct tutti_load_row *row, const stru
         bool levels = phase->flags & LEVELS, parts = phase->flags & PARTS;
         if ((phase->flags & flags) != wanted) continue;
         ask.b = phase->flags & PART ? block / ask.p : phase->flags & ALL ? block * ask.p : block;
+        ask.parts = phase->flags & FEW ? ask.g : ask.p;
+        if (shape->radix && shape->radix < ask.parts) ask.parts = shape->radix;
         if (parts) ask.b = block / ask.parts;
         ask.down = phase->flags & DOWN;
         ask.tree_r = levels ? 2 : ask.r;

@@ -101,6 +101,9 @@ static void any_way(struct rank *rank)
             RANK_CHECK(rank, out[i] == expected(kind, rank, call, root, i, n));
     }
     RANK_CHECK(rank, n_kept(rank) > 0);
+    struct tutti_engine_stats stats;
+    tutti_engine_stats(rank->context->engine, &stats);
+    RANK_CHECK(rank, rank->comm->lanes.n == 0 || stats.call_steps > 0);
 }
 
 /* ---- beside calls that are not over: the order is that of the calls ---- */
