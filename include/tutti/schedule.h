@@ -88,11 +88,12 @@ TUTTI_API void tutti_emit_call(struct tutti_emit *emit, enum tutti_kind kind, co
 enum tutti_needs {
     TUTTI_NEEDS_COMMUTATIVE = 1, /* does not keep the operands' order */
     TUTTI_NEEDS_POWER_OF_TWO = 2,
-    TUTTI_NEEDS_LEVELS = 4,       /* at least one level */
-    TUTTI_NEEDS_EQUAL_BLOCKS = 8, /* not for v forms */
-    TUTTI_KEEPS_RANK_ORDER = 16,  /* folds 0..p-1 from left to right, so results are equal whatever the algorithm */
-    TUTTI_OWN_COUNTS_ONLY = 32,   /* v forms: each slot touches only blocks of its own row and column */
-    TUTTI_TAKES_RADIX = 64,       /* takes a radix, but without a fixed default: 0 is left as it is */
+    TUTTI_NEEDS_LEVELS = 4,         /* at least one level */
+    TUTTI_NEEDS_EQUAL_BLOCKS = 8,   /* not for v forms */
+    TUTTI_KEEPS_RANK_ORDER = 16,    /* folds 0..p-1 from left to right, so results are equal whatever the algorithm */
+    TUTTI_OWN_COUNTS_ONLY = 32,     /* v forms: each slot touches only blocks of its own row and column */
+    TUTTI_TAKES_RADIX = 64,         /* takes a radix, but without a fixed default: 0 is left as it is */
+    TUTTI_NEEDS_EQUAL_GROUPS = 128, /* on each level */
 };
 
 struct tutti_plan;

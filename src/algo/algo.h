@@ -23,7 +23,8 @@
     X(dissemination)                                                                                                   \
     X(direct)                                                                                                          \
     X(direct_two_shot)                                                                                                 \
-    X(hierarchical)
+    X(hierarchical)                                                                                                    \
+    X(by_levels)
 
 #define TUTTI_ALGORITHM_DECLARE(name) extern const struct tutti_algorithm tutti_algorithm_##name;
 TUTTI_ALGORITHMS(TUTTI_ALGORITHM_DECLARE)

@@ -142,8 +142,11 @@ static void test_thousand_ranks_seal(void **state)
             if (!tutti_algorithms[a]->kinds[k]) continue;
             struct tutti_shape shape = {.size = 1000, .root = tutti_kind_info((enum tutti_kind)k)->rooted ? 333 : 0};
             uint64_t sent[N][N] = {{0}}, expected[N][N] = {{0}}; /* chunks, from and to */
-            if (tutti_algorithms[a]->kinds[k]->needs & TUTTI_NEEDS_LEVELS)
-                assert_int_equal(tutti_shape_parse_levels(&shape, "8x62,7x4,8x59,4;6x21"), TUTTI_OK);
+            const uint32_t needs = tutti_algorithms[a]->kinds[k]->needs;
+            const bool equal = needs & TUTTI_NEEDS_EQUAL_GROUPS;
+            if (needs & TUTTI_NEEDS_LEVELS)
+                assert_int_equal(tutti_shape_parse_levels(&shape, equal ? "8x125;5x25" : "8x62,7x4,8x59,4;6x21"),
+                                 TUTTI_OK);
             for (size_t i = 0; i < N; i++) {
                 struct tutti_schedule *schedule = NULL;
                 shape.slot = slots[i];

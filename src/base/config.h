@@ -77,7 +77,8 @@
     X(MEMORY, staging, size, "4M", 65536, UINT64_C(1) << 30, 1, "bytes of staging of one rank, over all its peers")    \
     X(MEMORY, slice, size, "128K", 4096, UINT64_C(1) << 30, 1,                                                         \
       "bytes of a chunk that travel as one message, for pipelining")                                                   \
-    X(MEMORY, net_slice, size, "512K", 4096, UINT64_C(1) << 30, 1, "the same of communicators on several hosts")       \
+    X(MEMORY, net_slice, size, "512K", 4096, UINT64_C(1) << 30, 1,                                                     \
+      "the same of communicators on several hosts of one rank")                                                        \
     X(MEMORY, eager, size, "64K", 64, 65536, 1, "messages up to this size are sent before the receiver asks")          \
     X(MEMORY, zero_copy, size, "16K", 0, UINT64_MAX, 0,                                                                \
       "messages from mapped memory of at least this size are read in place")                                           \

@@ -66,8 +66,10 @@ enum tutti_status tutti_comm_open_team(struct tutti_comm *comm)
     for (enum tutti_topo_level level = 0; level < TUTTI_TOPO_N_LEVELS; level++)
         comm->facts.domains[level] =
             tutti_topo_domains(comm->family->world.places, comm->members, (uint32_t)comm->size, level);
-    /* A slice costs messages of the system, and its bytes pass through the cache in any case. */
-    if (comm->facts.link == TUTTI_LINK_NET) comm->facts.slice_bytes = comm->context->config.number[TUTTI_OPT_net_slice];
+    /* A slice costs messages of the system, and its bytes pass through the cache in any case. Where hosts have several
+     * ranks they share those, and short slices keep both levels busy. */
+    if (comm->facts.link == TUTTI_LINK_NET && comm->facts.shape.n_levels == 0)
+        comm->facts.slice_bytes = comm->context->config.number[TUTTI_OPT_net_slice];
     struct tutti_team_config config = {
         .transport = comm->family->world.transport,
         .id = comm->id,

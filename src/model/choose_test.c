@@ -205,28 +205,33 @@ static void between_hosts(void **state)
     }
 }
 
-/* Hosts of several ranks: a short message has one lead a host, of a longer one each rank of a host is a lead of a part,
- * and a long one is cut so that each rank folds a part. */
+/* Hosts of several ranks: a short message is reduced level by level, or by one lead a host where ranks outnumber CPUs,
+ * of a longer one each rank of a host is a lead of a part, and a long one is cut so that each rank folds a part. */
 static void over_levels(void **state)
 {
     (void)state;
     static const struct {
         const char *levels;
-        uint32_t size;
+        uint32_t size, n_cpus;
         uint64_t bytes;
+        const char *name;
         uint32_t radix;
-    } cases[] = {{"2x2", 4, 8, 1},        {"2x2", 4, 64 << 10, 2}, {"2x2", 4, 16 << 20, 0}, {"4x2", 8, 8, 1},
-                 {"4x2", 8, 64 << 10, 4}, {"4x2", 8, 16 << 20, 0}, {"8x8", 64, 8, 1},       {"8x8", 64, 64 << 10, 8}};
+    } cases[] = {{"2x2", 4, 8, 8, "by_levels", 0},           {"2x2", 4, 1, 8, "hierarchical", 1},
+                 {"2x2", 4, 8, 64 << 10, "hierarchical", 2}, {"2x2", 4, 8, 16 << 20, "hierarchical", 0},
+                 {"4x2", 8, 8, 4096, "by_levels", 0},        {"4x2", 8, 2, 4096, "hierarchical", 1},
+                 {"4x2", 8, 8, 64 << 10, "hierarchical", 4}, {"4x2", 8, 8, 16 << 20, "hierarchical", 0},
+                 {"3,5", 8, 8, 8, "hierarchical", 1},        {"8x8", 64, 8, 64 << 10, "hierarchical", 8}};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
-        struct tutti_facts facts = {.shape = {.size = cases[i].size}, .min_cpus = 8, .n_host = 8, .overrides = ""};
+        struct tutti_facts facts = {.shape = {.size = cases[i].size}, .n_cpus = cases[i].n_cpus, .overrides = ""};
         const struct tutti_question question = {.kind = TUTTI_ALL_REDUCE, .bytes = cases[i].bytes, .commutative = true};
         const struct tutti_algorithm *algorithm = NULL;
         struct tutti_shape shape;
         facts.machine = tutti_machine_default;
-        facts.link = TUTTI_LINK_NET, facts.slice_bytes = 512 << 10, facts.eager_bytes = 64 << 10;
+        facts.link = TUTTI_LINK_NET, facts.slice_bytes = 128 << 10, facts.eager_bytes = 64 << 10;
+        facts.crowded = cases[i].n_cpus < 8;
         assert_int_equal(tutti_shape_parse_levels(&facts.shape, cases[i].levels), TUTTI_OK);
         assert_int_equal(tutti_choose(&facts, &question, &algorithm, &shape), TUTTI_OK);
-        assert_string_equal(algorithm->name, "hierarchical");
+        assert_string_equal(algorithm->name, cases[i].name);
         assert_int_equal(shape.radix, cases[i].radix);
     }
 }

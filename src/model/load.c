@@ -250,6 +250,21 @@ static struct tutti_load within(const struct ask *q)
                                .calls = q->parts};
 }
 
+/* The same where all of a group exchange what they have. */
+static struct tutti_load inside(const struct ask *q)
+{
+    return (struct tutti_load){.hops = q->tree_d,
+                               .chain = q->tree_d * q->b,
+                               .messages = 2 * q->tree_d,
+                               .sent = q->tree_d * q->b,
+                               .received = q->tree_d * q->b,
+                               .waits = q->p * q->tree_d,
+                               .all_messages = q->p * q->tree_d,
+                               .all_bytes = q->p * q->tree_d * q->b,
+                               .largest = q->b,
+                               .calls = 1};
+}
+
 /* Parts of which a rank is a lead, if it is one. */
 static double led(const struct ask *q)
 {
@@ -309,11 +324,12 @@ static struct tutti_load to_leads(const struct ask *q)
 
 /* ---- the table. Flags: each rank's PART of a block instead of the whole; from the root DOWN instead of to it; a tree
  * of the LEVELS of the shape instead of one of the radix; that of the groups of its first level, which its messages do
- * not leave (NEAR); a block cut into as many PARTS as the radix says, one a rank (FEW: of a group) where it says 0; the
+ * not leave (NEAR); a block cut into as many PARTS as the radix says, one a rank (FEW: of a group; WHOLE: of
+ * all of the block each) where it says 0; the
  * blocks of ALL ranks as one. What comes in is folded as it comes (EARLY), or once all of it is there (LATE). ---- */
 
 enum fold { NO_FOLD, EARLY, LATE };
-enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8, NEAR = 16, PARTS = 32, FEW = 64 };
+enum { PART = 1, DOWN = 2, LEVELS = 4, ALL = 8, NEAR = 16, PARTS = 32, FEW = 64, WHOLE = 128 };
 #define ROW(kind, name, radices, ...)                                                                                  \
     {                                                                                                                  \
         TUTTI_##kind, &tutti_algorithm_##name, {RADICES_##radices},                                                    \
@@ -340,6 +356,7 @@ const struct tutti_load_row tutti_load_rows[] = {
         {to_roots, NO_FOLD, PARTS}, {within, NO_FOLD, NEAR | PARTS | DOWN}),
     ROW(ALL_REDUCE, hierarchical, FEW, {within, EARLY, NEAR | PARTS}, {between, LATE, PARTS},
         {within, NO_FOLD, NEAR | PARTS | DOWN}),
+    ROW(ALL_REDUCE, by_levels, 1, {inside, LATE, NEAR | PARTS | WHOLE}, {between, LATE, PARTS | WHOLE}),
 
     ROW(REDUCE, direct, 1, {star, EARLY, 0}),
     ROW(REDUCE, tree, 8, {tree, EARLY, 0}),
@@ -486,9 +503,9 @@ static struct tutti_load phases_add(const struct tutti_load_row *row, const stru
         bool levels = phase->flags & LEVELS, parts = phase->flags & PARTS;
         if ((phase->flags & flags) != wanted) continue;
         ask.b = phase->flags & PART ? block / ask.p : phase->flags & ALL ? block * ask.p : block;
-        ask.parts = phase->flags & FEW ? ask.g : ask.p;
+        ask.parts = phase->flags & (FEW | WHOLE) ? ask.g : ask.p;
         if (shape->radix && shape->radix < ask.parts) ask.parts = shape->radix;
-        if (parts) ask.b = block / ask.parts;
+        if (parts && !(phase->flags & WHOLE)) ask.b = block / ask.parts;
         ask.down = phase->flags & DOWN;
         ask.tree_r = levels ? 2 : ask.r;
         ask.tree_d = levels ? ask.depth : parts ? log_up((uint32_t)ask.g, 2) : ask.d;

@@ -9,6 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
+static bool groups_are_equal(const struct tutti_shape *shape)
+{
+    for (uint32_t l = 0; l < shape->n_levels; l++)
+        for (uint32_t r = 1; r < shape->levels[l].n_runs; r++)
+            if (shape->levels[l].runs[r].size != shape->levels[l].runs[0].size) return false;
+    return true;
+}
+
 bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_kind kind,
                           const struct tutti_shape *shape, char *reason, size_t capacity)
 {
@@ -27,6 +35,8 @@ bool tutti_algorithm_fits(const struct tutti_algorithm *algorithm, enum tutti_ki
         why = "the number of ranks must be a power of two";
     else if ((ops->needs & TUTTI_NEEDS_LEVELS) && shape->n_levels == 0)
         why = "it needs levels (hosts of several ranks): see the option levels";
+    else if ((ops->needs & TUTTI_NEEDS_EQUAL_GROUPS) && !groups_are_equal(shape))
+        why = "the groups of a level must be equally large";
     else if (shape->radix != 0 && ops->default_radix == 0 && !(ops->needs & TUTTI_TAKES_RADIX))
         why = "it has no radix";
     else if (shape->radix == 1 && ops->default_radix > 1)

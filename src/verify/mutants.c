@@ -52,7 +52,8 @@ static enum tutti_status plan_make(const struct tutti_mutant_book *book, struct 
 static enum tutti_status mutant_init(struct mutant *mutant, const struct tutti_mutant_book *book)
 {
     const struct tutti_schedule_ops *base = book->algorithm->kinds[book->kind];
-    const uint32_t about_shapes = TUTTI_NEEDS_POWER_OF_TWO | TUTTI_NEEDS_LEVELS | TUTTI_TAKES_RADIX;
+    const uint32_t about_shapes =
+        TUTTI_NEEDS_POWER_OF_TWO | TUTTI_NEEDS_LEVELS | TUTTI_NEEDS_EQUAL_GROUPS | TUTTI_TAKES_RADIX;
     const struct tutti_shape shape = {.size = book->shape.size, .root = book->shape.root};
     *mutant = (struct mutant){.ops = {.needs = base->needs & ~about_shapes, .plan = plan_of}};
     mutant->algorithm.name = book->algorithm->name;

@@ -39,7 +39,8 @@ static unsigned run(const char *levels, uint32_t n, bool forked, rank_function f
 
 /* ---- many in flight ---- */
 
-static const char *const ways[] = {"hierarchical", "hierarchical:1", "hierarchical:2", "ring", "flat", NULL};
+static const char *const ways[] = {
+    "hierarchical", "hierarchical:1", "hierarchical:2", "ring", "by_levels", "flat", NULL};
 
 struct flying {
     struct tutti_work *work;
@@ -66,12 +67,13 @@ static void fly(struct rank *rank, struct flying *f, uint64_t seed)
     f->root = (int32_t)((seed >> 8) % (uint64_t)rank->n);
     for (size_t i = 0; i < f->count; i++) f->send[i] = value(seed, rank->index, i);
     options.algorithm = ways[way];
+    if (way == 4 && rank->comm->facts.shape.levels[0].n_runs > 1) options.algorithm = "ring"; /* groups are not equal */
     if (f->reduces) {
         RANK_CHECK_OK(rank, tutti_all_reduce(f->send, f->recv, f->count, TUTTI_UINT64, TUTTI_SUM, rank->comm, &options,
                                              &f->work));
         return;
     }
-    if (way == 1 || way == 2 || way == 3) options.algorithm = "hierarchical"; /* there is one for broadcast */
+    if (way >= 1 && way <= 4) options.algorithm = "hierarchical"; /* there is one for broadcast */
     if (rank->index == f->root) memcpy(f->recv, f->send, f->count * sizeof(*f->recv));
     RANK_CHECK_OK(rank, tutti_broadcast(f->recv, f->count, TUTTI_UINT64, f->root, rank->comm, &options, &f->work));
 }

@@ -70,9 +70,13 @@ static const struct {
     uint32_t bit;
     const char *word;
 } needs[] = {
-    {TUTTI_NEEDS_COMMUTATIVE, "commutative"}, {TUTTI_NEEDS_POWER_OF_TWO, "power-of-two"},
-    {TUTTI_NEEDS_LEVELS, "levels"},           {TUTTI_NEEDS_EQUAL_BLOCKS, "equal-blocks"},
-    {TUTTI_KEEPS_RANK_ORDER, "rank-order"},   {TUTTI_OWN_COUNTS_ONLY, "own-counts"},
+    {TUTTI_NEEDS_COMMUTATIVE, "commutative"},
+    {TUTTI_NEEDS_POWER_OF_TWO, "power-of-two"},
+    {TUTTI_NEEDS_LEVELS, "levels"},
+    {TUTTI_NEEDS_EQUAL_BLOCKS, "equal-blocks"},
+    {TUTTI_NEEDS_EQUAL_GROUPS, "equal-groups"},
+    {TUTTI_KEEPS_RANK_ORDER, "rank-order"},
+    {TUTTI_OWN_COUNTS_ONLY, "own-counts"},
 };
 
 static void needs_text(uint32_t bits, char *out, size_t capacity)
@@ -137,7 +141,8 @@ int sched_list(int argc, char **argv)
         .usage = "",
         .no_positional = true,
         .about = "Needs: commutative: does not keep the operands' order; levels: a shape with hosts of several ranks;\n"
-                 "equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, ... from left to right;\n"
+                 "equal-groups: as many on each; equal-blocks: not for v forms. Promises: rank-order: folds 0, 1, 2, "
+                 "... from left to right;\n"
                  "own-counts: v forms know only the own row and column. Radix: the default; any: one may be given; -: "
                  "none."};
     int n;
