@@ -92,6 +92,20 @@ def outcomes(net, b, c):
     expect("the secret is on no command line", done.stdout.split(), ["64", "64"])
 
 
+def here(net, b):
+    """This machine among the hosts needs no remote shell, by which its address means nothing."""
+    a = net.address(0)
+    done = run(net, "--hosts", f"{a}:2,{b}:2", HELLO)
+    expect(f"hello here and there ({done.stderr})", (done.returncode, sorted(done.stdout.splitlines())),
+           (0, [f"rank {r} of 4: the sum is 10" for r in range(4)]))
+    done = run(net, "--hosts", f"{a}:1,{b}:1", "sh", "-c", "echo $RANK $GROUP_RANK $MASTER_ADDR")
+    expect("variables here and there", sorted(done.stdout.splitlines()), [f"0 0 {a}", f"1 1 {a}"])
+    done = subprocess.run(["ip", "netns", "exec", net.names[0], TUTTI, "run", "--hosts", f"localhost:1,{a}:1", HELLO],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    expect(f"no sshd ({done.stderr})", (done.returncode, sorted(done.stdout.splitlines())),
+           (0, [f"rank {r} of 2: the sum is 3" for r in range(2)]))
+
+
 def started(net, b, c, marker, script="echo up; trap '' HUP; sleep {0} & wait; sleep {0}"):
     process = subprocess.Popen(command(net, "--hosts", f"{b}:2,{c}:2", "--grace", "1s", "sh", "-c",
                                        script.format(marker)),
@@ -150,6 +164,7 @@ def ends(net, b, c):
 def main():
     with hosts.Hosts(3, plain=True) as net:
         outcomes(net, *net.names[1:])
+        here(net, net.names[1])
         ends(net, *net.names[1:])
 
 

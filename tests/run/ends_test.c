@@ -81,6 +81,23 @@ static void test_others_get_sigterm_then_sigkill(void **state)
     launched_free(&l);
 }
 
+/* A SIGTERM to the launcher is passed on, and means it. */
+static void test_ranks_that_ignore_sigterm_are_killed(void **state)
+{
+    (void)state;
+    struct launched l;
+    launched_start(&l, LAUNCH("-n", "2", "--grace", "1s", "--tag-output", "sh", "-c",
+                              "trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done"));
+    launched_expect(&l, "[0] ready\n");
+    launched_expect(&l, "[1] ready\n");
+    kill(l.pid, SIGTERM);
+    assert_int_equal(launched_wait(&l), 128 + SIGKILL);
+    expect_in(l.out_text, "[0] term\n");
+    expect_in(l.out_text, "[1] term\n");
+    expect_in(l.err_text, "2 ranks did not end within 1 s of SIGTERM; killing");
+    launched_free(&l);
+}
+
 static void test_stopped_rank_is_ended(void **state)
 {
     (void)state;
@@ -291,6 +308,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exit_statuses),
         cmocka_unit_test(test_killed_rank),
         cmocka_unit_test(test_others_get_sigterm_then_sigkill),
+        cmocka_unit_test(test_ranks_that_ignore_sigterm_are_killed),
         cmocka_unit_test(test_stopped_rank_is_ended),
         cmocka_unit_test(test_keep_going),
         cmocka_unit_test(test_timeout),

@@ -114,6 +114,7 @@ static void signals_read(struct supervisor *s)
         /* Asked to end while they are ending: no more grace; and nobody reads what they printed. */
         const bool end = signal == SIGINT || signal == SIGTERM || signal == SIGQUIT || signal == SIGHUP;
         if (end && s->ending) s->kill_at_ns = 0;
+        if (signal == SIGTERM && s->kill_at_ns == TUTTI_NEVER) s->kill_at_ns = tutti_deadline_ns(s->options->grace_ns);
         if (end && s->n_live == 0) s->impatient = true;
         s->side->signal(s, signal);
     }
@@ -127,7 +128,7 @@ static void times_check(struct supervisor *s, uint64_t now)
         run_fail(s, RUN_EXIT_TIMEOUT);
         run_ranks_end(s);
     }
-    if (s->ending && now >= s->kill_at_ns) {
+    if (now >= s->kill_at_ns) {
         if (s->n_live > 0)
             run_say("%u rank%s did not end within %.4g s of SIGTERM; killing", s->n_live, s->n_live == 1 ? "" : "s",
                     (double)s->options->grace_ns / 1e9);
@@ -141,7 +142,7 @@ static int poll_timeout(const struct supervisor *s, uint64_t now)
 {
     uint64_t next = s->settle_at_ns;
     if (!s->ending && s->timeout_at_ns < next) next = s->timeout_at_ns;
-    if (s->ending && s->kill_at_ns < next) next = s->kill_at_ns;
+    if (s->kill_at_ns < next) next = s->kill_at_ns;
     if (s->look_at_ns < next) next = s->look_at_ns;
     if (next == TUTTI_NEVER) return -1;
     const uint64_t ms = next <= now ? 0 : (next - now) / TUTTI_NS_PER_MS + 1;
