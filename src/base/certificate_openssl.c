@@ -71,7 +71,7 @@ static enum tutti_status files_look(struct tutti_certificate *c, struct timespec
         const bool known = fstat(fileno(f), &st) == 0;
         fclose(f);
         changed[i] = known ? st.st_mtim : (struct timespec){0};
-        if (known && i == KEY && !c->context && (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        if (known && i == KEY && !c->context && tutti_is_open_to_others(&st))
             tutti_log(TUTTI_LOG_WARN, "the key %s is open to other users: chmod 600 %s", c->paths[i], c->paths[i]);
     }
     return TUTTI_OK;

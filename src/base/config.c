@@ -328,6 +328,13 @@ static enum tutti_status apply_call(struct tutti_config *config, const struct tu
     return TUTTI_OK;
 }
 
+/* A file of another owner is read by its group where that is how it was handed to this process (a volume of a pod). */
+bool tutti_is_open_to_others(const struct stat *info)
+{
+    const mode_t others = info->st_uid == geteuid() ? S_IRWXG | S_IRWXO : S_IWGRP | S_IRWXO;
+    return (info->st_mode & others) != 0;
+}
+
 /* The secret of secret_file becomes the option secret, unless a later source gave one. */
 static enum tutti_status apply_secret_file(struct tutti_config *config)
 {
@@ -341,7 +348,7 @@ static enum tutti_status apply_secret_file(struct tutti_config *config)
     FILE *f = fopen(path, "re");
     if (!f) return tutti_fail_errno(TUTTI_ERR_ARGUMENT, "the secret file %s can not be read", path);
     size_t n = fread(secret, 1, sizeof secret - 1, f);
-    bool open_to_others = fstat(fileno(f), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0;
+    const bool open_to_others = fstat(fileno(f), &info) == 0 && tutti_is_open_to_others(&info);
     fclose(f);
     while (n > 0 && (secret[n - 1] == '\n' || secret[n - 1] == '\r')) n--;
     secret[n] = '\0';

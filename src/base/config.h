@@ -164,6 +164,8 @@ struct tutti_option_info {
  * name or the range. */
 enum tutti_status tutti_config_init(struct tutti_config *config, const struct tutti_option *options, size_t n);
 void tutti_config_fini(struct tutti_config *config);
+struct stat;
+bool tutti_is_open_to_others(const struct stat *info); /* a file that holds a secret */
 const struct tutti_option_info *tutti_option_info(enum tutti_option_id id);
 const char *tutti_section_title(enum tutti_option_section section);
 uint64_t tutti_config_hash(const struct tutti_config *config); /* over the agreed options */

@@ -125,12 +125,10 @@ static enum tutti_status begin(struct torch *t)
     int why = 0;
     enum tutti_status status;
     while ((status = tutti_store_connect(t->host, t->port, t->deadline_ns, &t->fd, &why)) == TUTTI_AGAIN) {
-        errno = why;
         if (tutti_now_ns() >= t->deadline_ns)
-            return tutti_fail_errno(TUTTI_ERR_TIMEOUT,
-                                    "torchrun's store does not answer at %s:%s (MASTER_ADDR, "
-                                    "MASTER_PORT)",
-                                    t->host, t->port);
+            return tutti_fail(TUTTI_ERR_TIMEOUT,
+                              "torchrun's store does not answer at %s:%s (MASTER_ADDR, MASTER_PORT): %s", t->host,
+                              t->port, tutti_store_why(why));
         tutti_sleep_ns(RETRY_NS);
     }
     if (status < 0) return status;

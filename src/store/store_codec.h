@@ -72,8 +72,10 @@ void tutti_store_secret_free(char *secret);
 /* ---- sockets of clients (store_tcp.c) ---- */
 /* Waits for events; TIMEOUT without a record. */
 enum tutti_status tutti_store_fd_wait(int fd, short events, uint64_t deadline_ns);
-/* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try. */
+/* Tries each address of the host once. AGAIN when nobody answers yet, with the errno of the last try, or NO_NAME. */
+#define TUTTI_STORE_NO_NAME (-1)
 enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *fd, int *why);
+const char *tutti_store_why(int why); /* the same as words */
 
 /* Listens (store_listen.c). Port 0: one of those that the user leaves (option port_range). ARGUMENT, SYSTEM. */
 enum tutti_status tutti_store_listen(const char *host, uint16_t port, int *fd, uint16_t *bound_port);

@@ -174,12 +174,20 @@ static void connection_close(struct connection *c)
     tutti_free(c);
 }
 
+const char *tutti_store_why(int why)
+{
+    return why == TUTTI_STORE_NO_NAME ? "the name of the host is not known" : strerror(why);
+}
+
 enum tutti_status tutti_store_connect(const char *host, const char *port, uint64_t deadline_ns, int *out, int *why)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
     int rc = getaddrinfo(host, port, &hints, &list);
-    if (rc == EAI_AGAIN) return TUTTI_AGAIN;
+    if (rc == EAI_AGAIN || rc == EAI_NONAME || rc == EAI_NODATA) { /* a pod has a name from when it runs */
+        *why = TUTTI_STORE_NO_NAME;
+        return TUTTI_AGAIN;
+    }
     if (rc != 0)
         return tutti_fail(TUTTI_ERR_ARGUMENT, "the store's host \"%s\" is not known: %s", host, gai_strerror(rc));
     enum tutti_status status = TUTTI_AGAIN;
@@ -222,14 +230,14 @@ static enum tutti_status connection_open(const struct tcp_store *store, uint64_t
     c->session.secret = store->secret;
     while ((status = tutti_store_connect(store->host, store->port, deadline_ns, &c->fd, &why)) == TUTTI_AGAIN) {
         if (tutti_now_ns() >= deadline_ns) {
-            errno = why;
-            status = tutti_fail_errno(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT,
-                                      store->host, store->port, tutti_says_ms(tutti_now_ns() - start_ns));
+            status =
+                tutti_fail(TUTTI_ERR_TIMEOUT, "no store answers at %s:%s: " TUTTI_SAYS_TIMED_OUT ": %s", store->host,
+                           store->port, tutti_says_ms(tutti_now_ns() - start_ns), tutti_store_why(why));
             break;
         }
         if (!told && tutti_now_ns() - start_ns >= TELL_NS) {
             tutti_log(TUTTI_LOG_WARN, "no store answers at %s:%s for %llu ms (%s); trying on", store->host, store->port,
-                      tutti_says_ms(tutti_now_ns() - start_ns), strerror(why));
+                      tutti_says_ms(tutti_now_ns() - start_ns), tutti_store_why(why));
             told = true;
         }
         tutti_sleep_ns(RETRY_NS);
