@@ -78,6 +78,13 @@ static bool ask(struct watched *w, uint64_t now)
     return !atomic_load(&w->told) && (watch_is_in_flight(w) || atomic_load(&w->tends));
 }
 
+bool watch_is_quiet(const struct watch *watch)
+{
+    bool quiet = true;
+    for (const struct watched *w = watch->first; w; w = w->next) quiet = quiet && !watch_is_in_flight(w);
+    return quiet;
+}
+
 void watch_now(struct watched *w)
 {
     pthread_mutex_lock(&w->watch->lock);

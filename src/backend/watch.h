@@ -112,6 +112,8 @@ static inline bool watch_is_in_flight(const struct watched *w)
 {
     return atomic_load(&w->n_over) != atomic_load(&w->n_enqueued);
 }
+/* Whether no call of any instance of the rank is known to be in flight. By the asking thread. */
+bool watch_is_quiet(const struct watch *watch);
 /* A launch has run out of time, waiting for the peer: stops the device, fails the team. */
 void watch_tell_late(struct watched *w, uint64_t launch, uint32_t peer, uint64_t timeout_ns);
 enum tutti_life watch_life(const struct watched *w, uint32_t peer, struct tutti_board *call);

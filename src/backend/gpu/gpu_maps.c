@@ -153,8 +153,9 @@ static void drop(struct gpu_backend *b, uint32_t q, uint32_t row)
     atomic_store_explicit(&taken->number, 0, memory_order_release);
 }
 
-/* Whether the row is in use. Unmapping may wait until the device is idle, and who launches then waits, too: so it is
- * left for a time at which nothing is under way. */
+/* Whether the row is in use. Unmapping an allocation waits until the device is idle, and who launches meanwhile waits,
+ * too (driver 580; not so mappings of the virtual memory API): a peer's call that this rank has yet to launch on
+ * another stream would keep it waiting. So it is left for a time at which none of this rank's calls is under way. */
 static bool tend_peers(struct gpu_backend *b, uint32_t q, uint32_t row)
 {
     const struct gpu_log *theirs = log_of(b, q);
@@ -164,7 +165,7 @@ static bool tend_peers(struct gpu_backend *b, uint32_t q, uint32_t row)
     if (offered == mine) return mine != 0;
     if (mine == 0)
         take(b, q, row, offered);
-    else if (!watch_is_in_flight(&b->watched))
+    else if (watch_is_quiet(b->watched.watch))
         drop(b, q, row);
     return true;
 }

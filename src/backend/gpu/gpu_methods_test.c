@@ -74,6 +74,38 @@ static void choices(void **state)
     assert_null(gpu_choose(&site, &call, "", NULL));
 }
 
+/* Ordinary memory that all map: large calls go straight, but what has kernels, and buffers that are whole. */
+static void ordinary(void **state)
+{
+    static const enum tutti_kind kinds[] = {TUTTI_ALL_REDUCE, TUTTI_REDUCE_SCATTER, TUTTI_ALL_GATHER, TUTTI_ALL_TO_ALL,
+                                            TUTTI_BROADCAST};
+    struct gpu_site site = {.n = 4, .speed = gpu_speed_known("NVIDIA H200", 4), .maps = true};
+    const size_t large = (size_t)64 << 20;
+    (void)state;
+    memset(site.has, true, sizeof(site.has));
+    assert_true(gpu_layout(4, GPU_SCRATCH_DEFAULT, 128, &site.layout, &site.bounce_bytes));
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(kinds); k++) {
+        struct tutti_backend_call call = {
+            .bind = {.dtype = TUTTI_FLOAT32},
+            .info = {.kind = kinds[k], .dtype = TUTTI_FLOAT32, .op = TUTTI_SUM, .root = 1}};
+        const bool has_blocks = k > 0 && k < 4;
+        chosen_is(&site, &call, has_blocks ? large : 4 * large, "mapped");
+        call.bind.count = 1 << 10;
+        assert_string_not_equal(gpu_choose(&site, &call, "", NULL)->name, "mapped");
+        site.maps = false;
+        call.bind.count = large;
+        assert_false(gpu_mapped.fits(&site, &call));
+        site.maps = true;
+        assert_true(gpu_mapped.fits(&site, &call));
+        call.bind.count++;
+        assert_int_equal(gpu_mapped.fits(&site, &call), !has_blocks);
+        call.bind.count = large, call.info.op = TUTTI_PREMUL_SUM;
+        assert_int_equal(gpu_mapped.fits(&site, &call), k > 1);
+        call.info.op = TUTTI_MAX;
+        assert_int_equal(gpu_mapped.fits(&site, &call), k > 1);
+    }
+}
+
 /* The method serves calls until all blocks have as much as a slot, or the half of one, has room for, and none that are
  * longer. Calls are of so many parts of that length. */
 static void ends_at(const struct gpu_site *site, enum tutti_kind kind, const struct gpu_method *method, uint32_t parts,
@@ -166,7 +198,7 @@ static void broadcasts_are_chains(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(rings_are_filled),
-                                       cmocka_unit_test(broadcasts_are_chains)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices), cmocka_unit_test(ordinary),
+                                       cmocka_unit_test(rings_are_filled), cmocka_unit_test(broadcasts_are_chains)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

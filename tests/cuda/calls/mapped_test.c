@@ -328,7 +328,29 @@ static void replayed(struct rank *rank)
     scene_close(&s);
 }
 
-/* ---- memory that is one process's alone, on one rank ---- */
+/* ---- what one rank can not map, or lets nobody map ---- */
+
+static bool refuses;
+
+enum tutti_status __real_tutti_cuda_import_memory(struct tutti_device *gpu, const unsigned char *handle, void **out);
+enum tutti_status __wrap_tutti_cuda_import_memory(struct tutti_device *gpu, const unsigned char *handle, void **out);
+enum tutti_status __wrap_tutti_cuda_import_memory(struct tutti_device *gpu, const unsigned char *handle, void **out)
+{
+    if (refuses) return tutti_fail(TUTTI_ERR_UNSUPPORTED, "it is refused");
+    return __real_tutti_cuda_import_memory(gpu, handle, out);
+}
+
+static void refused(struct rank *rank)
+{
+    struct scene s;
+    if (!scene_open(rank, &s)) return;
+    refuses = rank->index == rank->n - 1;
+    s.in = device_memory(&s, s.bytes), s.out = device_memory(&s, s.bytes);
+    if (!s.in || !s.out) return;
+    show(&s);
+    every_kind(&s, BY_TILES);
+    if (!rank->failure[0]) scene_close(&s);
+}
 
 static void private(struct rank *rank)
 {
@@ -384,6 +406,12 @@ static void test_replayed(void **state)
     by(replayed);
 }
 
+static void test_refused(void **state)
+{
+    (void)state;
+    by(refused);
+}
+
 static void test_private(void **state)
 {
     (void)state;
@@ -394,7 +422,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed), cmocka_unit_test(test_mapped_anew),
-        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_private), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_refused), cmocka_unit_test(test_private),
+        cmocka_unit_test(test_threads),
     };
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);
