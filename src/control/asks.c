@@ -81,6 +81,7 @@ void tutti_asks_put(struct tutti_host_control *host, uint32_t local, uint32_t ro
     struct tutti_ask_row *at = &asks->rows[row % TUTTI_ASKS_MOST];
     atomic_store_explicit(&at->member, peer, memory_order_relaxed);
     atomic_store_explicit(&at->slot, slot, memory_order_relaxed);
+    atomic_store_explicit(&at->asked_ns, tutti_now_ns(), memory_order_relaxed);
     atomic_store_explicit(&at->host[0], 0, memory_order_relaxed); /* left from the question before */
     atomic_fetch_add_explicit(&at->wanted, 1, memory_order_release);
     atomic_fetch_add_explicit(&asks->asked, 1, memory_order_release);
@@ -116,6 +117,15 @@ bool tutti_asks_peek(const struct tutti_host_control *host, uint32_t local, uint
 
 /* ---- the member ---- */
 
+static enum tutti_status board_look(const struct tutti_ask_row *at, struct tutti_control *world, uint32_t member,
+                                    struct tutti_board *out)
+{
+    const uint32_t slot = atomic_load_explicit(&at->slot, memory_order_relaxed);
+    const uint64_t asked_ns = atomic_load_explicit(&at->asked_ns, memory_order_relaxed);
+    return world->ops->peek_since ? world->ops->peek_since(world, member, slot, asked_ns, out)
+                                  : world->ops->peek(world, member, slot, out);
+}
+
 /* False: the board was asked for and is not here yet. */
 static bool row_serve(struct tutti_ask_row *at, struct tutti_control *world)
 {
@@ -127,7 +137,7 @@ static bool row_serve(struct tutti_ask_row *at, struct tutti_control *world)
     enum tutti_life life = TUTTI_LIFE_UNKNOWN;
     char host[TUTTI_WHO_HOST + 64] = "", address[TUTTI_WHO_ADDRESS] = "";
     if (member < world->n) {
-        status = world->ops->peek(world, member, atomic_load_explicit(&at->slot, memory_order_relaxed), &board);
+        status = board_look(at, world, member, &board);
         life = world->ops->life(world, member);
         if (world->ops->host) world->ops->host(world, member, host, sizeof host);
         if (world->ops->address) world->ops->address(world, member, address, sizeof address);

@@ -26,6 +26,7 @@
 struct tutti_ask_row {
     _Atomic uint32_t wanted, answered; /* equal: nothing is asked */
     _Atomic uint32_t member, slot;
+    _Atomic uint64_t asked_ns;    /* what was shown before does not answer it */
     _Atomic uint32_t life, known; /* known: whether the board is */
     _Atomic uint64_t board[TUTTI_BOARD_WORDS];
     _Atomic uint64_t host[TUTTI_WHO_HOST / 8], address[TUTTI_WHO_ADDRESS / 8];

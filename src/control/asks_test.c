@@ -111,12 +111,47 @@ static void test_asks(void **state)
     control_world_free(&world);
 }
 
+/* A control that keeps boards must not answer with one from before the question. */
+static uint64_t shown_ns;
+static struct tutti_control *keeper;
+static enum tutti_status peek_since(struct tutti_control *c, uint32_t peer, uint32_t slot, uint64_t since_ns,
+                                    struct tutti_board *out)
+{
+    if (shown_ns < since_ns) return TUTTI_PENDING;
+    assert_true(c->ops->peek_since == peek_since);
+    return tutti_host_peek(keeper, peer, slot, out);
+}
+
+static void test_answers_are_new(void **state)
+{
+    (void)state;
+    struct control_world world = control_world_make(&shm, 2, false);
+    struct tutti_host_control *host = observe(&world);
+    struct tutti_control *c = world.controls[0];
+    struct tutti_control_ops ops = *c->ops;
+    struct tutti_control keeps = *c;
+    struct tutti_ask_answer answer;
+    ops.peek_since = peek_since, keeps.ops = &ops;
+    keeper = c, shown_ns = tutti_now_ns();
+    assert_true(tutti_asks_take(host, 0));
+    tutti_asks_put(host, 0, 0, 0, TUTTI_BOARD_NTH);
+    c->ops->serve(c, &keeps);
+    assert_false(tutti_asks_get(host, 0, 0, &answer));
+    shown_ns = tutti_now_ns();
+    c->ops->serve(c, &keeps);
+    assert_true(tutti_asks_get(host, 0, 0, &answer));
+    tutti_asks_give(host, 0);
+    host->base.ops->close(&host->base);
+    control_world_free(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who),
         cmocka_unit_test(test_boards_in_use),
         cmocka_unit_test(test_asks),
+        cmocka_unit_test(test_answers_are_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

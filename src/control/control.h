@@ -124,6 +124,10 @@ struct tutti_control_ops {
     /* Optional: whether a member that is gone left, or its process is known to have ended; else its host was silent, or
      * took this one for dead, and it may live on behind a cut. Where there is no entry all deaths are known. */
     bool (*proved)(const struct tutti_control *c, uint32_t peer);
+    /* Optional: as `peek`, but of a peer that lives only what it showed since then (PENDING until that is here), with
+     * times as if it were looked at now: how long it waits is told as it was. Where there is no entry `peek` is so. */
+    enum tutti_status (*peek_since)(struct tutti_control *c, uint32_t peer, uint32_t slot, uint64_t since_ns,
+                                    struct tutti_board *out);
 };
 
 /* First member of every control. */

@@ -128,6 +128,17 @@ class Hosts(Case):
         self.job(net, 1, "slow=1")
         self.tells(self.doctor(net, "--watch", "4s"), "slow rank", r"^rank 1 on host h1 is slow: in [0-9]+ of", 1)
 
+    def test_slow_rank_from_everywhere(self):
+        """The same verdict on its host and on the other, of a rank that is late by less than an answer takes."""
+        for a_host, slow in ((1, 0), (2, 3), (2, 2)):
+            net = self.net(2)
+            self.job(net, a_host, f"slow={slow}", env={"JOB_SLEEP_MS": "60"})
+            for host in (0, 1):
+                verdict = self.doctor(net, host=host)
+                self.tells(verdict, "slow rank", rf"^rank {slow} on host h{slow // a_host} is slow: in", slow)
+                self.assertLess(verdict["seconds"], 1, json.dumps(verdict))
+            net.close()
+
     def test_slow_link(self):
         net = self.net(2, plain=False)
         net.link(delay_us=100000)

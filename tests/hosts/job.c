@@ -6,7 +6,7 @@
  *     fail         the same until one fails; then the survivors shrink, and go on
  *     miss=R       for a long time, whatever fails; rank R stops calling
  *     differ=R     the same; rank R waits for another root than all others
- *     slow=R       the same; rank R does something else before each call
+ *     slow=R       the same; rank R does something else before each call, for JOB_SLEEP_MS (100) milliseconds
  *     recv         the same, but that all wait for a message that the last rank never sends
  *     survive=S    all_reduces in place on a communicator that survives, until ranks were lost and S seconds have
  *                  passed since then; "smaller <clock> <ranks>", "went <clock> <ranks>", or "ended <clock> <sentence>"
@@ -475,12 +475,13 @@ static void ill(struct job *job, uint32_t guilty, char how)
 {
     static int32_t values[64];
     const double until = now() + MOST_S;
+    const char *ms = getenv("JOB_SLEEP_MS");
     enum tutti_status status = TUTTI_OK;
     for (uint64_t calls = 0; status >= 0 && now() < until; calls++) {
         const bool mine = job->rank == guilty && calls >= 5;
         if (calls == 5) printf("looping %.6f\n", now());
         if (mine && how == 'm') sleep(MOST_S);
-        if (mine && how == 's') usleep(100000);
+        if (mine && how == 's') usleep(1000 * (useconds_t)(ms ? atoi(ms) : 100));
         if (mine && how == 'd')
             status = tutti_broadcast(values, 64, TUTTI_INT32, (int32_t)((guilty + 1) % job->n), job->comm, NULL, NULL);
         else if (how == 'd')

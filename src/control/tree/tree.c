@@ -18,14 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    TREE_FAILURES = 512,
-    TREE_RAISES = 64,
-    TREE_QUESTIONS = 64,
-    TREE_BOARDS = 1024,
-    TREE_PROBES = 16,
-    TREE_OUT = 1 << 18
-};
+enum { TREE_FAILURES = 512, TREE_RAISES = 64, TREE_QUESTIONS = 256, TREE_BOARDS = 1024, TREE_PROBES = 16 };
+enum { TREE_OUT = 1 << 18 };
 
 struct tree_socket {
     struct tutti_loop_fd watch;  /* first */
@@ -41,7 +35,7 @@ struct tree_socket {
 struct tree_board {
     uint32_t peer, slot;
     bool used, here;
-    uint64_t asked_ns, looked_ns;
+    uint64_t asked_ns, looked_ns, came_ns;
     struct tutti_board board;
 };
 
@@ -183,8 +177,9 @@ static void tree_socket_open(struct tree *tree, uint32_t peer, int fd, struct tu
 }
 
 /* A member whose send buffer is full counts as silent: we send nothing until it drains. */
-static void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *bytes, size_t n)
+static void machine_send(void *arg, uint32_t peer, const uint8_t *bytes, size_t n)
 {
+    struct tree *tree = arg;
     struct tree_socket *s = tree->sockets[peer];
     ssize_t sent = 0;
     if (!s) return;
@@ -198,7 +193,6 @@ static void tree_socket_send(struct tree *tree, uint32_t peer, const uint8_t *by
 }
 
 /* ---- the control ---- */
-/* The control of a world on several hosts. Calls come from any thread; the machine is the network's thread's alone. */
 
 #define TICK_NS (100 * TUTTI_NS_PER_MS)
 #define LEAVE_AGAIN_NS TUTTI_NS_PER_MS
@@ -211,11 +205,6 @@ static bool is_here(const struct tree *tree, uint32_t member)
 }
 
 /* ---- what the machine asks for; the network's thread ---- */
-
-static void machine_send(void *arg, uint32_t member, const uint8_t *bytes, size_t n)
-{
-    tree_socket_send(arg, member, bytes, n);
-}
 
 static void machine_dial(void *arg, uint32_t member)
 {
@@ -256,18 +245,23 @@ static void machine_failure(void *arg, const struct tutti_failure *failure)
     pthread_mutex_unlock(&tree->lock);
 }
 
+/* Each time t of a board becomes base + t, or base - t. */
+static void times_move(struct tutti_board *board, uint64_t base, bool negate)
+{
+    uint64_t *const times[] = {&board->called_ns, &board->since_ns, &board->message_since_ns};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(times); i++)
+        if (*times[i]) *times[i] = negate ? base - *times[i] : base + *times[i];
+}
+
 /* Clocks of hosts differ: times travel as ages. The same function turns them into ages and back. */
 static void times_turn(struct tutti_board *board)
 {
-    const uint64_t now = tutti_now_ns();
-    if (board->called_ns) board->called_ns = now - board->called_ns;
-    if (board->since_ns) board->since_ns = now - board->since_ns;
-    if (board->message_since_ns) board->message_since_ns = now - board->message_since_ns;
+    times_move(board, tutti_now_ns(), true);
 }
 
 static bool machine_board(void *arg, uint32_t member, uint32_t slot, struct tutti_board *out)
 {
-    struct tree *tree = arg;
+    const struct tree *tree = arg;
     if (tree->inner->ops->peek(tree->inner, tree->hosts->members[member].local, slot, out) != TUTTI_OK) return false;
     times_turn(out);
     return true;
@@ -294,10 +288,11 @@ static void machine_answer(void *arg, const struct tutti_tree_question *question
     pthread_mutex_lock(&tree->lock);
     struct tree_board *b = board_of(tree, question->target, question->slot, false);
     if (board && b) {
-        b->board = *board, b->here = true;
+        b->board = *board, b->here = true, b->came_ns = tutti_now_ns();
         times_turn(&b->board);
     }
     pthread_mutex_unlock(&tree->lock);
+    if (tree->inner->ops->serve) tree->inner->ops->serve(tree->inner, &tree->base); /* it may be what was asked for */
 }
 
 /* ---- the network's thread ---- */
@@ -371,8 +366,7 @@ void tutti_tree_attach(struct tutti_control *c, struct tutti_net *net)
     tutti_loop_run(tutti_net_loop(net), begin, tree);
 }
 
-/* A failure that was told just before its teller leaves reaches all: the tree may have begun a moment ago, or changed.
- */
+/* A failure that was told just before its teller leaves reaches all: the tree may have begun, or changed, just now. */
 static void may_leave(void *arg)
 {
     struct tree *tree = arg;
@@ -427,8 +421,8 @@ void tutti_tree_closed(struct tutti_control *c, uint32_t peer)
 static enum tutti_life tree_life(struct tutti_control *c, uint32_t peer)
 {
     struct tree *tree = tree_of(c);
-    const enum tutti_life life =
-        (enum tutti_life)atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed);
+    const uint8_t known = atomic_load_explicit(&tree->machine.lives[peer], memory_order_relaxed);
+    const enum tutti_life life = (enum tutti_life)known;
     if (life == TUTTI_LIFE_SILENT) return TUTTI_LIFE_DEAD;
     if (tutti_life_gone(life) || !is_here(tree, peer)) return life;
     const enum tutti_life here = tree->inner->ops->life(tree->inner, tree->hosts->members[peer].local);
@@ -469,7 +463,8 @@ static void ask(struct tree *tree, struct tree_board *b)
     work_post(tree);
 }
 
-static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
+static enum tutti_status tree_peek_since(struct tutti_control *c, uint32_t peer, uint32_t slot, uint64_t since_ns,
+                                         struct tutti_board *out)
 {
     struct tree *tree = tree_of(c);
     if (is_here(tree, peer)) return tree->inner->ops->peek(tree->inner, tree->hosts->members[peer].local, slot, out);
@@ -478,11 +473,17 @@ static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint3
     pthread_mutex_lock(&tree->lock);
     struct tree_board *b = board_of(tree, peer, slot, true);
     b->looked_ns = tutti_now_ns();
-    if (!gone) ask(tree, b);
-    const bool here = b->here;
+    const bool here = b->here && (gone || b->came_ns >= since_ns);
+    if (!gone && !(here && since_ns)) ask(tree, b);
     if (here) *out = b->board;
+    if (here && since_ns) times_move(out, b->looked_ns - b->came_ns, false); /* as when it came */
     pthread_mutex_unlock(&tree->lock);
     return here ? TUTTI_OK : gone ? TUTTI_ERR_UNSUPPORTED : TUTTI_PENDING;
+}
+
+static enum tutti_status tree_peek(struct tutti_control *c, uint32_t peer, uint32_t slot, struct tutti_board *out)
+{
+    return tree_peek_since(c, peer, slot, 0, out);
 }
 
 static void tree_raise(struct tutti_control *c, const struct tutti_failure *failure)
@@ -568,15 +569,16 @@ static const struct tutti_control_ops tree_ops = {.size = sizeof(tree_ops),
                                                   .host = tree_host,
                                                   .address = tree_address,
                                                   .counter = tree_counter,
-                                                  .proved = tree_proved};
+                                                  .proved = tree_proved,
+                                                  .peek_since = tree_peek_since};
 
 enum tutti_status tutti_tree_open(const struct tutti_tree_config *config, struct tutti_control **out)
 {
     const uint32_t n = config->hosts->n_members;
     struct tree *tree = tutti_alloc(sizeof *tree);
     if (!tree) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the control of %u members", n);
-    tree->base = (struct tutti_control){.ops = &tree_ops, .name = "tree", .n = n, .me = config->me};
-    tree->base.alarm = &tree->alarm;
+    tree->base =
+        (struct tutti_control){.ops = &tree_ops, .name = "tree", .n = n, .me = config->me, .alarm = &tree->alarm};
     tree->inner = config->inner, tree->hosts = config->hosts, tree->host = config->hosts->members[config->me].host;
     tree->timer.due = tick, tree->post.call = work_take;
     pthread_mutex_init(&tree->lock, NULL);

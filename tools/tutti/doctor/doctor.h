@@ -8,8 +8,8 @@
  * doctor_say.c has its words, doctor_show.c writes page and JSON, doctor_dump.c keeps samples in a file. It may use
  * control (life, boards) and engine/team/report.h (a call in words). */
 
-#include "control/control.h"
 #include "control/asks.h"
+#include "control/control.h"
 
 #include <stdio.h>
 

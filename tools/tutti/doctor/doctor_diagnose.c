@@ -283,12 +283,93 @@ static bool is_unheard(const struct doctor_world *world, struct doctor_verdict *
     return v->n_guilty > 0;
 }
 
-/* ---- who is slow ---- */
+/* ---- who is slow ----
+ * Looks at ranks of two hosts are not of one moment, and calls go on meanwhile. So a slow rank is not looked for in one
+ * look, but in all: it is in no call in most of those in which the others of a communicator wait. */
 
-/* The rank or link that one look blames. */
+/* How often a rank was found to wait for somebody, among the looks that know it. */
+struct share {
+    uint32_t n_known, n_idle;
+    uint64_t age_ns; /* the sum of how long it had waited in the communicator, */
+    uint32_t n_aged; /* over so many looks */
+};
+
+static struct share share_of(const struct doctor_world *world, uint32_t rank, uint64_t comm)
+{
+    struct share share = {.n_known = 0};
+    for (uint32_t k = 0; k < world->n_looks; k++) {
+        const struct doctor_rank *at = &world->looks[k][rank];
+        const struct tutti_board *b = doctor_board(world->looks[k], rank, comm);
+        if (!at->known) continue;
+        share.n_known++;
+        share.n_idle += !waits_in(at);
+        if (b && is_waiting(b)) share.n_aged++, share.age_ns += wait_age(b);
+    }
+    return share;
+}
+
+static double idle_percent(const struct share *share)
+{
+    return share->n_known ? 100.0 * share->n_idle / share->n_known : 0;
+}
+
+/* The look in which another had waited for longest in the communicator while this rank was in no call. */
+static void slow_fill(const struct doctor_world *world, uint32_t rank, uint64_t comm, struct doctor_verdict *v)
+{
+    const struct tutti_board *longest = NULL;
+    uint32_t look = 0;
+    v->kind = DOCTOR_SLOW_RANK, v->rank = (int32_t)rank, v->n_guilty = 1;
+    for (uint32_t k = 0; k < world->n_looks; k++) {
+        bool waited = false;
+        if (!world->looks[k][rank].known || waits_in(&world->looks[k][rank])) continue;
+        for (uint32_t i = 0; i < world->n; i++) {
+            const struct tutti_board *b = i == rank ? NULL : doctor_board(world->looks[k], i, comm);
+            if (!b || !is_waiting(b)) continue;
+            waited = true;
+            if (!longest || wait_age(b) > wait_age(longest)) longest = b, look = k, v->other = (int32_t)i;
+        }
+        v->n_blamed += waited;
+    }
+    v->n_of = world->n_looks;
+    if (longest) call_fill(world->looks[look], world->n, longest, v);
+}
+
+/* Among the members of a communicator: the one that is most often in no call, if the others wait meanwhile. */
+static bool is_slow_in(const struct doctor_world *world, uint64_t comm, struct doctor_verdict *v)
+{
+    struct share share, slow = {.n_known = 0}, rest = {.n_known = 0};
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < world->n; i++) {
+        if (!doctor_board(last_look(world), i, comm)) continue;
+        share = share_of(world, i, comm);
+        const bool slower = idle_percent(&share) > idle_percent(&slow);
+        const struct share *other = slower ? &slow : &share;
+        rest.n_known += other->n_known, rest.n_idle += other->n_idle;
+        rest.n_aged += other->n_aged, rest.age_ns += other->age_ns;
+        if (slower) slow = share, rank = i;
+    }
+    if (slow.n_idle < LOOKS_LEAST || rest.n_aged == 0 || rest.age_ns / rest.n_aged < LATE_NS / 2 ||
+        idle_percent(&slow) - idle_percent(&rest) < BLAME_PERCENT)
+        return false;
+    slow_fill(world, rank, comm, v);
+    return v->n_blamed > 0;
+}
+
+static bool is_slow_rank(const struct doctor_world *world, struct doctor_verdict *v)
+{
+    for (uint32_t i = 0; i < world->n; i++)
+        for (uint32_t b = 0; b < last_look(world)[i].n_boards; b++) {
+            const uint64_t comm = last_look(world)[i].boards[b].comm;
+            bool seen = false;
+            for (uint32_t k = 0; k < i && !seen; k++) seen = doctor_board(last_look(world), k, comm) != NULL;
+            if (!seen && is_slow_in(world, comm, v)) return true;
+        }
+    return false;
+}
+
+/* The link that one look blames. */
 struct late {
     int32_t rank, other; /* -1: nobody; other: who waits for it */
-    bool link;           /* both are in the call, on two hosts */
     uint64_t age_ns;
     const char *from, *to; /* hosts */
 };
@@ -311,35 +392,27 @@ static struct late late_at(const struct doctor_world *world, uint32_t look)
 {
     const struct doctor_rank *ranks = world->looks[look];
     const struct late nobody = {.rank = -1, .other = -1};
-    int32_t at = first_waiting(ranks, world->n);
+    const int32_t first = first_waiting(ranks, world->n);
+    const struct tutti_board *b = first < 0 ? NULL : waits_in(&ranks[first]);
     uint32_t n;
-    for (uint32_t hops = 0; at >= 0 && hops < HOPS_MOST; hops++) {
-        const struct tutti_board *b = waits_in(&ranks[at]);
-        if (wait_age(b) < LATE_NS) return nobody;
-        const bool link = doctor_is_in_call(b) && missing_of(ranks, world->n, b, &n) < 0;
-        if (link) at = behind(world, ranks, b);
-        const int32_t to = at < 0 ? -1 : awaited(world, ranks, waits_in(&ranks[at]));
-        if (to < 0 || !ranks[to].known) return nobody;
-        if (link || !waits_in(&ranks[to]))
-            return (struct late){to, at, link, wait_age(b), ranks[at].host, ranks[to].host};
-        at = to;
-    }
-    return nobody;
+    if (!b || wait_age(b) < LATE_NS || !doctor_is_in_call(b) || missing_of(ranks, world->n, b, &n) >= 0) return nobody;
+    const int32_t at = behind(world, ranks, b);
+    const int32_t to = at < 0 ? -1 : awaited(world, ranks, waits_in(&ranks[at]));
+    if (to < 0 || !ranks[to].known) return nobody;
+    return (struct late){to, at, wait_age(b), ranks[at].host, ranks[to].host};
 }
 
 static bool blames_alike(const struct late *a, const struct late *b)
 {
-    if (a->rank < 0 || b->rank < 0 || a->link != b->link) return false;
-    if (!a->link) return a->rank == b->rank;
+    if (a->rank < 0 || b->rank < 0) return false;
     return (strcmp(a->from, b->from) == 0 && strcmp(a->to, b->to) == 0) ||
            (strcmp(a->from, b->to) == 0 && strcmp(a->to, b->from) == 0);
 }
 
-static bool is_slow(const struct doctor_world *world, struct doctor_verdict *v)
+static bool is_slow_link(const struct doctor_world *world, struct doctor_verdict *v)
 {
     struct late late[DOCTOR_LOOKS];
     uint32_t best = 0, best_look = 0;
-    if (world->n_looks < LOOKS_LEAST) return false;
     for (uint32_t k = 0; k < world->n_looks; k++) late[k] = late_at(world, k);
     for (uint32_t k = 0; k < world->n_looks; k++) {
         uint32_t n = 0;
@@ -348,7 +421,7 @@ static bool is_slow(const struct doctor_world *world, struct doctor_verdict *v)
     }
     if (best < LOOKS_LEAST || 100 * best < BLAME_PERCENT * world->n_looks) return false;
     const struct doctor_rank *look = world->looks[best_look];
-    v->kind = late[best_look].link ? DOCTOR_SLOW_LINK : DOCTOR_SLOW_RANK;
+    v->kind = DOCTOR_SLOW_LINK;
     v->rank = late[best_look].rank, v->other = late[best_look].other;
     v->n_blamed = best, v->n_of = world->n_looks, v->n_guilty = 1;
     call_fill(look, world->n, waits_in(&look[v->other]), v);
@@ -376,7 +449,7 @@ static bool is_fine(const struct doctor_world *world, struct doctor_verdict *v)
 void doctor_diagnose(const struct doctor_world *world, struct doctor_verdict *out)
 {
     static bool (*const checks[])(const struct doctor_world *, struct doctor_verdict *) = {
-        is_dead, is_stopped, is_mismatch, is_stuck, is_unheard, is_slow, is_fine};
+        is_dead, is_stopped, is_mismatch, is_stuck, is_unheard, is_slow_rank, is_slow_link, is_fine};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(checks); i++) {
         *out = (struct doctor_verdict){.rank = -1, .other = -1};
         if (checks[i](world, out)) break;

@@ -26,7 +26,9 @@ struct field {
     bool is_signed;
 };
 #define FIELD(name, is_signed)                                                                                         \
-    {#name, offsetof(struct tutti_board, name), sizeof(((struct tutti_board *)0)->name), is_signed}
+    {                                                                                                                  \
+#name, offsetof(struct tutti_board, name), sizeof(((struct tutti_board *)0)->name), is_signed                  \
+    }
 static const struct field fields[] = {
     FIELD(comm, false),      FIELD(seq, false),         FIELD(completed, false),
     FIELD(counted, false),   FIELD(signature, false),   FIELD(count, false),

@@ -57,17 +57,21 @@ uint32_t doctor_worlds(const struct doctor_found *found, struct doctor_world *ou
 
 /* ---- one rank ---- */
 
-/* The k-th board in use; whether there may be more. */
-static bool board_add(struct doctor_rank *rank, const struct tutti_board *board, uint64_t now)
+/* Times become ages. */
+static void board_age(struct tutti_board *b, uint64_t now)
+{
+    uint64_t *times[] = {&b->called_ns, &b->since_ns, &b->message_since_ns};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(times); i++)
+        if (*times[i]) *times[i] = *times[i] < now ? now - *times[i] : 1;
+}
+
+/* The k-th board in use, with ages; whether there may be more. */
+static bool board_add(struct doctor_rank *rank, const struct tutti_board *board)
 {
     rank->known = true;
     rank->pid = board->pid, rank->process = (char)board->process;
     if (board->state != TUTTI_BOARD_IN_USE || rank->n_boards == DOCTOR_BOARDS) return false;
-    struct tutti_board *b = &rank->boards[rank->n_boards++];
-    *b = *board;
-    uint64_t *times[] = {&b->called_ns, &b->since_ns, &b->message_since_ns};
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(times); i++)
-        if (*times[i]) *times[i] = *times[i] < now ? now - *times[i] : 1;
+    rank->boards[rank->n_boards++] = *board;
     return rank->n_boards < DOCTOR_BOARDS;
 }
 
@@ -77,45 +81,51 @@ static void local_look(struct tutti_host_control *host, uint32_t local, const st
     struct tutti_board board;
     rank->life = host->base.ops->life(&host->base, local);
     snprintf(rank->host, sizeof rank->host, "%s", who->host);
-    for (uint32_t k = 0; k < DOCTOR_BOARDS; k++)
-        if (host->base.ops->peek(&host->base, local, TUTTI_BOARD_NTH + k, &board) < 0 ||
-            !board_add(rank, &board, tutti_now_ns()))
-            return;
+    for (uint32_t k = 0; k < DOCTOR_BOARDS; k++) {
+        if (host->base.ops->peek(&host->base, local, TUTTI_BOARD_NTH + k, &board) < 0) return;
+        board_age(&board, tutti_now_ns());
+        if (!board_add(rank, &board)) return;
+    }
 }
 
 /* ---- ranks of other hosts ---- */
 
-/* Asks for the k-th board of those that are listed, and removes those that have no more. */
+enum { AT_ONCE = 2, MEMBERS_AT_ONCE = TUTTI_ASKS_MOST / AT_ONCE }; /* most ranks show one board, and then none */
+
+static void head_fill(struct doctor_rank *rank, const struct tutti_ask_answer *answer)
+{
+    rank->life = answer->life;
+    snprintf(rank->host, sizeof rank->host, "%s", answer->host);
+    snprintf(rank->address, sizeof rank->address, "%s", answer->address);
+}
+
+/* Asks for the next boards, from the k-th on, of those that are listed, and removes those that have no more. */
 static void batch_ask(struct tutti_host_control *host, uint32_t local, struct doctor_rank *ranks, uint32_t *members,
                       uint32_t *n, uint32_t k)
 {
+    struct tutti_ask_answer answers[TUTTI_ASKS_MOST];
     bool answered[TUTTI_ASKS_MOST] = {false};
-    uint32_t left = *n, kept = 0;
+    const uint32_t n_rows = *n * AT_ONCE;
     const uint64_t deadline = tutti_deadline_ns(ANSWER_NS);
-    bool more[TUTTI_ASKS_MOST] = {false};
-    for (uint32_t i = 0; i < *n; i++) tutti_asks_put(host, local, i, members[i], TUTTI_BOARD_NTH + k);
-    while (left > 0 && tutti_now_ns() < deadline) {
-        for (uint32_t i = 0; i < *n; i++) {
-            struct tutti_ask_answer answer;
-            if (answered[i] || !tutti_asks_get(host, local, i, &answer)) continue;
-            struct doctor_rank *rank = &ranks[members[i]];
-            answered[i] = true, left--;
-            rank->life = answer.life;
-            snprintf(rank->host, sizeof rank->host, "%s", answer.host);
-            snprintf(rank->address, sizeof rank->address, "%s", answer.address);
-            more[i] = answer.status == TUTTI_OK && board_add(rank, &answer.board, tutti_now_ns());
-        }
+    for (uint32_t row = 0; row < n_rows; row++)
+        tutti_asks_put(host, local, row, members[row / AT_ONCE], TUTTI_BOARD_NTH + k + row % AT_ONCE);
+    for (uint32_t left = n_rows; left > 0 && tutti_now_ns() < deadline;) {
+        for (uint32_t row = 0; row < n_rows; row++)
+            if (!answered[row] && tutti_asks_get(host, local, row, &answers[row])) {
+                answered[row] = true, left--;
+                board_age(&answers[row].board, tutti_now_ns());
+            }
         if (left > 0) tutti_clock_sleep(NULL, POLL_NS);
     }
-    for (uint32_t i = 0; i < *n; i++) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0, row = 0; i < *n; i++) {
         struct doctor_rank *rank = &ranks[members[i]];
-        struct tutti_ask_answer answer;
-        if (!answered[i] && tutti_asks_peek(host, local, i, &answer)) {
-            rank->life = answer.life;
-            snprintf(rank->host, sizeof rank->host, "%s", answer.host);
-            snprintf(rank->address, sizeof rank->address, "%s", answer.address);
+        bool more = true;
+        for (uint32_t j = 0; j < AT_ONCE; j++, row++) {
+            if (answered[row] || tutti_asks_peek(host, local, row, &answers[row])) head_fill(rank, &answers[row]);
+            more = more && answered[row] && answers[row].status == TUTTI_OK && board_add(rank, &answers[row].board);
         }
-        if (more[i]) members[kept++] = members[i];
+        if (more) members[kept++] = members[i];
     }
     *n = kept;
 }
@@ -124,11 +134,11 @@ static void batch_ask(struct tutti_host_control *host, uint32_t local, struct do
 static void others_ask(struct tutti_host_control *host, uint32_t local, struct doctor_world *world,
                        struct doctor_rank *ranks)
 {
-    uint32_t members[TUTTI_ASKS_MOST], n;
+    uint32_t members[MEMBERS_AT_ONCE], n;
     for (uint32_t next = 0; next < world->n;) {
-        for (n = 0; next < world->n && n < TUTTI_ASKS_MOST; next++)
+        for (n = 0; next < world->n && n < MEMBERS_AT_ONCE; next++)
             if (!ranks[next].known) members[n++] = next;
-        for (uint32_t k = 0; k < DOCTOR_BOARDS && n > 0; k++) batch_ask(host, local, ranks, members, &n, k);
+        for (uint32_t k = 0; k < DOCTOR_BOARDS && n > 0; k += AT_ONCE) batch_ask(host, local, ranks, members, &n, k);
     }
 }
 
