@@ -6,9 +6,9 @@
 gpu_limit=420 # seconds for a program under compute-sanitizer, of which racecheck is the slowest
 export CUDA_DEVICE_MAX_CONNECTIONS=32 # a queue for each stream of ranks that share a process
 gpu_sanitized='memcheck:tiles memcheck:tiles_reductions memcheck:lists memcheck:direct memcheck:fold memcheck:kernels'
-gpu_sanitized+=' memcheck:batches memcheck:program'
+gpu_sanitized+=' memcheck:agreements memcheck:batches memcheck:program'
 gpu_sanitized+=' racecheck:tiles racecheck:tiles_reductions racecheck:lists racecheck:program'
-gpu_sanitized+=' racecheck:direct' # these share memory of blocks
+gpu_sanitized+=' racecheck:direct racecheck:agreements' # these share memory of blocks
 
 gpu_verb() { # [--soak SECONDS]
   local soak=120 python= one

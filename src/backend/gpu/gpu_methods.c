@@ -57,14 +57,15 @@ const struct gpu_method *gpu_choose(const struct gpu_site *site, const struct tu
     return best;
 }
 
-/* A block takes an SM; copies take none. */
+/* A block takes an SM; copies take none. Of mapped ones most go straight, by fewer blocks than are launched. */
 static uint32_t sms_of(const struct gpu_method *method, const struct gpu_site *site,
                        const struct tutti_backend_call *call)
 {
     struct gpu_step step = {.act = GPU_LAUNCH};
     uint32_t most = 0;
     for (uint32_t i = 0; method->step(site, call, i, &step); i++) {
-        const uint32_t blocks = step.act == GPU_LAUNCH ? step.blocks : step.act == GPU_MEET;
+        const uint32_t launched = step.protocol == GPU_MAPPED ? step.straight : step.blocks;
+        const uint32_t blocks = step.act == GPU_LAUNCH ? launched : step.act == GPU_MEET;
         if (blocks > most) most = blocks;
     }
     return most;
