@@ -75,7 +75,7 @@ enum tutti_maker { TUTTI_MAKER_HOST, TUTTI_MAKER_CUDA, TUTTI_MAKER_LEVEL_ZERO };
 struct tutti_range {
     void *base;
     size_t bytes;
-    enum tutti_maker maker; /* of the device whose memory it is */
+    enum tutti_maker maker; /* the driver whose memory it is */
     int32_t device;         /* as its driver counts */
 };
 /* Registered memory, as a peer names it in put and get. Wire format: a network's key in its own order of bytes. */
@@ -162,7 +162,7 @@ struct tutti_transport {
     uint32_t n, me;              /* members of the world, this member */
     size_t max_payload;          /* a multiple of 64, at least 4096 */
     size_t copied;               /* payloads up to this are copied by send; at least 4096, at most max_payload */
-    size_t max_direct;           /* of a put or get; 0: there are none */
+    size_t max_direct;           /* bytes of a put or get at most; 0: there are none */
     bool devices;                /* ... also of memory of devices */
     struct tutti_memory *memory; /* NULL: peers' memory can not be reached */
 };

@@ -61,7 +61,7 @@ struct tutti_exposed {
      * take effect in their order. The owner's thread. */
     void (*move)(void *arg, struct tutti_move *move);
     void *arg;
-    enum tutti_maker maker; /* of the device whose memory it is; where HOST has a move, the wire can not reach it */
+    enum tutti_maker maker; /* the driver whose memory it is; where HOST has a move, the wire can not reach it */
     int32_t device;         /* as its driver counts */
 };
 

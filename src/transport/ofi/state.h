@@ -139,7 +139,7 @@ struct tutti_ofi_large {
     uint32_t n_uses; /* uses of this slot: a part of its ticket */
     uint64_t token, bytes;
     uint64_t tag, ticket, address, key; /* tag: of a tagged receive; the others: of memory to write to, or read */
-    enum tutti_maker maker;             /* of the memory of a put or get */
+    enum tutti_maker maker;             /* a put or get: whose memory it is */
     int32_t device;
     struct tutti_packet packet; /* in */
     uint32_t n;
