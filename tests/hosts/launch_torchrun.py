@@ -29,7 +29,7 @@ def ended(net, started, seconds):
     return statuses, "".join(s.text() for s in started)
 
 
-def torchrun(net, how, env):
+def torchrun(net, how, env, program=(HELLO,), restarts=0):
     """A node of two ranks on each host."""
     agents = []
     for host in range(net.n):
@@ -38,8 +38,8 @@ def torchrun(net, how, env):
                  "c10d": ["--rdzv-backend", "c10d", "--rdzv-id", "tutti", "--rdzv-endpoint", f"{net.address(0)}:{PORT}",
                           "--rdzv-conf", f"is_host={int(host == 0)}", "--local-addr", net.address(host)]}[how]
         output = os.path.join(net.folder, f"torchrun-{how}-{len(os.listdir(net.folder))}.txt")
-        argv = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2", *words, "--no-python",
-                HELLO]
+        argv = [PYTHON, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2",
+                "--max-restarts", str(restarts), *words, "--no-python", *program]
         variables = {**clean(), "TUTTI_HOST": f"h{host}", "OMP_NUM_THREADS": "1", WHOLE: "200s", **env}
         agents.append(hosts.Rank(host, host, net.start(host, argv, variables, output), output))
     return ended(net, agents, 100)
@@ -91,6 +91,11 @@ def main():
             return
         for how in ("static", "c10d"):
             works(f"torchrun, {how}", torchrun(net, how, SECRET), 2)
+        # The first gang fails when it is done; some of it may be ended before it prints.
+        again = ("sh", "-c", f"{HELLO} | sed s/of/$TORCHELASTIC_RESTART_COUNT/; test $TORCHELASTIC_RESTART_COUNT = 1")
+        statuses, text = torchrun(net, "c10d", SECRET, again, 1)
+        lines = sorted(line for line in text.splitlines() if re.match("rank . 1 4", line))
+        assert (statuses, lines) == ([0, 0], [f"rank {r} 1 4: the sum is 10" for r in range(4)]), (statuses, text)
         tells("torchrun without a secret", torchrun(net, "static", {}), "on host h0 and on host h1",
               "hosts do not talk without the job's secret", "TUTTI_SECRET_FILE", "TUTTI_TRUST_NETWORK=1")
 

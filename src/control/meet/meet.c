@@ -404,7 +404,8 @@ static enum tutti_status alone_look(const struct rounds *r, const char *what, ui
     return status == TUTTI_ERR_TIMEOUT ? TUTTI_PENDING : store_end(status, &before, "get", key);
 }
 
-/* The store may be served by rank 0, which goes when the others have heard. */
+/* None goes before all have heard: the store may be served by rank 0, and launchers end the others when one has failed.
+ */
 static void alone_linger(const struct rounds *r, const struct tutti_meeting_request *request)
 {
     const uint64_t linger = tutti_deadline_ns(ALONE_LINGER_NS);
@@ -413,7 +414,7 @@ static void alone_linger(const struct rounds *r, const struct tutti_meeting_requ
     if (round_add(r, "heard", 1, &n_heard) < 0) return;
     if (n_heard == request->n_ranks)
         round_publish(r, "all", "heard");
-    else if (request->rank == 0)
+    else
         alone_look(r, "all", linger < request->deadline_ns ? linger : request->deadline_ns, text, sizeof text);
 }
 
