@@ -344,9 +344,9 @@ extern const size_t flat_n_methods;
 enum tutti_status flat_options_check(const struct tutti_config *options); /* the option flat is a method */
 bool flat_fits(const struct flat_instance *inst, const struct flat_method *method,
                const struct tutti_backend_call *call);
-/* The choice for a call on buffers with these facts, from the last ones of the instance where it can be. */
-struct flat_choice flat_choose(struct flat_instance *inst, const struct tutti_backend_call *call, size_t bytes,
-                               uint64_t facts);
+/* The choice for a call on buffers with these facts, from the last ones in *chosen where it can be. */
+struct flat_choice flat_choose(const struct flat_instance *inst, struct flat_chosen *chosen,
+                               const struct tutti_backend_call *call, size_t bytes, uint64_t facts);
 void flat_lines_limit(struct flat_instance *inst); /* fills inst->line_below */
 double flat_score(const struct tutti_backend *backend, const struct tutti_backend_call *call);
 size_t flat_candidates(const struct tutti_backend *backend, const struct tutti_backend_call *call,

@@ -131,6 +131,12 @@ struct flat_choice {
     bool certain; /* `method` is the cheapest whatever subset of these facts all posts have */
 };
 
+/* The last choices for plain calls. */
+struct flat_chosen {
+    struct flat_choice last[TUTTI_N_KINDS][FLAT_CHOICES];
+    uint32_t n[TUTTI_N_KINDS];
+};
+
 struct flat_instance {
     struct tutti_backend base; /* first */
     struct tutti_backend_host *host;
@@ -166,10 +172,10 @@ struct flat_instance {
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
 
-    uint32_t spins, turns;                                  /* in a wait on the caller's thread, as far as they pay */
-    size_t line_below[TUTTI_N_KINDS];                       /* plain calls with smaller blocks go by lines */
-    struct flat_choice chosen[TUTTI_N_KINDS][FLAT_CHOICES]; /* the last ones of plain calls */
-    uint32_t n_chosen[TUTTI_N_KINDS];
+    uint32_t spins, turns;            /* in a wait on the caller's thread, as far as they pay */
+    size_t line_below[TUTTI_N_KINDS]; /* plain calls with smaller blocks go by lines */
+    struct flat_chosen by_own;        /* by the own buffers: of the thread that begins operations */
+    struct flat_chosen by_posts;      /* by all posts: of the one that goes on with them */
 
     uint64_t number;      /* operations begun */
     uint64_t history;     /* hash of those in which not every rank waits for all: see flat_word */

@@ -199,14 +199,14 @@ static struct flat_choice choose(const struct flat_instance *inst, const struct 
     return choice;
 }
 
-struct flat_choice flat_choose(struct flat_instance *inst, const struct tutti_backend_call *call, size_t bytes,
-                               uint64_t facts)
+struct flat_choice flat_choose(const struct flat_instance *inst, struct flat_chosen *chosen,
+                               const struct tutti_backend_call *call, size_t bytes, uint64_t facts)
 {
-    struct flat_choice *last = inst->chosen[call->info.kind];
+    struct flat_choice *last = chosen->last[call->info.kind];
     if (!flat_is_plain(call)) return choose(inst, call, bytes, facts);
     for (uint32_t i = 0; i < FLAT_CHOICES; i++)
         if (last[i].plain && last[i].bytes == bytes && last[i].facts == facts) return last[i];
-    return last[inst->n_chosen[call->info.kind]++ % FLAT_CHOICES] = choose(inst, call, bytes, facts);
+    return last[chosen->n[call->info.kind]++ % FLAT_CHOICES] = choose(inst, call, bytes, facts);
 }
 
 /* ---- what it is for sizes and buffers in general ---- */

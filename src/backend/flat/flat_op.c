@@ -112,7 +112,8 @@ static bool read_posts(struct flat_op *op)
 static void take_method(struct flat_op *op)
 {
     const struct flat_method *method = op->likely;
-    if (op->facts != op->chosen_by) method = flat_choose(op->inst, &op->call, op->bytes, op->facts).method;
+    if (op->facts != op->chosen_by)
+        method = flat_choose(op->inst, &op->inst->by_posts, &op->call, op->bytes, op->facts).method;
     if (op->reads == FLAT_NONE || op->forced || method == op->method) return;
     op->method = method;
     op->n_rounds = 0; /* those of the method that was not taken */
@@ -298,7 +299,7 @@ static void choose(struct flat_op *op)
         return;
     }
     op->facts = inst->n > 1 ? flat_facts(op) : 0;
-    const struct flat_choice choice = flat_choose(inst, &op->call, op->bytes, op->facts);
+    const struct flat_choice choice = flat_choose(inst, &inst->by_own, &op->call, op->bytes, op->facts);
     op->method = choice.plain;
     op->likely = choice.method;
     op->forced = flat_is_wanted(inst, &op->call, op->method->name);
