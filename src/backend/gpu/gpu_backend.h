@@ -93,8 +93,9 @@ struct gpu_own {
 struct gpu_maps {
     pthread_mutex_t lock; /* guards `own`: calls add rows, the asking thread alone changes them */
     struct gpu_own own[GPU_MAPS];
-    struct gpu_known *known; /* pinned */
-    uint64_t n_seen;
+    struct gpu_known *known;                /* pinned */
+    uint64_t n_seen;                        /* allocations, */
+    uint64_t n_looks;                       /* and looks of the asking thread, which alone counts them */
     void *imports[GPU_MAX_RANKS][GPU_MAPS]; /* NULL: own process's, or nothing */
 };
 struct gpu_choice { /* what was chosen */

@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define SELDOM 16 /* looks of the asking thread, one in 5 ms */
+
 /* ---- rows of this rank ---- */
 
 static struct gpu_log *log_of(const struct gpu_backend *b, uint32_t rank)
@@ -91,6 +93,7 @@ static void confirm(struct gpu_backend *b, uint32_t row)
         if (taken_by(b, q, row, &there[q]) != own->number) return;
         all = all && there[q] != 0;
     }
+    b->gpu->ops->unexport_memory(log_of(b, b->site.me)->offers[row].handle); /* all have taken it */
     pthread_mutex_lock(&b->maps.lock);
     own->state = all ? GPU_MAP_KNOWN : GPU_MAP_REFUSED;
     memcpy(b->maps.known[row].there, there, sizeof there);
@@ -108,6 +111,12 @@ static void leave(struct gpu_backend *b, uint32_t row)
     pthread_mutex_unlock(&b->maps.lock);
 }
 
+/* Whether it is time to ask whether the row's memory is still there: of many mappings that takes long. */
+static bool is_time(const struct gpu_backend *b, uint32_t row)
+{
+    return !b->maps.own[row].range.kept || (b->maps.n_looks + row) % SELDOM == 0;
+}
+
 /* Whether the row is in use. */
 static bool tend_own(struct gpu_backend *b, uint32_t row)
 {
@@ -120,7 +129,7 @@ static bool tend_own(struct gpu_backend *b, uint32_t row)
     if (state == GPU_MAP_OFFERED) confirm(b, row);
     if (state == GPU_MAP_LEAVING)
         leave(b, row);
-    else if (!b->gpu->ops->gpu->range_is(b->gpu, &own->range))
+    else if (is_time(b, row) && !b->gpu->ops->gpu->range_is(b->gpu, &own->range))
         withdraw(b, row);
     return true;
 }
@@ -174,6 +183,7 @@ void gpu_maps_tend(struct gpu_backend *b)
 {
     bool busy = false;
     if (!b->site.maps) return;
+    b->maps.n_looks++;
     atomic_store(&b->watched.tends, false);
     for (uint32_t q = 0; q < b->site.n; q++)
         for (uint32_t row = 0; row < rows_of(b, q); row++)
