@@ -128,7 +128,7 @@ class Pods(hosts_test.Case):
     def test_hello(self):
         texts = self.pods([HELLO], late=1.5)
         self.assertEqual(sorted(re.findall(r"rank (\d) of 4: the sum is 10", "".join(texts))), list("0123"))
-        self.assertNotIn("warn", "".join(texts))  # of the secret's mode, of memory
+        self.assertNotIn("warn", "".join(texts))  # about the secret's mode, about memory
 
     def test_all_calls(self):
         self.pods([os.path.join(hosts_test.FOLDER, "hosts_job"), "all"], seconds=120)
