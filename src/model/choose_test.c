@@ -205,8 +205,9 @@ static void between_hosts(void **state)
     }
 }
 
-/* Hosts of several ranks: a short message is reduced level by level, or by one lead a host where ranks outnumber CPUs,
- * of a longer one each rank of a host is a lead of a part, and a long one is cut so that each rank folds a part. */
+/* Hosts of several ranks: the shortest messages, and short ones where ranks outnumber CPUs, have one lead a host; of
+ * two ranks a host both exchange some KiB; of longer ones each rank is a lead of a part, and long ones are cut so that
+ * each rank of all folds a part. */
 static void over_levels(void **state)
 {
     (void)state;
@@ -216,9 +217,9 @@ static void over_levels(void **state)
         uint64_t bytes;
         const char *name;
         uint32_t radix;
-    } cases[] = {{"2x2", 4, 8, 8, "by_levels", 0},           {"2x2", 4, 1, 8, "hierarchical", 1},
+    } cases[] = {{"2x2", 4, 8, 4096, "by_levels", 0},        {"2x2", 4, 8, 8, "hierarchical", 1},
                  {"2x2", 4, 8, 64 << 10, "hierarchical", 2}, {"2x2", 4, 8, 16 << 20, "hierarchical", 0},
-                 {"4x2", 8, 8, 4096, "by_levels", 0},        {"4x2", 8, 2, 4096, "hierarchical", 1},
+                 {"4x2", 8, 8, 4096, "hierarchical", 2},     {"4x2", 8, 2, 4096, "hierarchical", 1},
                  {"4x2", 8, 8, 64 << 10, "hierarchical", 4}, {"4x2", 8, 8, 16 << 20, "hierarchical", 0},
                  {"3,5", 8, 8, 8, "hierarchical", 1},        {"8x8", 64, 8, 64 << 10, "hierarchical", 8}};
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {

@@ -94,5 +94,6 @@ double tutti_cost_of_levels_ns(const struct tutti_facts *facts, const struct tut
     struct tutti_facts within = *facts;
     within.link = TUTTI_LINK_HOST;
     return tutti_cost_ns(&within, near) + tutti_cost_ns(facts, far) +
-           near->calls * (double)facts->machine.links[TUTTI_LINK_HOST].message_ns * COST_ENGINE_CALLED;
+           near->calls * (double)facts->machine.links[TUTTI_LINK_HOST].message_ns * COST_ENGINE_CALLED +
+           far->beside * (double)facts->machine.links[TUTTI_LINK_NET].message_ns * COST_ENGINE_BESIDE;
 }

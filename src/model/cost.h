@@ -19,7 +19,8 @@ struct tutti_load {
     double waits;                  /* how often a rank has to wait: the sum over all ranks */
     double all_messages, all_bytes, all_folded, all_early; /* sums over all ranks: of what is sent, and of folds */
     double largest;                                        /* bytes of the largest message */
-    double calls;                                          /* of groups, in which a rank takes part */
+    double calls;                                          /* steps of a rank that are calls of its group */
+    double beside;                                         /* ranks of a host that send to others at once */
 };
 
 /* A pattern of messages, what is folded of it, and how it is meant: see the table in load.c. */

@@ -271,6 +271,11 @@ static double led(const struct ask *q)
     return q->parts > q->g ? q->parts / q->g : 1;
 }
 
+static double beside(const struct ask *q)
+{
+    return q->parts < q->g ? q->parts : q->g;
+}
+
 /* Between the groups: the leads of a part exchange it. */
 static struct tutti_load between(const struct ask *q)
 {
@@ -284,7 +289,8 @@ static struct tutti_load between(const struct ask *q)
                                .waits = all,
                                .all_messages = all,
                                .all_bytes = all * q->b,
-                               .largest = q->b};
+                               .largest = q->b,
+                               .beside = beside(q)};
 }
 
 /* The same to a root of each part, or from it; roots are spread over the groups. */
@@ -299,7 +305,8 @@ static struct tutti_load to_roots(const struct ask *q)
                                .waits = q->parts * hops,
                                .all_messages = q->parts * (groups - 1),
                                .all_bytes = q->parts * (groups - 1) * q->b,
-                               .largest = q->b};
+                               .largest = q->b,
+                               .beside = beside(q)};
 }
 
 /* From the leads of the root's group to those of all others, along trees. */
@@ -480,6 +487,7 @@ static void load_add(struct tutti_load *sum, const struct tutti_load *more)
     sum->all_messages += more->all_messages, sum->all_bytes += more->all_bytes;
     sum->all_folded += more->all_folded, sum->all_early += more->all_early;
     sum->calls += more->calls;
+    if (more->beside > sum->beside) sum->beside = more->beside;
     if (more->largest > sum->largest) sum->largest = more->largest;
 }
 

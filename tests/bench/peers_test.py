@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
-measured; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says that time goes.
+measured; bench/levels.py; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says that time goes.
 Nothing here says how fast anything is. Ends with 77 where nothing could be tried."""
 
 from __future__ import annotations
@@ -105,6 +105,19 @@ class Run(unittest.TestCase):
         rows, page = self.run_script("net_peers.py", "-n", "2,3", "--where", "lo", "--sizes", "8,4K,1M")
         self.assertEqual(len({(r["world"], r["operation"], r["size"]) for r in rows}), 2 * 6 * 3)
         self.assertIn("2 ranks, lo: tutti", page)
+
+    def test_levels_beside_their_parts(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, BENCH / "levels.py", "--build", folder, "--tutti", os.environ["TUTTI_BUILD"]]
+            command += ["--where", "lo", "--ops", "all_reduce,all_gather", "--sizes", "8,64K", "--seconds", "0.05"]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = [line.split() for line in done.stdout.splitlines() if line.startswith("lo ")]
+        self.assertEqual([row[1:4] for row in rows], [[op, *size] for op in ("all_reduce", "all_gather")
+                                                      for size in (["8", "B"], ["64", "KiB"])])
+        for *_, within, between, whole, larger, total in rows:
+            self.assertAlmostEqual(float(larger), float(whole) / max(float(within), float(between)), delta=0.1)
+            self.assertAlmostEqual(float(total), float(whole) / (float(within) + float(between)), delta=0.1)
 
     def test_nonsense_is_refused(self) -> None:
         for name in ("cpu_peers.py", "net_peers.py"):
