@@ -275,10 +275,11 @@ static enum tutti_status hear(const struct streaming *call)
     return tutti_fail_record(&error);
 }
 
-static enum tutti_status is_possible(const struct streaming *call)
+static enum tutti_status is_possible(const struct streaming *call, const struct tutti_window *window)
 {
     uint64_t capture = 0;
-    TUTTI_TRY(hear(call));
+    if (!tutti_window_device_lives(call->comm, window))
+        return refuse(call, TUTTI_ERR_ARGUMENT, "the communicator has another device now");
     TUTTI_TRY(tutti_device_capturing(call->device, call->stream, &capture));
     if (!capture) return TUTTI_OK;
     return refuse(call, TUTTI_ERR_ARGUMENT, "the call goes through the host, which can not be captured in a graph");
@@ -315,14 +316,13 @@ static enum tutti_status run(struct tutti_window *window, struct tutti_comm *com
 {
     struct streaming call = {.comm = comm,
                              .access = access,
+                             .device = comm->device ? comm->device->device : NULL,
                              .stream = stream_of(access),
                              .info = tutti_window_one_info(window, comm, access)};
     struct tutti_work *work = NULL;
-    if (!tutti_window_device_lives(comm, window))
-        return refuse(&call, TUTTI_ERR_ARGUMENT, "the communicator has another device now");
+    TUTTI_TRY(is_possible(&call, window));
     TUTTI_TRY(streams_need(window, comm, &call.streams));
-    call.device = call.streams->pool->device;
-    TUTTI_TRY(is_possible(&call));
+    TUTTI_TRY(hear(&call));
     TUTTI_TRY(enqueue(&call));
     if (!access->work) return TUTTI_OK;
     if (tutti_device_follow(comm, call.stream, tutti_access_label(access), &work) < 0) {

@@ -17,6 +17,7 @@
 enum { COUNT = 5000 };
 #define PART ((size_t)(reached ? 1 << 20 : 1 << 18))
 static bool reached; /* one-sided calls go by kernels */
+static bool mapped;  /* parts are of the host, and mapped by the ranks of it */
 
 /* The error that ended the communicator, or will within 30 s, which has all of these words. */
 static enum tutti_status ending(struct rank *rank, struct tutti_error *error)
@@ -240,7 +241,8 @@ static bool side_open(struct rank *rank, struct side *s)
     memset(s, 0, sizeof *s);
     s->rank = rank;
     if (!mixed_open(rank, &s->m)) return false;
-    if (!reached) s->part = mixed_put(&s->m, NULL, PART);
+    if (mapped && tutti_mem_alloc(s->m.beside, PART, &s->part) < 0) return false;
+    if (!reached && !mapped) s->part = mixed_put(&s->m, NULL, PART);
     s->buffer = mixed_put(&s->m, NULL, PART);
     if (s->buffer && (!reached || tutti_mem_alloc(rank->comm, PART, &s->part) == TUTTI_OK) && s->part &&
         tutti_window_create(rank->comm, s->part, PART, NULL, &s->window) == TUTTI_OK)
@@ -253,7 +255,7 @@ static void side_close(struct side *s)
 {
     if (s->rank->failure[0]) return;
     if (s->window) tutti_window_destroy(s->window);
-    if (!reached) mixed_free(&s->m, s->part);
+    if (!reached && !mapped) mixed_free(&s->m, s->part);
     mixed_free(&s->m, s->buffer);
     mixed_close(&s->m);
 }
@@ -406,12 +408,15 @@ static const rank_function collectives[] = {refusals, collective_abortion, colle
 static const struct place {
     struct mixed_world world;
     bool reached, as_threads, is_late; /* is_late: of two ranks, since a wait is for the last one */
+    bool mapped;
 } places[] = {
-    {{.n = 2, .devices = 0x7}, true, true, true},
-    {{.n = 3, .devices = 0x7}, true, true, false},
-    {{.n = 2, .devices = 0x3, .host = true}, false, true, true},
-    {{.n = 2, .devices = 0x1}, false, false, true},
-    {{.n = 3, .devices = 0x2}, false, false, true},
+    {{.n = 2, .devices = 0x7}, true, true, true, false},
+    {{.n = 3, .devices = 0x7}, true, true, false, false},
+    {{.n = 2, .devices = 0x3, .host = true}, false, true, true, false},
+    {{.n = 2, .devices = 0x1}, false, false, true, false},
+    {{.n = 3, .devices = 0x2}, false, false, true, false},
+    {{.n = 2, .devices = 0x3}, false, true, true, true},
+    {{.n = 3, .devices = 0x6}, false, false, false, true},
 };
 static const struct {
     rank_function call;
@@ -423,7 +428,7 @@ static void run_one_sided(bool forked)
     for (size_t w = 0; w < TUTTI_ARRAY_LEN(places); w++) {
         struct mixed_world world = places[w].world;
         world.forked = forked;
-        reached = places[w].reached;
+        reached = places[w].reached, mapped = places[w].mapped;
         if (reached && gpu_ranks_across(world.n)) continue; /* on several hosts nothing is */
         if (!forked && !places[w].as_threads) continue;
         if (reached)
