@@ -222,6 +222,8 @@ int pncclCommInitRankScalable(struct ncclComm **out, int n_ranks, int rank, int 
         nccl_comm_init("ncclCommInitRankScalable", out, n_ranks, ids, rank, config, NCCL_DEVICE_CURRENT));
 }
 
+#define ALL_MOST 1024
+
 NCCL_TWIN(CommInitAll);
 int pncclCommInitAll(struct ncclComm **out, int n, const int *devices)
 {
@@ -229,6 +231,9 @@ int pncclCommInitAll(struct ncclComm **out, int n, const int *devices)
     if (!out || n < 1)
         return nccl_fail(NCCL_INVALID_ARGUMENT, "ncclCommInitAll: comms is %s and ndev is %d", out ? "given" : "NULL",
                          n);
+    if (n > ALL_MOST)
+        return nccl_fail(NCCL_INVALID_ARGUMENT, "ncclCommInitAll: ndev is %d: one process takes at most %d ranks", n,
+                         ALL_MOST);
     NCCL_TRY(nccl_id_make(&id));
     NCCL_TRY(pncclGroupStart());
     int result = NCCL_SUCCESS;

@@ -82,12 +82,18 @@ static int config_read(const char *call, const struct nccl_config *given, struct
     return NCCL_SUCCESS;
 }
 
-static long number_of(const char *variable, long otherwise)
+/* *value stays when the variable is not set. */
+static int variable_read(const char *call, const char *variable, long most, long *value)
 {
     const char *text = getenv(variable);
     char *end;
-    const long value = text && *text ? strtol(text, &end, 10) : otherwise;
-    return text && *text && *end ? otherwise : value;
+    if (!text || !*text) return NCCL_SUCCESS;
+    const long number = strtol(text, &end, 10);
+    if (*end || number < 0 || number > most)
+        return nccl_fail(NCCL_INVALID_USAGE, "%s: the variable %s is \"%.40s\", and should be a number from 0 to %ld",
+                         call, variable, text, most);
+    *value = number;
+    return NCCL_SUCCESS;
 }
 
 /* tutti's limits of a launch. */
@@ -110,8 +116,11 @@ int nccl_settings_read(const char *call, const struct nccl_config *config, const
         if (given.comm_name) snprintf(settings.name, sizeof settings.name, "%s", given.comm_name);
     }
     /* NCCL's variables go before what the program says. */
-    settings.gpu_blocks = blocks_of(number_of("NCCL_MAX_CTAS", (long)settings.gpu_blocks));
-    settings.blocking = number_of("NCCL_COMM_BLOCKING", settings.blocking) != 0;
+    long ctas = (long)settings.gpu_blocks, blocking = settings.blocking;
+    NCCL_TRY(variable_read(call, "NCCL_MAX_CTAS", INT32_MAX, &ctas));
+    NCCL_TRY(variable_read(call, "NCCL_COMM_BLOCKING", 1, &blocking));
+    settings.gpu_blocks = blocks_of(ctas);
+    settings.blocking = blocking != 0;
     *out = settings;
     return NCCL_SUCCESS;
 }

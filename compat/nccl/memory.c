@@ -78,10 +78,19 @@ int pncclMemFree(void *memory)
 NCCL_TWIN(CommRegister);
 int pncclCommRegister(struct ncclComm *comm, void *base, size_t bytes, void **handle)
 {
-    struct tutti_mem *made = NULL;
     NCCL_TRY(nccl_comm_ready("ncclCommRegister", comm));
     if (!handle) return nccl_fail(NCCL_INVALID_ARGUMENT, "ncclCommRegister: handle is NULL");
-    NCCL_TRY(nccl_told(tutti_mem_register(nccl_tutti(comm), base, bytes, &made)));
+    struct nccl_registration *made = malloc(sizeof *made);
+    if (!made) return nccl_fail(NCCL_SYSTEM_ERROR, "ncclCommRegister: out of memory");
+    const int result = nccl_told(tutti_mem_register(nccl_tutti(comm), base, bytes, &made->memory));
+    if (result != NCCL_SUCCESS) {
+        free(made);
+        return result;
+    }
+    pthread_mutex_lock(&comm->lock);
+    made->next = comm->registrations;
+    comm->registrations = made;
+    pthread_mutex_unlock(&comm->lock);
     *handle = made;
     return NCCL_SUCCESS;
 }
@@ -90,7 +99,20 @@ NCCL_TWIN(CommDeregister);
 int pncclCommDeregister(struct ncclComm *comm, void *handle)
 {
     NCCL_TRY(nccl_comm_check("ncclCommDeregister", comm));
-    if (handle) tutti_mem_deregister(handle);
+    if (!handle) return NCCL_SUCCESS;
+    pthread_mutex_lock(&comm->lock);
+    struct nccl_registration **at = &comm->registrations;
+    while (*at && *at != handle) at = &(*at)->next;
+    struct nccl_registration *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&comm->lock);
+    if (!found)
+        return nccl_fail(NCCL_INVALID_ARGUMENT,
+                         "ncclCommDeregister on rank %d: the handle is none of ncclCommRegister with this "
+                         "communicator, or was deregistered",
+                         comm->rank);
+    tutti_mem_deregister(found->memory);
+    free(found);
     return NCCL_SUCCESS;
 }
 
@@ -197,8 +219,14 @@ int pncclCommWindowDeregister(struct ncclComm *comm, struct ncclWindow *window)
     return NCCL_SUCCESS;
 }
 
-void nccl_windows_close(struct ncclComm *comm)
+void nccl_memory_close(struct ncclComm *comm)
 {
+    while (comm->registrations) {
+        struct nccl_registration *registration = comm->registrations;
+        comm->registrations = registration->next;
+        tutti_mem_deregister(registration->memory);
+        free(registration);
+    }
     while (comm->windows) {
         struct ncclWindow *window = comm->windows;
         comm->windows = window->next;

@@ -78,7 +78,7 @@ static void end_all(struct ncclComm *first)
 
 void nccl_comm_retire(struct ncclComm *comm)
 {
-    nccl_windows_close(comm);
+    nccl_memory_close(comm);
     nccl_signals_close(comm);
     struct ncclComm *all = comm->listed ? take(comm) : comm;
     if (all) end_all(all);

@@ -76,6 +76,10 @@ struct nccl_factor {
 struct nccl_beside { /* calls.c; NULL: not needed yet */
     void *stream, *begin, *end;
 };
+struct nccl_registration { /* of ncclCommRegister; its address is the handle */
+    struct tutti_mem *memory;
+    struct nccl_registration *next;
+};
 struct ncclComm {
     uint64_t magic;
     _Atomic uint32_t refs; /* the handle's, and each job's */
@@ -92,6 +96,7 @@ struct ncclComm {
     struct nccl_factor *factors;
     int n_factors;
     struct ncclWindow *windows;
+    struct nccl_registration *registrations;
     struct nccl_signals *signals; /* signals.c; NULL: no window was registered yet */
     struct tutti_comm *apart;     /* for windows that collectives leave alone; NULL: there was none yet */
     struct ncclComm *next;        /* retire.c, as the three behind it */
@@ -177,8 +182,8 @@ struct ncclWindow {
     size_t bytes;
 };
 int nccl_window_check(const char *call, const struct ncclWindow *window);
-void nccl_windows_close(struct ncclComm *comm); /* all that are left */
-int nccl_signals_open(struct ncclComm *comm);   /* collective */
+void nccl_memory_close(struct ncclComm *comm); /* all that are left */
+int nccl_signals_open(struct ncclComm *comm);  /* collective */
 void nccl_signals_close(struct ncclComm *comm);
 
 #endif

@@ -545,6 +545,12 @@ static void test_all(void **state)
     enum { N = 4 };
     comm_t comms[N], halves[N] = {NULL};
     int words[N], sums[N], got[N];
+    assert_int_equal(nccl.CommInitAll(comms, 1 << 30, NULL), INVALID_ARGUMENT);
+    assert_non_null(strstr(nccl.GetLastError(NULL), "ndev is 1073741824"));
+    setenv("NCCL_COMM_BLOCKING", "xyz", 1);
+    assert_int_equal(nccl.CommInitAll(comms, N, NULL), INVALID_USAGE);
+    assert_non_null(strstr(nccl.GetLastError(NULL), "NCCL_COMM_BLOCKING is \"xyz\""));
+    unsetenv("NCCL_COMM_BLOCKING");
     assert_int_equal(nccl.CommInitAll(comms, N, NULL), OK);
     assert_int_equal(nccl.GroupStart(), OK);
     for (int i = 0; i < N; i++) {

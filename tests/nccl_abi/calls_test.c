@@ -530,7 +530,10 @@ static void registered(struct rank *rank)
     CHECK_OK(rank, nccl.MemAlloc(&memory, 1));
     CHECK_OK(rank, nccl.CommRegister(rank->comm, memory, 1, &handle));
     CHECK_OK(rank, nccl.CommDeregister(rank->comm, handle));
+    CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.CommDeregister(rank->comm, handle)); /* a second time */
+    CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.CommDeregister(rank->comm, (void *)(uintptr_t)0xdead));
     CHECK_OK(rank, nccl.CommDeregister(rank->comm, NULL));
+    CHECK_OK(rank, nccl.CommRegister(rank->comm, memory, 1, &handle)); /* goes with the communicator */
     CHECK_OK(rank, nccl.MemFree(memory));
 }
 
