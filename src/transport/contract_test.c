@@ -16,6 +16,7 @@ static const struct backend backends[] = {
     {"trace,fault,delay over shm", "shm", "trace,fault,delay", true, 20000, NULL},
     {"late", "late", "", false, 0, NULL},
     {"tcp over IPv6", "tcp6", "", false, 0, NULL},
+    {"tcp with more sockets", "tcp*", "", false, 0, NULL},
     {"trace,fault,delay over tcp", "tcp", "trace,fault,delay", false, 20000, NULL},
     {"ofi over tcp", "ofi:tcp", "", false, 0, NULL},
     {"ofi over tcp and rxm", "ofi:tcp;ofi_rxm", "", false, 0, NULL},
@@ -32,6 +33,7 @@ static const struct backend backends[] = {
     {"mixed over self twice", "self", "", false, 0, "self"},
     {"trace over mixed", "self", "trace", false, 0, "self"},
     {"mixed over shm and tcp", "shm", "", false, 0, "tcp"},
+    {"mixed over shm and tcp with more sockets", "shm", "", false, 0, "tcp*"},
 };
 
 static bool is_of_one_host(const struct backend *backend)

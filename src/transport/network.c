@@ -34,6 +34,7 @@ enum tutti_status tutti_notices_open(struct tutti_notices *notices, const char *
         tutti_unmap(notices->rows, n * sizeof(*notices->rows));
         return status;
     }
+    notices->more_end = &notices->more;
     pthread_mutex_init(&notices->lock, NULL);
     return TUTTI_OK;
 }
@@ -86,6 +87,20 @@ void tutti_notices_connected(struct tutti_notices *notices, uint32_t peer, int f
     tell(notices, peer);
 }
 
+void tutti_notices_more(struct tutti_notices *notices, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    struct tutti_notices_more *more = peer < notices->n ? tutti_alloc(sizeof(*more)) : NULL;
+    if (!more) {
+        tutti_stream_close(stream);
+        close(fd);
+        return;
+    }
+    *more = (struct tutti_notices_more){.member = peer, .fd = fd, .stream = stream};
+    pthread_mutex_lock(&notices->lock);
+    *notices->more_end = more, notices->more_end = &more->next;
+    tell(notices, peer);
+}
+
 void tutti_notices_failed(struct tutti_notices *notices, uint32_t peer, enum tutti_status status)
 {
     if (peer >= notices->n) return;
@@ -110,11 +125,19 @@ void tutti_notices_take(struct tutti_notices *notices,
     while (notices->first != TUTTI_NOTICES_NOBODY) {
         const uint32_t member = notices->first;
         struct tutti_notices_row *row = &notices->rows[member];
-        const struct tutti_network_notice notice = {row->fd - 1, row->stream, row->status};
+        const struct tutti_network_notice notice = {row->fd - 1, row->stream, row->status, false};
         notices->first = row->next;
         row->listed = false, row->fd = 0, row->stream = NULL, row->status = TUTTI_OK;
         take(arg, member, &notice);
     }
+    while (notices->more) { /* after the first socket of their member */
+        struct tutti_notices_more *more = notices->more;
+        const struct tutti_network_notice notice = {more->fd, more->stream, TUTTI_OK, true};
+        notices->more = more->next;
+        take(arg, more->member, &notice);
+        tutti_free(more);
+    }
+    notices->more_end = &notices->more;
     pthread_mutex_unlock(&notices->lock);
 }
 

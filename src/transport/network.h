@@ -18,6 +18,12 @@ struct tutti_dialer {
     /* Wants a socket to `peer`: one call of the network's _connected or _failed follows, from any thread, now or later.
      * Called by the owner of the transport; does not block. Not called again for a peer. */
     void (*dial)(struct tutti_dialer *dialer, uint32_t peer);
+    /* Optional, both or none: more sockets to a peer that is connected. Of two members the one of the greater number
+     * tells the other, over the network, what `tell` has written (returns its bytes, at most `capacity`; 0: nothing is
+     * to be told); there `widen` dials, and the network's _path_connected may follow, on both ends. The owner calls;
+     * neither blocks. */
+    size_t (*tell)(struct tutti_dialer *dialer, uint32_t peer, uint8_t *out, size_t capacity);
+    void (*widen)(struct tutti_dialer *dialer, uint32_t peer, const uint8_t *told, size_t bytes);
 };
 
 /* ---- notices ---- */
@@ -35,6 +41,12 @@ struct tutti_notices_row {
     struct tutti_stream *stream;
     uint32_t next;
 };
+struct tutti_notices_more { /* one more socket of a member */
+    struct tutti_notices_more *next;
+    uint32_t member;
+    int fd;
+    struct tutti_stream *stream;
+};
 struct tutti_notices {
     const char *name; /* the network's */
     uint32_t n, me;
@@ -42,6 +54,7 @@ struct tutti_notices {
     struct tutti_notices_row *rows;
     pthread_mutex_t lock;
     uint32_t first;
+    struct tutti_notices_more *more, **more_end; /* in the order in which they came */
     _Atomic bool any, woken, sleeping;
 };
 
@@ -52,6 +65,8 @@ void tutti_notices_close(struct tutti_notices *notices); /* all was taken, nobod
 /* ---- any thread ---- */
 /* Takes over socket and stream (NULL: none); a second one is closed. */
 void tutti_notices_connected(struct tutti_notices *notices, uint32_t peer, int fd, struct tutti_stream *stream);
+/* Takes over one more socket of a peer that is connected, or was. */
+void tutti_notices_more(struct tutti_notices *notices, uint32_t peer, int fd, struct tutti_stream *stream);
 void tutti_notices_failed(struct tutti_notices *notices, uint32_t peer, enum tutti_status status);
 void tutti_notices_cut(struct tutti_notices *notices, uint32_t peer);
 void tutti_notices_wake(struct tutti_notices *notices);
@@ -69,6 +84,7 @@ struct tutti_network_notice { /* what was told of a member */
     int fd;                   /* -1: no socket */
     struct tutti_stream *stream;
     enum tutti_status status; /* OK: no failure */
+    bool more;                /* the socket is one more */
 };
 /* Calls take for each member of whom something was told, the lock held. */
 void tutti_notices_take(struct tutti_notices *notices,

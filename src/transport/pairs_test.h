@@ -26,6 +26,7 @@ struct pairs {
     uint32_t n;
     int family;           /* AF_INET, AF_INET6 */
     bool mute;            /* nobody is connected when it is wanted */
+    uint32_t paths;       /* transport tcp: each connection has so many more sockets */
     const char *provider; /* for transport ofi; NULL: transport tcp */
     const char *domain;   /* ... over these rails */
     bool registers;       /* ... registers all memory */
@@ -69,6 +70,15 @@ static inline void pairs_hand_over(struct pairs *pairs, uint32_t me, uint32_t pe
     *fd = -1;
 }
 
+/* One more socket between two that are open. */
+static inline void pairs_path(struct pairs *pairs, uint32_t a, uint32_t b)
+{
+    int fds[2];
+    pairs_connect(pairs->family, fds);
+    tutti_tcp_path_connected(pairs->open[a], b, fds[0], NULL);
+    tutti_tcp_path_connected(pairs->open[b], a, fds[1], NULL);
+}
+
 static inline void pairs_make(struct pairs *pairs, uint32_t a, uint32_t b)
 {
     int fds[2];
@@ -78,6 +88,7 @@ static inline void pairs_make(struct pairs *pairs, uint32_t a, uint32_t b)
         pairs->fds[a * pairs->n + b] = fds[0] + 1, pairs->fds[b * pairs->n + a] = fds[1] + 1;
         pairs_hand_over(pairs, a, b);
         pairs_hand_over(pairs, b, a);
+        for (uint32_t i = 0; i < pairs->paths && pairs->open[a] && pairs->open[b]; i++) pairs_path(pairs, a, b);
     }
     pthread_mutex_unlock(&pairs->lock);
 }

@@ -79,7 +79,7 @@ static inline struct tutti_segment *test_handle(const struct world *world)
     return test_segment_handle(world, world->segment);
 }
 
-/* "tcp", "tcp6", "ofi", "ofi:PROVIDER"; "ofi=...": with writes, "ofi+...": and all memory registered, "ofi|...": two
+/* "tcp", "tcp6", "tcp*": with three more sockets, "ofi", "ofi:PROVIDER"; "ofi=...": with writes, "ofi+...": and all memory registered, "ofi|...": two
  * rails. */
 static inline bool test_is_network(const char *transport)
 {
@@ -101,6 +101,7 @@ static inline void test_medium_make(struct medium *medium, const char *transport
         medium->late = late_net_make(n, NULL, 0);
     } else if (test_is_network(transport)) {
         medium->pairs = pairs_new(n, strcmp(transport, "tcp6") == 0 ? AF_INET6 : AF_INET);
+        if (strcmp(transport, "tcp*") == 0) medium->pairs->paths = 3;
         if (transport[0] == 'o') medium->pairs->provider = transport[3] ? transport + 4 : "auto";
         medium->pairs->registers = strncmp(transport, "ofi+", 4) == 0;
         medium->pairs->writes = strncmp(transport, "ofi=", 4) == 0 || medium->pairs->registers;

@@ -5,6 +5,8 @@
 
 #include "transport/tcp/peer.h"
 
+#include "base/session.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -21,12 +23,20 @@ static enum tutti_status nonsense(const struct tutti_tcp *tcp, const struct tutt
                       tcp->base.me, why.text);
 }
 
-/* The head in the buffer. PEER_LEFT: it is a goodbye. */
+/* The head in the buffer. PEER_LEFT: it is a goodbye, and nothing that was sent before is under way. */
 static enum tutti_status decode(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
     struct tutti_tcp_in *in = &peer->in;
-    const uint8_t *head = in->buffer + in->begin;
-    if (head[0] == TUTTI_WIRE_VERSION && head[1] == TUTTI_TCP_GOODBYE) return TUTTI_ERR_PEER_LEFT;
+    uint8_t *head = in->buffer + in->begin, whole[HEAD];
+    if (head[0] == TUTTI_WIRE_VERSION && head[1] == TUTTI_TCP_GOODBYE) {
+        in->full = peer->stripes && peer->stripes->n_coming > 0 && !peer->failed;
+        return in->full ? TUTTI_AGAIN : TUTTI_ERR_PEER_LEFT;
+    }
+    in->striped = head[1] & TUTTI_TCP_STRIPED;
+    if (in->striped) {
+        memcpy(whole, head, HEAD);
+        whole[1] &= (uint8_t)~TUTTI_TCP_STRIPED, head = whole;
+    }
     if (tutti_packet_decode(head, HEAD, &in->packet) < 0) return nonsense(tcp, peer);
     if (!tutti_packet_valid(&in->packet, tcp->base.max_payload)) {
         tutti_fail(TUTTI_ERR_PROTOCOL, "a payload of %u bytes, of at most %zu", in->packet.bytes,
@@ -47,14 +57,49 @@ static void give_arrival(struct tutti_tcp_in *in, struct tutti_event *out)
     *out = (struct tutti_event){.type = TUTTI_EVENT_ARRIVAL, .packet = in->packet, .payload = aligned};
 }
 
+/* What the dialer needs for more sockets. OK: it is behind us; AGAIN: it is not whole. */
+static enum tutti_status read_told(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    struct tutti_tcp_in *in = &peer->in;
+    const uint8_t *head = in->buffer + in->begin;
+    const size_t bytes = (size_t)tutti_le_load(head + offsetof(struct tutti_packet, bytes), 4);
+    if (bytes > TUTTI_TCP_TOLD_MOST) {
+        tutti_fail(TUTTI_ERR_PROTOCOL, "%zu bytes about more sockets", bytes);
+        return nonsense(tcp, peer);
+    }
+    if (in->end - in->begin < HEAD + bytes) return TUTTI_AGAIN;
+    if (tcp->dialer->widen) tcp->dialer->widen(tcp->dialer, peer->member, head + HEAD, bytes);
+    in->next = in->begin + HEAD + bytes;
+    tutti_tcp_in_release(in);
+    return TUTTI_OK;
+}
+
+/* A packet of which the head alone is here. */
+static enum tutti_status give_header(struct tutti_tcp_in *in, size_t next, struct tutti_event *out)
+{
+    in->next = next;
+    in->reading = TUTTI_TCP_GIVEN;
+    *out = (struct tutti_event){.type = TUTTI_EVENT_HEADER, .packet = in->packet};
+    return TUTTI_OK;
+}
+
 /* The next event of what is in the buffer. AGAIN: it is not enough. */
 static enum tutti_status parse(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_event *out)
 {
     struct tutti_tcp_in *in = &peer->in;
-    const size_t here = in->end - in->begin;
     if (in->reading != TUTTI_TCP_HEAD && in->reading != TUTTI_TCP_WHOLE) return TUTTI_AGAIN;
-    if (here < HEAD) return TUTTI_AGAIN;
+    while (in->end - in->begin >= HEAD && in->buffer[in->begin + 1] == TUTTI_TCP_TOLD &&
+           in->buffer[in->begin] == TUTTI_WIRE_VERSION)
+        TUTTI_TRY(read_told(tcp, peer));
+    const size_t here = in->end - in->begin;
+    if (here < HEAD || in->full) return TUTTI_AGAIN;
     TUTTI_TRY(decode(tcp, peer));
+    if (in->striped) {
+        bool place;
+        TUTTI_TRY(tutti_tcp_stripes_expect(tcp, peer, &place));
+        in->full = !place;
+        return place ? give_header(in, in->begin + HEAD, out) : TUTTI_AGAIN;
+    }
     if (here >= HEAD + in->packet.bytes) {
         if (in->reading == TUTTI_TCP_HEAD && in->packet.bytes > 0) in->large = false;
         give_arrival(in, out);
@@ -62,10 +107,8 @@ static enum tutti_status parse(struct tutti_tcp *tcp, struct tutti_tcp_peer *pee
     }
     if (in->reading == TUTTI_TCP_WHOLE || HEAD + in->packet.bytes <= TUTTI_TCP_WINDOW) return TUTTI_AGAIN;
     in->large = true;
-    in->next = in->end; /* all that is here is of this packet */
-    in->reading = TUTTI_TCP_GIVEN;
-    *out = (struct tutti_event){.type = TUTTI_EVENT_HEADER, .packet = in->packet};
-    return TUTTI_OK;
+    tutti_tcp_tell(tcp, peer);
+    return give_header(in, in->end, out); /* all that is here is of this packet */
 }
 
 /* ---- answers to events ---- */
@@ -89,8 +132,16 @@ static void move_on(struct tutti_tcp_in *in, size_t n)
     }
 }
 
-void tutti_tcp_in_place(struct tutti_tcp_in *in, const struct tutti_target *targets, uint32_t n, uint64_t token)
+void tutti_tcp_in_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, const struct tutti_target *targets,
+                        uint32_t n, uint64_t token)
 {
+    struct tutti_tcp_in *in = &peer->in;
+    if (in->striped) {
+        tutti_tcp_in_release(in); /* the head */
+        if (n == 0) in->reading = TUTTI_TCP_GATHERED;
+        tutti_tcp_stripes_place(tcp, peer, targets, n, token);
+        return;
+    }
     if (n == 0) {
         memmove(in->buffer, in->buffer + in->begin, in->end - in->begin);
         in->end -= in->begin, in->begin = 0;
@@ -176,6 +227,7 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
     size_t n_iov;
     enum tutti_status status = parse(tcp, peer, out);
     if (status != TUTTI_AGAIN) return status;
+    if (tutti_tcp_in_waits(in)) return peer->failed ? TUTTI_ERR_PEER_DEAD : TUTTI_AGAIN;
     const size_t asked = prepare(in, iov, &n_iov);
     const ssize_t n = tutti_stream_recv(peer->stream, peer->fd, iov, n_iov);
     if (n < 0 && errno == EINTR) return TUTTI_AGAIN;

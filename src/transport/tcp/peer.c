@@ -43,9 +43,16 @@ void tutti_tcp_peer_ready(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 
 void tutti_tcp_peer_over(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
-    if (peer->over || (peer->out.n_over == 0 && !peer->lost)) return;
+    if (peer->over || (peer->out.n_over == 0 && !peer->lost && !(peer->stripes && peer->stripes->n_over > 0))) return;
     peer->over = true;
     list_add(&tcp->over, peer, true);
+}
+
+void tutti_tcp_peer_owes(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    const bool owes = tutti_tcp_out_waits(&peer->out) || tutti_tcp_stripes_wait(peer);
+    if (owes != peer->owes) tcp->n_owing += owes ? 1 : -1u;
+    peer->owes = owes;
 }
 
 /* ---- a socket comes ---- */
@@ -121,8 +128,9 @@ void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum
     peer->status = status;
     tcp->n_open--;
     peer->lost = peer->in.reading == TUTTI_TCP_PLACED;
-    if (tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
     tutti_tcp_out_end(&peer->out);
+    if (peer->stripes) tutti_tcp_stripes_end(tcp, peer);
+    tutti_tcp_peer_owes(tcp, peer);
     tutti_tcp_peer_over(tcp, peer);
     if (peer->wants_room) tcp->room = true;
     for (uint32_t i = 0; i < TUTTI_TCP_HOT; i++)
@@ -136,30 +144,47 @@ void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
     tutti_tcp_out_fini(&peer->out);
+    tutti_tcp_stripes_free(tcp, peer);
     tutti_unmap(peer, sizeof(*peer) + TUTTI_TCP_WINDOW + tcp->base.max_payload);
 }
 
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
     const int taken = tutti_tcp_out_write(peer);
-    if (!tutti_tcp_out_waits(&peer->out)) tcp->n_owing--;
+    tutti_tcp_peer_owes(tcp, peer);
     tutti_tcp_peer_over(tcp, peer);
     peer->writable = taken > 0;
     if (taken < 0) { /* what it sent before may still be there: read on, until the end */
         peer->error = -taken, peer->failed = true;
         tutti_tcp_peer_ready(tcp, peer);
     }
-    if (peer->wants_room && tutti_tcp_out_is_low(&peer->out)) peer->wants_room = false, tcp->room = true;
+    if (peer->wants_room && tutti_tcp_out_is_low(&peer->out) && tutti_tcp_stripes_have_room(peer))
+        peer->wants_room = false, tcp->room = true;
 }
 
 /* ---- what other threads tell ---- */
+
+/* A socket more, of a peer that is there: else it is closed. */
+static void path_take(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, const struct tutti_network_notice *notice)
+{
+    if (!peer || peer->fd < 0 || tutti_notices_is_cut(&tcp->notices, peer->member)) {
+        tutti_stream_close(notice->stream);
+        close(notice->fd);
+        return;
+    }
+    tune(tcp, notice->fd);
+    if (tutti_tcp_path_open(tcp, peer, notice->fd, notice->stream) < 0)
+        tutti_log(TUTTI_LOG_WARN, "%s", tutti_last_error()->text);
+}
 
 static void take_notice(void *arg, uint32_t member, const struct tutti_network_notice *notice)
 {
     struct tutti_tcp *tcp = arg;
     struct tutti_tcp_member *m = &tcp->members[member];
     if (notice->status < 0) m->status = notice->status;
-    if (notice->fd >= 0 && tutti_tcp_peer_open(tcp, member, notice->fd, notice->fd, notice->stream) < 0)
+    if (notice->more)
+        path_take(tcp, m->peer, notice);
+    else if (notice->fd >= 0 && tutti_tcp_peer_open(tcp, member, notice->fd, notice->fd, notice->stream) < 0)
         m->status = TUTTI_ERR_SYSTEM;
     if (m->waited) m->waited = false, tcp->room = true;
     if (m->peer && m->peer->fd >= 0 && tutti_notices_is_cut(&tcp->notices, member)) {

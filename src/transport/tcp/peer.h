@@ -7,7 +7,8 @@
  * reading buffer, of which it touches what it uses.
  *
  * out.c: the socket, and what could not be written yet. in.c: from bytes to events. peer.c: sockets come and end.
- * tcp.c: send, open, close, poll and sleep. All is the owner's but what the lock guards, and the atomics. */
+ * path.c: more sockets of a peer, and what they carry; share.c: how much each of them takes. tcp.c: send, open, close,
+ * poll and sleep. All is the owner's but what the lock guards, and the atomics. */
 
 #include "transport/network.h"
 #include "transport/tcp/tcp.h"
@@ -26,6 +27,9 @@
 #define TUTTI_TCP_UNSENT (256 << 10)
 #define TUTTI_TCP_HOT 2u      /* peers that are read while spinning, without asking epoll */
 #define TUTTI_TCP_GOODBYE 255 /* type of a head without payload: the sender closes its end in order */
+#define TUTTI_TCP_TOLD 254    /* type of a head: its payload is what the dialer needs for more sockets */
+#define TUTTI_TCP_STRIPED 128 /* added to the type of a packet: its payload comes by the paths */
+#define TUTTI_TCP_TOLD_MOST 1024
 
 struct tutti_tcp_peer;
 
@@ -51,23 +55,87 @@ struct tutti_tcp_out {
 
 /* ---- what was read ---- */
 enum tutti_tcp_reading {
-    TUTTI_TCP_HEAD,    /* the next head, and its payload if it fits into the window */
-    TUTTI_TCP_WHOLE,   /* ... or if it does not */
-    TUTTI_TCP_GIVEN,   /* an event was given out, and awaits release or place */
-    TUTTI_TCP_PLACED,  /* the rest of a payload, into targets */
-    TUTTI_TCP_SKIPPED, /* the rest of a payload that nobody wants any more */
+    TUTTI_TCP_HEAD,     /* the next head, and its payload if it fits into the window */
+    TUTTI_TCP_WHOLE,    /* ... or if it does not */
+    TUTTI_TCP_GIVEN,    /* an event was given out, and awaits release or place */
+    TUTTI_TCP_PLACED,   /* the rest of a payload, into targets */
+    TUTTI_TCP_SKIPPED,  /* the rest of a payload that nobody wants any more */
+    TUTTI_TCP_GATHERED, /* nothing: the payload that stands first comes by the paths, into the transport's memory */
 };
 struct tutti_tcp_in {
     enum tutti_tcp_reading reading;
     size_t begin, end;          /* the part of the buffer that was read and is not used */
     size_t next;                /* GIVEN: what of the buffer is used then */
     bool large;                 /* the last payload did not fit: heads are read alone */
+    bool striped;               /* GIVEN: the payload of this packet comes by the paths */
+    bool full;                  /* HEAD: the next packet has to wait until the paths have brought another */
     struct tutti_packet packet; /* GIVEN, PLACED, SKIPPED */
     size_t left;                /* PLACED, SKIPPED: bytes to come */
     uint64_t token;
     uint32_t target, n_targets;
     struct tutti_target targets[TUTTI_SPANS_MAX];
     uint8_t *buffer; /* window and the largest payload */
+};
+
+/* ---- paths: more sockets of a peer, which carry nothing but payloads of large packets ----
+ *
+ * The head of such a packet goes by the first socket, in its order; its payload goes in pieces over the paths, a piece
+ * by whichever takes one next. The n-th striped head of a connection is packet n. On a path each piece has a head: the
+ * number of its packet (8 bytes), where it begins in the payload (4), its bytes (4), little-endian. Packets do not go
+ * back on a path: so what waits for a packet's place never waits behind a later one. */
+#define TUTTI_TCP_PATHS 32u   /* of a peer */
+#define TUTTI_TCP_LEAVING 16u /* packets that leave at once */
+#define TUTTI_TCP_COMING 32u  /* ... that come */
+#define TUTTI_TCP_PIECE_HEAD 16
+#define TUTTI_TCP_SCRAP ((size_t)64 << 10)
+
+struct tutti_tcp_piece_left { /* of a piece under way; left 0 and n_head 0: there is none */
+    uint8_t head[TUTTI_TCP_PIECE_HEAD];
+    size_t n_head; /* in: bytes of the head that are here; out: that are to be written */
+    uint64_t packet;
+    size_t at, left;
+};
+struct tutti_tcp_path {
+    int fd; /* -1: over */
+    struct tutti_stream *stream;
+    bool readable, writable, ending; /* ending: its end was seen, read until it comes */
+    int error;                       /* of a write; 0: none */
+    struct tutti_tcp_piece_left in, out;
+    uint64_t n_in, n_out; /* bytes so far */
+    double rate;          /* bytes a second that it takes, as far as is known */
+    double trip_s;        /* its shortest way there and back */
+    size_t queued;        /* bytes that the kernel has, and the peer has not confirmed, when it was asked */
+};
+struct tutti_tcp_leaving {
+    uint64_t token;
+    size_t bytes, given, written; /* given: to paths */
+    bool told;                    /* or nobody wants to know */
+    uint32_t n_spans;
+    struct tutti_target spans[TUTTI_SPANS_MAX]; /* read alone */
+    struct tutti_tcp_copy *copy;                /* NULL: the memory is the sender's */
+};
+struct tutti_tcp_coming {
+    bool open, skipped, gathers;
+    uint64_t token;
+    size_t bytes, left;
+    uint32_t n_targets;
+    struct tutti_target targets[TUTTI_SPANS_MAX];
+};
+struct tutti_tcp_stripes {
+    uint32_t n_paths, n_live;
+    struct tutti_tcp_path paths[TUTTI_TCP_PATHS];
+    uint64_t begin, next, end; /* packets [begin, end) leave; from `next` on there are bytes that no path has */
+    size_t waiting, unwritten; /* these bytes; and with those that paths have taken and not written */
+    uint32_t n_over;           /* tokens to be told: of packets that left, and once it has ended of those that came */
+    uint32_t turn;             /* the path that is read first */
+    bool ended;
+    bool held; /* a path could be written, but its queue is long enough */
+    struct tutti_tcp_leaving leaving[TUTTI_TCP_LEAVING];
+    uint64_t n_placed; /* packets that have come so far, by their heads */
+    uint32_t n_coming; /* ... and are not whole */
+    struct tutti_tcp_coming coming[TUTTI_TCP_COMING];
+    uint8_t scrap[TUTTI_TCP_SCRAP];
+    uint8_t gathered[]; /* the largest payload */
 };
 
 struct tutti_tcp_peer {
@@ -80,11 +148,14 @@ struct tutti_tcp_peer {
     bool failed;     /* nothing more is awaited: over when nothing is left to read */
     bool wants_room; /* a send found no room */
     bool lost;       /* the placement with in.token is to be told as lost */
+    bool owes;       /* something waits to be written */
+    bool told;       /* what it needs for more sockets was sent */
     uint32_t member;
     int fd, out_fd;              /* one and the same, but of oneself; -1: over, as the status says */
     struct tutti_stream *stream; /* that encrypts; NULL: in the clear */
     int error;                   /* errno that ended it; 0: the peer closed it */
     enum tutti_status status;
+    struct tutti_tcp_stripes *stripes; /* NULL: one socket is all */
     struct tutti_tcp_in in;
     struct tutti_tcp_out out;
 };
@@ -112,6 +183,9 @@ struct tutti_tcp {
     struct tutti_tcp_peer *given;              /* the peer whose event is unanswered */
     uint32_t n_turns;                          /* since epoll was asked */
     uint32_t n_owing;                          /* peers whose queue waits */
+    uint32_t n_held;                           /* ... with paths that are held back */
+    uint32_t n_striped;                        /* packets that come by paths */
+    uint64_t held_ns;                          /* when they were looked at last */
     uint32_t n_open;                           /* peers with a socket */
     bool room;                                 /* there is some where a send found none */
 };
@@ -143,7 +217,13 @@ void tutti_tcp_out_fini(struct tutti_tcp_out *out);
 /* Reads once, at most. OK: *out is an event; AGAIN: none yet. PROTOCOL. PEER_LEFT, PEER_DEAD: it ended. */
 enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_event *out);
 void tutti_tcp_in_release(struct tutti_tcp_in *in);
-void tutti_tcp_in_place(struct tutti_tcp_in *in, const struct tutti_target *targets, uint32_t n, uint64_t token);
+void tutti_tcp_in_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, const struct tutti_target *targets,
+                        uint32_t n, uint64_t token);
+/* Whether the first socket is not to be read before the paths have brought something. */
+static inline bool tutti_tcp_in_waits(const struct tutti_tcp_in *in)
+{
+    return in->full || in->reading == TUTTI_TCP_GATHERED;
+}
 
 /* ---- peer.c ---- */
 void tutti_tcp_peer_ready(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
@@ -156,9 +236,55 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status);
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
-void tutti_tcp_news(struct tutti_tcp *tcp); /* takes what other threads told */
+void tutti_tcp_peer_owes(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer); /* counts it, or no more */
+void tutti_tcp_news(struct tutti_tcp *tcp);                                   /* takes what other threads told */
+
+/* ---- path.c ---- */
+/* The peer has one socket more; it belongs to the peer, or is closed. */
+enum tutti_status tutti_tcp_path_open(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd,
+                                      struct tutti_stream *stream);
+/* What epoll told of the path of an event, if it is one. */
+struct tutti_tcp_peer *tutti_tcp_path_event(uint64_t data, uint32_t events);
+static inline bool tutti_tcp_is_striped(const struct tutti_tcp_peer *peer)
+{
+    return peer->stripes && peer->stripes->n_live > 0;
+}
+static inline bool tutti_tcp_stripes_wait(const struct tutti_tcp_peer *peer) /* to be written */
+{
+    return peer->stripes && peer->stripes->unwritten > 0;
+}
+bool tutti_tcp_stripes_have_work(const struct tutti_tcp_peer *peer); /* a path may be read or written */
+bool tutti_tcp_stripes_have_room(const struct tutti_tcp_peer *peer);
+/* The payload of a striped packet. PENDING: the spans are borrowed. */
+enum tutti_status tutti_tcp_stripes_add(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer,
+                                        const struct tutti_span *spans, uint32_t n_spans, size_t bytes, uint64_t token);
+void tutti_tcp_stripes_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
+/* Writes and reads what can be. OK: *out is an event. */
+enum tutti_status tutti_tcp_stripes_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_event *out);
+/* Whether there is a place for one packet more. MEMORY: there never is. */
+enum tutti_status tutti_tcp_stripes_expect(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, bool *out);
+/* Where the next packet's payload goes; n 0: into the transport's memory. */
+void tutti_tcp_stripes_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, const struct tutti_target *targets,
+                             uint32_t n, uint64_t token);
+/* The next token that is over, or lost. */
+bool tutti_tcp_stripes_tell(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, uint64_t *token);
+bool tutti_tcp_stripes_cancel(struct tutti_tcp_peer *peer, uint64_t token, bool *lost);
+bool tutti_tcp_stripes_hold(const struct tutti_tcp_peer *peer); /* bytes that came and were not read */
+void tutti_tcp_stripes_drain(struct tutti_tcp_peer *peer);      /* reads what is there, into nowhere */
+struct pollfd;
+uint32_t tutti_tcp_stripes_watch(struct tutti_tcp_peer *peer, struct pollfd *fds); /* for poll: returns how many */
+void tutti_tcp_stripes_finish(struct tutti_tcp_peer *peer);                        /* says that no more comes */
+void tutti_tcp_stripes_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
+void tutti_tcp_stripes_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
+
+/* ---- share.c ---- */
+void tutti_tcp_path_measure(struct tutti_tcp_path *path);
+/* Bytes of what waits that this path takes next; 0: none now, since others have done with it sooner. */
+size_t tutti_tcp_path_share(const struct tutti_tcp_stripes *s, const struct tutti_tcp_path *path);
 
 /* ---- tcp.c ---- */
+/* A large packet goes or comes: the first time, the member that is to dial is told what it needs for more sockets. */
+void tutti_tcp_tell(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 enum tutti_status tutti_tcp_poll(struct tutti_transport *t, struct tutti_event *out);
 bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sources);
 void tutti_tcp_sleep_end(struct tutti_transport *t);

@@ -4,6 +4,7 @@
 
 #include "transport/tcp/peer.h"
 
+#include "base/session.h"
 #include "transport/network.h"
 
 #include <errno.h>
@@ -32,7 +33,12 @@ static void ask_epoll(struct tutti_tcp *tcp)
     const int n = epoll_wait(tcp->notices.epoll, events, EVENTS, 0);
     tcp->n_turns = 0;
     for (int i = 0; i < n; i++) {
-        struct tutti_tcp_peer *peer = events[i].data.ptr;
+        struct tutti_tcp_peer *peer = tutti_tcp_path_event(events[i].data.u64, events[i].events);
+        if (peer) {
+            tutti_tcp_peer_ready(tcp, peer);
+            continue;
+        }
+        peer = events[i].data.ptr;
         if (!peer) continue; /* the event of wake: its edge is taken */
         if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peer->readable = true;
         if (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) peer->ending = true;
@@ -41,8 +47,22 @@ static void ask_epoll(struct tutti_tcp *tcp)
     }
 }
 
+/* Paths that are held back have a queue of some milliseconds. */
+#define HELD_NS (TUTTI_NS_PER_MS / 5)
+
+static void look_at_held(struct tutti_tcp *tcp)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now < tcp->held_ns + HELD_NS) return;
+    tcp->held_ns = now;
+    for (struct tutti_tcp_peer *peer = tcp->peers; peer; peer = peer->next)
+        if (peer->stripes && peer->stripes->held) tutti_tcp_peer_ready(tcp, peer);
+}
+
 static void look(struct tutti_tcp *tcp)
 {
+    if (tcp->n_held > 0) look_at_held(tcp);
+    if (tcp->n_striped > 0) ask_epoll(tcp); /* one question for all paths */
     if (tcp->expected && tcp->expected->fd >= 0) {
         tutti_tcp_peer_ready(tcp, tcp->expected);
         return;
@@ -65,7 +85,9 @@ static void warm(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 /* Whether it may be read or written. */
 static bool has_work(const struct tutti_tcp_peer *peer)
 {
-    return peer->readable || peer->more || (peer->writable && tutti_tcp_out_waits(&peer->out));
+    if (peer->writable && tutti_tcp_out_waits(&peer->out)) return true;
+    if (peer->stripes && tutti_tcp_stripes_have_work(peer)) return true;
+    return (peer->readable || peer->more) && (peer->failed || !tutti_tcp_in_waits(&peer->in));
 }
 
 /* One turn of a peer. OK: *out is an event. */
@@ -73,7 +95,9 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
 {
     if (peer->fd < 0) return TUTTI_AGAIN;
     if (peer->writable && tutti_tcp_out_waits(&peer->out)) tutti_tcp_peer_write(tcp, peer);
-    enum tutti_status status = tutti_tcp_in_turn(tcp, peer, out);
+    enum tutti_status status = peer->stripes ? tutti_tcp_stripes_turn(tcp, peer, out) : TUTTI_AGAIN;
+    const bool striped = status == TUTTI_OK;
+    if (status == TUTTI_AGAIN) status = tutti_tcp_in_turn(tcp, peer, out);
     if (status < 0) {
         tutti_tcp_peer_end(tcp, peer, status);
         return status == TUTTI_ERR_PROTOCOL ? status : TUTTI_AGAIN;
@@ -86,7 +110,7 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
     if (peer == tcp->expected)
         tcp->n_turns += status == TUTTI_OK; /* the one that expects it does not wait for long */
     else
-        tcp->n_turns += peer->in.large ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
+        tcp->n_turns += peer->in.large || striped ? TURNS_LARGE : status == TUTTI_OK ? TURNS_SMALL : 1;
     return status;
 }
 
@@ -95,7 +119,8 @@ static bool tell_over(struct tutti_tcp *tcp, struct tutti_event *out)
     struct tutti_tcp_peer *peer;
     while ((peer = tutti_tcp_list_take(&tcp->over, true))) {
         *out = (struct tutti_event){.type = TUTTI_EVENT_DONE, .status = peer->status, .token = peer->in.token};
-        const bool told = peer->lost || tutti_tcp_out_tell(&peer->out, &out->token);
+        const bool told =
+            peer->lost || tutti_tcp_out_tell(&peer->out, &out->token) || tutti_tcp_stripes_tell(tcp, peer, &out->token);
         peer->lost = false;
         tutti_tcp_peer_over(tcp, peer);
         if (told) return true;
@@ -141,6 +166,7 @@ static void write_all(struct tutti_tcp *tcp)
     while ((peer = tutti_tcp_list_take(&line, false))) {
         if (peer->fd < 0) continue;
         if (peer->writable && tutti_tcp_out_waits(&peer->out)) tutti_tcp_peer_write(tcp, peer);
+        if (tutti_tcp_stripes_wait(peer)) tutti_tcp_stripes_write(tcp, peer);
         if (has_work(peer)) tutti_tcp_peer_ready(tcp, peer);
     }
 }
@@ -153,6 +179,7 @@ bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sour
     if (tutti_notices_any(&tcp->notices)) tutti_tcp_news(tcp);
     ask_epoll(tcp);
     write_all(tcp);
+    if (tcp->n_held > 0) tutti_sources_until(sources, tutti_now_ns() + HELD_NS);
     bool quiet = !tcp->ready.first && !tcp->over.first && !tcp->room;
     tcp->room = false;
     /* What others tell from now on is an edge of the event. */
@@ -218,12 +245,31 @@ static ssize_t write_packet(struct tutti_tcp_peer *peer, uint8_t *head, const st
     return n >= 0 ? n : -errno;
 }
 
+/* A packet, or the head of one, in the order of the first socket. AGAIN: the socket is broken. */
+static enum tutti_status send_by_one(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, uint8_t *head,
+                                     const struct tutti_span *spans, uint32_t n_spans, size_t bytes, uint64_t token)
+{
+    ssize_t n = 0;
+    if (!tutti_tcp_out_waits(&peer->out) && peer->writable) {
+        n = write_packet(peer, head, spans, n_spans, bytes);
+        if (n == (ssize_t)(HEAD + bytes)) return TUTTI_OK;
+        if (n < 0 && n != -EAGAIN && n != -EINTR) {
+            peer->error = (int)-n, peer->failed = true;
+            tutti_tcp_peer_ready(tcp, peer);
+            return TUTTI_AGAIN;
+        }
+        peer->writable = false;
+    }
+    enum tutti_status status = tutti_tcp_out_add(&peer->out, head, spans, n_spans, bytes, n > 0 ? (size_t)n : 0, token);
+    tutti_tcp_peer_owes(tcp, peer);
+    return status;
+}
+
 static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, const struct tutti_packet *packet,
                                   const struct tutti_span *spans, uint32_t n_spans, uint64_t token)
 {
     struct tutti_tcp *tcp = tutti_tcp_of(t);
     uint8_t head[HEAD + GATHERED];
-    ssize_t n = 0;
     TUTTI_TRY(tutti_send_check(t, member, packet, spans, n_spans));
     if (tutti_notices_is_cut(&tcp->notices, member))
         return tutti_fail(TUTTI_ERR_PEER_DEAD, TUTTI_SAYS_CLOSED ": the process of member %u died", member);
@@ -242,18 +288,30 @@ static enum tutti_status tcp_send(struct tutti_transport *t, uint32_t member, co
     struct tutti_packet stamped = *packet;
     stamped.version = TUTTI_WIRE_VERSION, stamped.source = t->me;
     tutti_packet_encode(&stamped, head);
-    if (!tutti_tcp_out_waits(&peer->out) && peer->writable) {
-        n = write_packet(peer, head, spans, n_spans, packet->bytes);
-        if (n == (ssize_t)(HEAD + packet->bytes)) return TUTTI_OK;
-        if (n < 0 && n != -EAGAIN && n != -EINTR) {
-            peer->error = (int)-n, peer->failed = true;
-            tutti_tcp_peer_ready(tcp, peer);
-            return TUTTI_AGAIN;
-        }
-        peer->writable = false;
+    if (packet->bytes <= TUTTI_TCP_COPIED) return send_by_one(tcp, peer, head, spans, n_spans, packet->bytes, token);
+    if (!tutti_tcp_is_striped(peer)) {
+        tutti_tcp_tell(tcp, peer);
+        return send_by_one(tcp, peer, head, spans, n_spans, packet->bytes, token);
     }
-    if (!tutti_tcp_out_waits(&peer->out)) tcp->n_owing++;
-    return tutti_tcp_out_add(&peer->out, head, spans, n_spans, packet->bytes, n > 0 ? (size_t)n : 0, token);
+    if (!tutti_tcp_stripes_have_room(peer)) {
+        peer->wants_room = true;
+        return TUTTI_AGAIN;
+    }
+    head[1] |= TUTTI_TCP_STRIPED;
+    TUTTI_TRY(send_by_one(tcp, peer, head, NULL, 0, 0, 0));
+    return peer->failed ? TUTTI_AGAIN : tutti_tcp_stripes_add(tcp, peer, spans, n_spans, packet->bytes, token);
+}
+
+void tutti_tcp_tell(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    uint8_t packet[HEAD + GATHERED] = {TUTTI_WIRE_VERSION, TUTTI_TCP_TOLD};
+    if (peer->told || !tcp->dialer->tell || peer->member >= tcp->base.me) return;
+    if (tutti_tcp_out_waits(&peer->out) && !tutti_tcp_out_has_room(&peer->out, TUTTI_TCP_TOLD_MOST, 1)) return;
+    peer->told = true;
+    const size_t bytes = tcp->dialer->tell(tcp->dialer, peer->member, packet + HEAD, TUTTI_TCP_TOLD_MOST);
+    tutti_le_store(packet + offsetof(struct tutti_packet, bytes), 4, bytes);
+    const struct tutti_span span = {packet + HEAD, bytes};
+    if (bytes > 0) send_by_one(tcp, peer, packet, &span, 1, bytes, 0);
 }
 
 /* ---- events ---- */
@@ -268,7 +326,7 @@ static void tcp_release(struct tutti_transport *t)
 static void tcp_place(struct tutti_transport *t, const struct tutti_target *targets, uint32_t n, uint64_t token)
 {
     struct tutti_tcp *tcp = tutti_tcp_of(t);
-    if (tcp->given) tutti_tcp_in_place(&tcp->given->in, targets, n, token);
+    if (tcp->given) tutti_tcp_in_place(tcp, tcp->given, targets, n, token);
     tcp->given = NULL;
 }
 
@@ -281,7 +339,9 @@ static void tcp_cancel(struct tutti_transport *t, uint64_t token)
             peer->in.reading = TUTTI_TCP_SKIPPED;
             peer->lost = false;
         }
-        if (tutti_tcp_out_cancel(&peer->out, token, &lost) && lost)
+        const bool found = tutti_tcp_out_cancel(&peer->out, token, &lost) ||
+                           (peer->stripes && tutti_tcp_stripes_cancel(peer, token, &lost));
+        if (found && lost)
             tutti_tcp_peer_end(tcp, peer, TUTTI_ERR_PEER_DEAD); /* half a packet, and no memory for the rest */
     }
 }
@@ -292,7 +352,8 @@ static bool tcp_holds(struct tutti_transport *t, uint32_t peer)
     const struct tutti_tcp_peer *p = peer < t->n ? tcp->members[peer].peer : NULL;
     int bytes = 0;
     if (!p || p->fd < 0) return false;
-    return p->ready || tutti_stream_holds(p->stream) || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0);
+    return p->ready || tutti_stream_holds(p->stream) || (ioctl(p->fd, FIONREAD, &bytes) == 0 && bytes > 0) ||
+           tutti_tcp_stripes_hold(p);
 }
 
 static void tcp_expect(struct tutti_transport *t, uint32_t peer)
@@ -311,16 +372,21 @@ static void drain(struct tutti_tcp_peer *peer)
 {
     struct iovec iov = {peer->in.buffer, TUTTI_TCP_WINDOW};
     while (tutti_stream_recv(peer->stream, peer->fd, &iov, 1) > 0) continue;
+    if (peer->stripes) tutti_tcp_stripes_drain(peer);
 }
 
 /* Gives the peer a moment to take what waits for it. It may wait for us in the same way, so what it sends is read. */
-static void flush(struct tutti_tcp_peer *peer, uint64_t until_ns)
+static void flush(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, uint64_t until_ns)
 {
-    for (uint64_t now; tutti_tcp_out_waits(&peer->out) && (now = tutti_now_ns()) < until_ns;) {
-        struct pollfd fd = {.fd = peer->out_fd, .events = POLLIN | POLLOUT};
-        poll(&fd, 1, (int)((until_ns - now) / TUTTI_NS_PER_MS));
+    while (peer->owes && !peer->failed && tutti_now_ns() < until_ns) {
+        struct pollfd fds[1 + TUTTI_TCP_PATHS];
+        const bool waits = tutti_tcp_out_waits(&peer->out);
+        nfds_t n = tutti_tcp_stripes_watch(peer, fds + 1);
+        fds[0] = (struct pollfd){.fd = peer->out_fd, .events = POLLIN | (waits ? POLLOUT : 0)};
+        poll(fds, 1 + n, 1);
         drain(peer);
-        if (tutti_tcp_out_write(peer) < 0) return;
+        if (waits) tutti_tcp_peer_write(tcp, peer);
+        if (tutti_tcp_stripes_wait(peer)) tutti_tcp_stripes_write(tcp, peer);
     }
 }
 
@@ -328,10 +394,10 @@ static void say_goodbye(struct tutti_tcp_peer *peer)
 {
     uint8_t goodbye[HEAD] = {TUTTI_WIRE_VERSION, TUTTI_TCP_GOODBYE};
     struct iovec iov = {goodbye, sizeof(goodbye)};
-    if (!tutti_tcp_out_waits(&peer->out) &&
-        tutti_stream_send(peer->stream, peer->out_fd, &iov, 1) == (ssize_t)sizeof(goodbye)) {
+    if (!peer->owes && tutti_stream_send(peer->stream, peer->out_fd, &iov, 1) == (ssize_t)sizeof(goodbye)) {
         if (peer->stream) peer->stream->ops->finish(peer->stream);
         shutdown(peer->out_fd, SHUT_WR);
+        if (peer->stripes) tutti_tcp_stripes_finish(peer);
     }
     drain(peer); /* a socket that is closed with something to read is reset, and what we sent may be lost */
 }
@@ -345,7 +411,7 @@ static void tcp_close(struct tutti_transport *t)
         struct tutti_tcp_peer *peer = tcp->peers;
         tcp->peers = peer->next;
         if (peer->fd >= 0 && !peer->failed && peer->member != t->me) {
-            flush(peer, until_ns);
+            flush(tcp, peer, until_ns);
             say_goodbye(peer);
         }
         tutti_tcp_peer_end(tcp, peer, TUTTI_ERR_PEER_LEFT);
@@ -357,6 +423,11 @@ static void tcp_close(struct tutti_transport *t)
 }
 
 /* ---- what other threads tell ---- */
+
+void tutti_tcp_path_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    tutti_notices_more(&tutti_tcp_of(t)->notices, peer, fd, stream);
+}
 
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream)
 {

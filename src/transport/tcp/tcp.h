@@ -11,6 +11,9 @@
  *     tutti_tcp_connected(t, 3, fd, NULL)                from the dialer's thread; wakes the owner: the send goes
  *     tutti_tcp_failed(t, 3, status)                     ... or it can not be reached: sends fail with the status
  *
+ * Large payloads may go over more sockets than the first one, where the dialer makes them (`widen`); these have a slow
+ * one among them without being as slow. The first keeps the order of packets, and what is small.
+ *
  * On a socket a packet is its head (packet.h) and then its payload. Heads and payloads are gathered in one call; a
  * payload that is not in the reading buffer with its head goes straight into its destination (HEADER, then place).
  * Spinning is poll: it reads the sockets that spoke last, and asks epoll for the others. Sleeping is one descriptor of
@@ -35,6 +38,8 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
  * on. A peer may connect without having been dialed. A second socket of one peer, and one of a peer that is gone, is
  * closed. */
 void tutti_tcp_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
+/* One more socket to a peer that is connected: a path. */
+void tutti_tcp_path_connected(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
 /* Sends to it fail with `status` (PEER_DEAD, PEER_LEFT, AUTH, TIMEOUT, SYSTEM) until it connects by itself. */
 void tutti_tcp_failed(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
 
