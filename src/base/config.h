@@ -32,9 +32,12 @@
     X(JOB, ft_timeout, time, "60s", 1000000, UINT64_MAX, 0,                                                            \
       "fault tolerance: the longest that a call, a vote or a recovery of a step may take; all else follows")           \
     X(NETWORK, interface, text, "", 0, 0, 0,                                                                           \
-      "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them)")      \
+      "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them); "     \
+      "several, by commas, the quickest first: large messages use all of them")                                        \
     X(NETWORK, port_range, ports, "", 0, UINT64_MAX, 0,                                                                \
       "ports to listen at, as 20000-20100, where a firewall lets through no others (empty: whichever is free)")        \
+    X(NETWORK, sockets, u32, "0", 0, 16, 1,                                                                            \
+      "sockets of each interface to a peer, for large messages (0: 1, from 25 Gbit/s on 2, from 100 Gbit/s on 4)")     \
     X(NETWORK, trust_network, flag, "0", 0, 1, 0,                                                                      \
       "talk to other hosts without a secret: only trusted machines listen")                                            \
     X(NETWORK, host, text, "", 0, 0, 0,                                                                                \

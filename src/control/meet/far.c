@@ -22,16 +22,19 @@
 struct network {
     void (*connected)(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream);
     void (*failed)(struct tutti_transport *t, uint32_t peer, enum tutti_status status);
+    void (*path_connected)(struct tutti_transport *t, uint32_t peer, int fd, struct tutti_stream *stream); /* or NULL */
 };
-static const struct network networks[] = {{tutti_tcp_connected, tutti_tcp_failed},
-                                          {tutti_ofi_connected, tutti_ofi_failed}};
+static const struct network networks[] = {{tutti_tcp_connected, tutti_tcp_failed, tutti_tcp_path_connected},
+                                          {tutti_ofi_connected, tutti_ofi_failed, NULL}};
 
 struct tutti_far {
     struct tutti_dialer dialer; /* first */
     struct tutti_hosts hosts;
     struct tutti_net *net;
-    struct tutti_transport *wire;  /* the network */
-    const struct network *network; /* ... and who hears of sockets */
+    struct tutti_transport *wire;                                /* the network */
+    const struct network *network;                               /* ... and who hears of sockets */
+    struct tutti_net_interface interfaces[TUTTI_NET_INTERFACES]; /* that carry large messages; */
+    uint32_t n_interfaces, sockets;                              /* option sockets */
     struct tutti_control *tree;
     struct tutti_witnesses *witnesses; /* NULL: calls of this world do not survive */
 };
@@ -41,6 +44,32 @@ static void dial(struct tutti_dialer *dialer, uint32_t peer)
     struct tutti_far *far = (struct tutti_far *)(void *)dialer;
     const enum tutti_status status = tutti_net_dial(far->net, TUTTI_NET_DATA, peer);
     if (status < 0) far->network->failed(far->wire, peer, status);
+}
+
+/* ---- more sockets to a peer: this end tells its interfaces, or dials when it was told those of the other ---- */
+
+static size_t tell(struct tutti_dialer *dialer, uint32_t peer, uint8_t *out, size_t capacity)
+{
+    const struct tutti_far *far = (struct tutti_far *)(void *)dialer;
+    (void)peer;
+    if (far->n_interfaces == 0 || capacity < TUTTI_NET_TOLD) return 0;
+    return tutti_net_interfaces_encode(far->interfaces, far->n_interfaces, out);
+}
+
+static void widen(struct tutti_dialer *dialer, uint32_t peer, const uint8_t *told, size_t bytes)
+{
+    const struct tutti_far *far = (struct tutti_far *)(void *)dialer;
+    struct tutti_net_interface theirs[TUTTI_NET_INTERFACES];
+    struct tutti_net_way ways[TUTTI_NET_PATHS];
+    const uint32_t n_theirs = tutti_net_interfaces_decode(told, bytes, theirs);
+    if (n_theirs == UINT32_MAX) return; /* one socket is enough to work */
+    const uint32_t n = tutti_net_ways(far->interfaces, far->n_interfaces, theirs, n_theirs, far->sockets, ways);
+    for (uint32_t i = 0; i < n; i++)
+        if (tutti_net_dial_path(far->net, peer, i, &ways[i]) < 0)
+            tutti_log(TUTTI_LOG_WARN, "%s", tutti_last_error()->text);
+    if (n > 0)
+        tutti_log(TUTTI_LOG_INFO, "large messages to rank %u use %u sockets more, over %u interfaces", peer, n,
+                  far->n_interfaces);
 }
 
 /* It carries nothing that would have to be encrypted. */
@@ -53,11 +82,23 @@ static void witness_opened(struct tutti_far *far, uint32_t peer, int fd, struct 
         close(fd);
 }
 
+static void path_opened(struct tutti_far *far, uint32_t peer, int fd, struct tutti_stream *stream)
+{
+    if (far->network->path_connected) {
+        far->network->path_connected(far->wire, peer, fd, stream);
+        return;
+    }
+    tutti_stream_close(stream);
+    close(fd);
+}
+
 static void opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct tutti_far *far = arg;
     if (role == TUTTI_NET_DATA)
         far->network->connected(far->wire, peer, fd, stream);
+    else if (role >= TUTTI_NET_PATH)
+        path_opened(far, peer, fd, stream);
     else if (role == TUTTI_NET_WITNESS)
         witness_opened(far, peer, fd, stream);
     else
@@ -70,6 +111,8 @@ static void failed(void *arg, enum tutti_net_role role, uint32_t peer, const str
     if (role == TUTTI_NET_DATA) {
         tutti_log(TUTTI_LOG_WARN, "%s", error->text);
         far->network->failed(far->wire, peer, error->status);
+    } else if (role >= TUTTI_NET_PATH) {
+        tutti_log(TUTTI_LOG_WARN, "%s: large messages go without it", error->text);
     } else if (role == TUTTI_NET_CONTROL) {
         tutti_tree_failed(far->tree, peer, error);
     }
@@ -213,7 +256,10 @@ enum tutti_status tutti_far_open(const struct tutti_far_config *config, struct t
         tutti_hosts_fini(&hosts);
         goto err_near;
     }
-    *far = (struct tutti_far){.dialer.dial = dial, .hosts = hosts};
+    *far = (struct tutti_far){.dialer = {.dial = dial, .tell = tell, .widen = widen}, .hosts = hosts};
+    far->sockets = (uint32_t)b->config->number[TUTTI_OPT_sockets];
+    far->n_interfaces = tutti_net_interfaces(b->config->text[TUTTI_OPT_interface],
+                                             &hosts.hosts[hosts.members[b->rank].host].address, far->interfaces);
     TUTTI_TRY_GOTO(status, wire_open(far, b), err_free);
     joined = far->wire;
     TUTTI_TRY_GOTO(status, tree_open(far, b, &near), err_wire);

@@ -48,7 +48,8 @@ struct tutti_net_peer {
     struct tutti_net_peer *next; /* in its bucket */
     enum tutti_net_role role;
     uint32_t member;
-    bool queued; /* under the mutex: dialed, and the net's thread has not looked yet */
+    struct tutti_net_way way; /* of a path that this end dials */
+    bool queued;              /* under the mutex: dialed, and the net's thread has not looked yet */
     struct tutti_net_peer *next_queued;
 
     bool wanted; /* a dial waits for its answer */
@@ -64,7 +65,7 @@ struct tutti_net_peer {
 
 struct tutti_net {
     struct tutti_net_config config; /* secret NULL */
-    char interface[64], congestion[16];
+    char interface[TUTTI_NET_NAMES], congestion[16];
     struct tutti_proof_key key;
     struct tutti_loop *loop;
     bool closing;
@@ -88,14 +89,18 @@ struct tutti_net {
 struct tutti_net_local {
     struct tutti_net_address address;
     char interface[IF_NAMESIZE];
-    uint32_t scope; /* the interface's index, for link-local addresses; else 0 */
-    uint32_t rank;  /* less is better */
+    uint32_t scope;  /* the interface's index, for link-local addresses; else 0 */
+    uint32_t prefix; /* bits of its network */
+    uint32_t rank;   /* less is better */
     bool up;
 };
 
-/* Those that the option names (an interface, an address, or a network such as 10.0.0.0/8; "": all), best first; *n at
- * most TUTTI_NET_LOCALS, at least 1. CONFIG: none, with a sentence that lists what exists. SYSTEM. */
+/* Those that the option names (an interface, an address, or a network such as 10.0.0.0/8; several, with commas between
+ * them; "": all), of the first name first, best first of each; *n at most TUTTI_NET_LOCALS, at least 1. CONFIG: a name
+ * without any, with a sentence that lists what exists. SYSTEM. */
 enum tutti_status tutti_net_locals(const char *interface, struct tutti_net_local *out, uint32_t *n);
+/* Whether both are of the network that the address of this host has. */
+bool tutti_net_local_near(const struct tutti_net_local *local, const struct tutti_net_address *address);
 
 /* ---- dial.c ---- */
 /* Any thread; NULL: no memory. */

@@ -185,14 +185,29 @@ static void peer_opened(struct tutti_net_peer *peer, int fd, struct tutti_stream
     queue_take(net, peer); /* the peer that dialed until now did not know */
 }
 
+/* The interface and address by which it is dialed. */
+static struct tutti_net_way peer_way(const struct tutti_net_peer *peer)
+{
+    struct tutti_net *net = peer->net;
+    const struct tutti_hosts *hosts = net->config.hosts;
+    pthread_mutex_lock(&net->mutex);
+    struct tutti_net_way way = peer->way;
+    pthread_mutex_unlock(&net->mutex);
+    if (peer->role < TUTTI_NET_PATH) memcpy(way.from, net->interface, sizeof way.from);
+    if (way.to.family == 0) way.to = hosts->hosts[hosts->members[peer->member].host].address;
+    return way;
+}
+
 /* "rank 3 on host b (10.0.0.2 port 4711)" */
 static const char *peer_say(const struct tutti_net_peer *peer, char *out, size_t capacity)
 {
     const struct tutti_hosts *hosts = peer->net->config.hosts;
     const struct tutti_member_row *row = &hosts->members[peer->member];
     char member[TUTTI_HOST_NAME + 32], address[46];
-    snprintf(out, capacity, "%s (%s port %u)", tutti_hosts_say(hosts, peer->member, member, sizeof member),
-             tutti_net_address_text(&hosts->hosts[row->host].address, address, sizeof address), row->port);
+    const struct tutti_net_way way = peer_way(peer);
+    snprintf(out, capacity, "%s%s (%s port %u)", peer->role < TUTTI_NET_PATH ? "" : "one more socket to ",
+             tutti_hosts_say(hosts, peer->member, member, sizeof member),
+             tutti_net_address_text(&way.to, address, sizeof address), row->port);
     return out;
 }
 
@@ -289,7 +304,8 @@ enum tutti_status tutti_net_peer_proved(struct tutti_net_peer *peer, const struc
 {
     struct tutti_net *net = peer->net;
     try_end(peer);
-    if (!(net->config.encrypt >> peer->role & 1)) {
+    const enum tutti_net_role role = peer->role >= TUTTI_NET_PATH ? TUTTI_NET_DATA : peer->role;
+    if (!(net->config.encrypt >> role & 1)) {
         peer_opened(peer, fd, NULL);
         return TUTTI_OK;
     }
@@ -386,8 +402,8 @@ static void try_begin(struct tutti_net_peer *peer)
     conn->net = net, conn->peer = peer;
     conn->watch = (struct tutti_loop_fd){.fd = -1, .ready = try_step};
     peer->conn = conn;
-    const struct tutti_net_address *address = &net->config.hosts->hosts[row->host].address;
-    enum tutti_status status = tutti_net_connect(address, row->port, net->interface, net->congestion, &conn->watch.fd);
+    const struct tutti_net_way way = peer_way(peer);
+    enum tutti_status status = tutti_net_connect(&way.to, row->port, way.from, net->congestion, &conn->watch.fd);
     if (status == TUTTI_OK) status = tutti_loop_watch(net->loop, &conn->watch, EPOLLOUT);
     if (status == TUTTI_OK)
         peer_wait(peer);

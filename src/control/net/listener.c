@@ -108,6 +108,13 @@ static bool same_address(const struct tutti_net_address *a, const struct tutti_n
     return a->family == b->family && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
+static bool same_network(const struct tutti_net_address *a, const struct tutti_net_address *b, uint32_t bits)
+{
+    for (uint32_t i = 0; i < bits; i++)
+        if ((a->bytes[i / 8] ^ b->bytes[i / 8]) >> (7 - i % 8) & 1) return false;
+    return true;
+}
+
 /* The address from which packets to the world at large would come: the one that its administrator gave it for that. No
  * packet is sent. */
 static void default_address(const char *far, struct tutti_net_address *out)
@@ -137,9 +144,7 @@ static bool is_named(const char *interface, const struct tutti_net_local *local)
     if (interface[n] != '/') return same_address(&given, &local->address);
     const unsigned long bits = strtoul(interface + n + 1, &end, 10);
     if (*end || end == interface + n + 1 || bits > (given.family == 4 ? 32u : 128u)) return false;
-    for (unsigned long i = 0; i < bits; i++)
-        if ((given.bytes[i / 8] ^ local->address.bytes[i / 8]) >> (7 - i % 8) & 1) return false;
-    return true;
+    return same_network(&given, &local->address, (uint32_t)bits);
 }
 
 static int better(const void *a, const void *b)
@@ -158,6 +163,21 @@ static uint32_t rank_of(const struct tutti_net_local *local, unsigned flags, con
            i; /* else as the system lists them */
 }
 
+static uint32_t prefix_of(const struct sockaddr *mask)
+{
+    struct tutti_net_address address;
+    uint32_t bits = 0;
+    if (!mask || !address_from(mask, &address)) return 0;
+    while (bits < 128 && address.bytes[bits / 8] >> (7 - bits % 8) & 1) bits++;
+    return bits;
+}
+
+bool tutti_net_local_near(const struct tutti_net_local *local, const struct tutti_net_address *address)
+{
+    return local->address.family == address->family && local->prefix > 0 &&
+           same_network(&local->address, address, local->prefix);
+}
+
 /* All that the system lists, best first. */
 static enum tutti_status locals_read(struct tutti_net_local *out, uint32_t *n)
 {
@@ -172,6 +192,7 @@ static enum tutti_status locals_read(struct tutti_net_local *out, uint32_t *n)
         struct tutti_net_local *local = &out[*n];
         if (!i->ifa_addr || !address_from(i->ifa_addr, &local->address)) continue;
         snprintf(local->interface, sizeof local->interface, "%s", i->ifa_name);
+        local->prefix = prefix_of(i->ifa_netmask);
         local->scope = link_local(&local->address) ? if_nametoindex(i->ifa_name) : 0;
         local->up = (i->ifa_flags & IFF_UP) != 0;
         local->rank = rank_of(local, i->ifa_flags, defaults, *n);
@@ -201,12 +222,24 @@ static enum tutti_status locals_fail(const char *interface, const struct tutti_n
 enum tutti_status tutti_net_locals(const char *interface, struct tutti_net_local *out, uint32_t *n)
 {
     struct tutti_net_local all[TUTTI_NET_LOCALS];
+    bool taken[TUTTI_NET_LOCALS] = {false};
     uint32_t n_all;
     TUTTI_TRY(locals_read(all, &n_all));
     *n = 0;
-    for (uint32_t i = 0; i < n_all; i++)
-        if (all[i].up && is_named(interface, &all[i])) out[(*n)++] = all[i];
-    return *n > 0 ? TUTTI_OK : locals_fail(interface, all, n_all);
+    for (const char *at = interface, *end;; at = end + 1) {
+        char name[64];
+        uint32_t n_named = 0;
+        end = strchrnul(at, ',');
+        snprintf(name, sizeof name, "%.*s", end - at < (long)sizeof name ? (int)(end - at) : 0, at);
+        for (uint32_t i = 0; i < n_all; i++) {
+            if (!all[i].up || !is_named(name, &all[i])) continue;
+            n_named++;
+            if (!taken[i]) out[(*n)++] = all[i];
+            taken[i] = true;
+        }
+        if (n_named == 0) return locals_fail(name, all, n_all);
+        if (!*end) return TUTTI_OK;
+    }
 }
 
 /* ---- connecting ---- */
@@ -231,8 +264,9 @@ static int socket_make(sa_family_t family, const char *congestion)
     return fd;
 }
 
-/* The address from which the connection shall come: of the interface that was named. A link-local address is one of
- * many of its kind: where no interface was named, the first that has one. */
+/* The address from which the connection shall come: of the interface that was named; of several, of one that is of the
+ * same network, else of the first. A link-local address is one of many of its kind: where no interface was named, the
+ * first that has one. */
 static enum tutti_status source_find(const struct tutti_net_address *to, const char *interface,
                                      struct tutti_net_local *out)
 {
@@ -240,9 +274,13 @@ static enum tutti_status source_find(const struct tutti_net_address *to, const c
     uint32_t n;
     char text[INET6_ADDRSTRLEN];
     TUTTI_TRY(tutti_net_locals(interface, locals, &n));
+    const struct tutti_net_local *found = NULL;
     for (uint32_t i = 0; i < n; i++) {
         if (locals[i].address.family != to->family || link_local(&locals[i].address) != link_local(to)) continue;
-        *out = locals[i];
+        if (!found || (!tutti_net_local_near(found, to) && tutti_net_local_near(&locals[i], to))) found = &locals[i];
+    }
+    if (found) {
+        *out = *found;
         return TUTTI_OK;
     }
     errno = ENETUNREACH;
@@ -282,7 +320,7 @@ fail:
  * named. Not by SO_BINDTODEVICE: a member of the same host comes by the loopback interface, whatever address it calls.
  */
 
-#define SOCKETS 8
+#define SOCKETS 24
 #define TRIES 16 /* of ports that must be free on all addresses */
 
 struct tutti_listener {

@@ -320,6 +320,22 @@ enum tutti_status tutti_net_dial(struct tutti_net *net, enum tutti_net_role role
     return TUTTI_OK;
 }
 
+enum tutti_status tutti_net_dial_path(struct tutti_net *net, uint32_t peer, uint32_t number,
+                                      const struct tutti_net_way *way)
+{
+    const enum tutti_net_role role = (enum tutti_net_role)(TUTTI_NET_PATH + number);
+    if (number >= TUTTI_NET_PATHS || peer >= net->config.hosts->n_members || peer == net->config.me)
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "rank %u can not dial path %u to rank %u of %u", net->config.me, number,
+                          peer, net->config.hosts->n_members);
+    struct tutti_net_peer *p = tutti_net_peer_of(net, role, peer);
+    if (!p) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for connections to rank %u", peer);
+    pthread_mutex_lock(&net->mutex);
+    p->way = *way;
+    pthread_mutex_unlock(&net->mutex);
+    tutti_net_peer_queue(p);
+    return TUTTI_OK;
+}
+
 static void close_call(void *arg)
 {
     struct tutti_net *net = arg;

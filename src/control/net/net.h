@@ -33,7 +33,7 @@
 
 /* ---- listening (listener.c) ---- */
 struct tutti_listener_config {
-    const char *interface;  /* option: name of an interface, or an address; "": any */
+    const char *interface;  /* option: names of interfaces, or addresses; "": any */
     const char *congestion; /* option; of the sockets that it accepts, too. NULL: the system's */
     uint64_t ports;         /* option port_range; 0: any */
 };
@@ -58,8 +58,41 @@ char *tutti_net_address_text(const struct tutti_net_address *address, char *out,
 bool tutti_net_address_parse(const char *text, struct tutti_net_address *out);
 bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out);
 
+/* ---- more sockets to a peer, over one interface or several (way.c) ---- */
+#define TUTTI_NET_INTERFACES 8 /* of a host */
+#define TUTTI_NET_PATHS 32     /* sockets to a peer beyond the first */
+#define TUTTI_NET_NAMES 256    /* most bytes of option interface */
+
+struct tutti_net_interface {
+    char name[16]; /* "": another host's */
+    struct tutti_net_address address;
+    uint32_t prefix; /* bits of its network; another host's: 0 */
+    uint32_t scope;  /* of link-local addresses */
+    uint32_t speed;  /* Mbit/s; 0: not known */
+};
+struct tutti_net_way {           /* of one socket more */
+    char from[TUTTI_NET_NAMES];  /* as option interface: what it is bound to; "": nothing */
+    struct tutti_net_address to; /* family 0: where the peer's host is */
+};
+/* Interfaces that carry large messages: those that the option names, in its order; "": the one that has this host's
+ * address. Of each the address of the family of `here`. Returns how many, at most TUTTI_NET_INTERFACES. */
+uint32_t tutti_net_interfaces(const char *interface, const struct tutti_net_address *here,
+                              struct tutti_net_interface *out);
+/* Sockets of an interface of this speed (Mbit/s; 0: not known); option: what the user says, 0: as many as are quick. */
+uint32_t tutti_net_sockets(uint32_t option, uint32_t speed);
+/* As bytes for the other end, and back; at most TUTTI_NET_TOLD bytes. UINT32_MAX: it is no list. */
+#define TUTTI_NET_TOLD (2 + 21 * TUTTI_NET_INTERFACES)
+size_t tutti_net_interfaces_encode(const struct tutti_net_interface *list, uint32_t n, uint8_t out[TUTTI_NET_TOLD]);
+uint32_t tutti_net_interfaces_decode(const uint8_t *bytes, size_t n_bytes, struct tutti_net_interface *out);
+/* The sockets that this end makes: so many for each pair of interfaces, those of one network together. Returns how
+ * many, 0 where the first socket does as well, at most TUTTI_NET_PATHS. Pure. */
+uint32_t tutti_net_ways(const struct tutti_net_interface *mine, uint32_t n_mine,
+                        const struct tutti_net_interface *theirs, uint32_t n_theirs, uint32_t option,
+                        struct tutti_net_way *out);
+
 /* ---- the net ---- */
-enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA, TUTTI_NET_WITNESS };
+/* PATH: a socket more beside that of DATA, and encrypted as it is; the number of the path is added. */
+enum tutti_net_role { TUTTI_NET_CONTROL = 1, TUTTI_NET_DATA, TUTTI_NET_WITNESS, TUTTI_NET_PATH = 16 };
 struct tutti_net_config {
     uint32_t me;
     const struct tutti_hosts *hosts;       /* lives longer than the net */
@@ -91,6 +124,9 @@ struct tutti_loop *tutti_net_loop(struct tutti_net *net); /* for others who live
 /* One answer follows, opened or failed; a dial of who is being dialed is the same one, and a dial that was called
  * before an `opened` of this role and peer has returned is answered by that. MEMORY, ARGUMENT: no answer follows. */
 enum tutti_status tutti_net_dial(struct tutti_net *net, enum tutti_net_role role, uint32_t peer);
+/* The same in role PATH + number, by this way. One end alone dials the paths of a pair. */
+enum tutti_status tutti_net_dial_path(struct tutti_net *net, uint32_t peer, uint32_t number,
+                                      const struct tutti_net_way *way);
 void tutti_net_close(struct tutti_net *net); /* what is being dialed gets no answer */
 
 #endif

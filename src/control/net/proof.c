@@ -32,6 +32,12 @@ bool tutti_proof_may_be(const uint8_t *bytes, size_t n)
     return memcmp(bytes, magic, n < sizeof magic ? n : sizeof magic) == 0;
 }
 
+static bool is_role(unsigned role)
+{
+    return (role >= TUTTI_NET_CONTROL && role <= TUTTI_NET_WITNESS) ||
+           (role >= TUTTI_NET_PATH && role < TUTTI_NET_PATH + TUTTI_NET_PATHS);
+}
+
 enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], struct tutti_proof_frame *out)
 {
     const struct tutti_proof_frame frame = {.type = bytes[5],
@@ -47,8 +53,7 @@ enum tutti_status tutti_proof_decode(const uint8_t bytes[TUTTI_PROOF_BYTES], str
     if (bytes[4] != VERSION)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "it speaks version %u of the protocol, this build %d", bytes[4], VERSION);
     const bool nonce = frame.type == TUTTI_PROOF_HELLO || frame.type == TUTTI_PROOF_CHALLENGE;
-    if (frame.type < TUTTI_PROOF_HELLO || frame.type > TUTTI_PROOF_READY || frame.role < TUTTI_NET_CONTROL ||
-        frame.role > TUTTI_NET_WITNESS || bytes[7] > SECRET ||
+    if (frame.type < TUTTI_PROOF_HELLO || frame.type > TUTTI_PROOF_READY || !is_role(bytes[6]) || bytes[7] > SECRET ||
         (!nonce && memcmp(bytes + 24, no_nonce, sizeof no_nonce)) ||
         (frame.type != TUTTI_PROOF_READY && frame.status != 0) ||
         (frame.type != TUTTI_PROOF_PROOF && frame.accepted != 0))
