@@ -5,6 +5,7 @@ Nothing here is left behind: namespaces have the number of this process in their
 that was started in them. All waits end.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -193,6 +194,31 @@ class Hosts:
 
     def up(self, host):
         _ip("-n", self.names[host], "link", "set", "eth0", "up")
+
+    # ---- a second network ----
+
+    def join(self, a, b, name, number, rates_mbit=(0, 0)):
+        """One more link between two hosts: interface `name` of each, 10.<77 + number>.0.<host + 1>, so quick each way."""
+        _ip("-n", self.names[a], "link", "add", name, "type", "veth", "peer", "name", name, "netns", self.names[b])
+        for host in (a, b):
+            _ip("-n", self.names[host], "addr", "add", f"10.{77 + number}.0.{host + 1}/24", "dev", name)
+            _ip("-n", self.names[host], "link", "set", name, "up")
+        for host, rate in zip((a, b), rates_mbit):
+            if rate:
+                self.shape(host, name, rate)
+
+    def shape(self, host, name, rate_mbit):
+        """What leaves this host by the interface, by tbf, which each kernel has."""
+        done = subprocess.run(["ip", "netns", "exec", self.names[host], "tc", "qdisc", "replace", "dev", name, "root", "tbf",
+                               "rate", f"{rate_mbit}mbit", "burst", "128kb", "limit", "1mb"], capture_output=True, text=True,
+                              timeout=20)
+        if done.returncode != 0:
+            raise Unavailable(f"tc tbf: {done.stderr.strip()}")
+
+    def carried(self, host, name):
+        """Bytes that left the host by this interface."""
+        done = _ip("-n", self.names[host], "-s", "-j", "link", "show", "dev", name)
+        return json.loads(done.stdout)[0]["stats64"]["tx"]["bytes"]
 
     # ---- processes ----
 

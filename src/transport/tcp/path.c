@@ -57,7 +57,7 @@ enum tutti_status tutti_tcp_path_open(struct tutti_tcp *tcp, struct tutti_tcp_pe
             *path = (struct tutti_tcp_path){.fd = fd, .stream = stream, .writable = true};
             path->readable = stream != NULL; /* it may hold something, which epoll does not tell */
             s->n_live++;
-            tutti_tcp_path_measure(path);
+            path->rate = TUTTI_TCP_RATE_FIRST;
             tutti_tcp_peer_ready(tcp, peer);
             return TUTTI_OK;
         }
@@ -128,7 +128,7 @@ static void leaving_settle(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 static bool piece_take(struct tutti_tcp_stripes *s, struct tutti_tcp_path *path)
 {
     if (s->waiting == 0) return false;
-    tutti_tcp_path_measure(path);
+    tutti_tcp_paths_measure(s);
     struct tutti_tcp_leaving *l = leaving_at(s, s->next);
     size_t bytes = tutti_tcp_path_share(s, path);
     if (bytes == 0) {

@@ -101,10 +101,11 @@ struct tutti_tcp_path {
     bool readable, writable, ending; /* ending: its end was seen, read until it comes */
     int error;                       /* of a write; 0: none */
     struct tutti_tcp_piece_left in, out;
-    uint64_t n_in, n_out; /* bytes so far */
-    double rate;          /* bytes a second that it takes, as far as is known */
-    double trip_s;        /* its shortest way there and back */
-    size_t queued;        /* bytes that the kernel has, and the peer has not confirmed, when it was asked */
+    uint64_t n_in, n_out;    /* bytes so far */
+    uint64_t acked, busy_us; /* when the rate was looked at last: bytes, and time with something on the way */
+    double rate;             /* bytes a second that it takes, as far as is known */
+    double trip_s;           /* its shortest way there and back */
+    size_t queued;           /* bytes that the kernel has, and the peer has not confirmed, when it was asked */
 };
 struct tutti_tcp_leaving {
     uint64_t token;
@@ -127,7 +128,8 @@ struct tutti_tcp_stripes {
     uint64_t begin, next, end; /* packets [begin, end) leave; from `next` on there are bytes that no path has */
     size_t waiting, unwritten; /* these bytes; and with those that paths have taken and not written */
     uint32_t n_over;           /* tokens to be told: of packets that left, and once it has ended of those that came */
-    uint32_t turn;             /* the path that is read first */
+    uint64_t measured_ns;
+    uint32_t turn; /* the path that is read first */
     bool ended;
     bool held; /* a path could be written, but its queue is long enough */
     struct tutti_tcp_leaving leaving[TUTTI_TCP_LEAVING];
@@ -278,7 +280,8 @@ void tutti_tcp_stripes_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_stripes_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 
 /* ---- share.c ---- */
-void tutti_tcp_path_measure(struct tutti_tcp_path *path);
+#define TUTTI_TCP_RATE_FIRST 125e6 /* bytes a second, until it is known better: all paths count alike */
+void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s); /* asks the kernel, at times */
 /* Bytes of what waits that this path takes next; 0: none now, since others have done with it sooner. */
 size_t tutti_tcp_path_share(const struct tutti_tcp_stripes *s, const struct tutti_tcp_path *path);
 

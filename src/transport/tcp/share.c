@@ -10,30 +10,48 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#define RATE_FIRST 125e6   /* bytes a second, until it is known better: all paths count alike */
-#define AHEAD_S 0.005      /* beyond its way there and back, a path has so much to do */
+#define MEASURE_NS 50000 /* what the kernel said is as old as this, at most */
+#define RATE_LEAST 1e5
+#define BUSY_US 16000
+#define AHEAD_S 0.010      /* beyond its way there and back, a path has so much to do */
 #define AHEAD_LEAST 131072 /* or so many bytes */
 #define PIECE_LEAST 32768
 #define PIECE_MOST 262144
 #define PIECE_UNIT 4096
 
-/* The kernel's measure of the rate is that of the last round trip; where the socket had nothing to send it is a lower
- * bound. */
-void tutti_tcp_path_measure(struct tutti_tcp_path *path)
+/* The rate is what was confirmed in the time in which there was something to confirm. The kernel counts that time in
+ * its ticks (1 to 10 ms), so it is looked at over many of them. Less is believed at once, more by and by. (Its own
+ * delivery rate is that of one round trip: a link that is shaped lets some packets through at once, and then that is
+ * far too high.) */
+static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t busy_us)
+{
+    const uint64_t bytes = acked - path->acked, us = busy_us - path->busy_us;
+    if (us < BUSY_US) return;
+    const double rate = 1e6 * (double)bytes / (double)us;
+    path->rate += (rate - path->rate) / (rate < path->rate || path->busy_us == 0 ? 2 : 8);
+    path->acked = acked, path->busy_us = busy_us;
+    if (path->rate < RATE_LEAST) path->rate = RATE_LEAST;
+}
+
+static void path_measure(struct tutti_tcp_path *path)
 {
     struct tcp_info info;
     socklen_t bytes = sizeof info;
-    if (path->rate <= 0) path->rate = RATE_FIRST;
     if (getsockopt(path->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0 ||
-        bytes < offsetof(struct tcp_info, tcpi_delivery_rate) + sizeof info.tcpi_delivery_rate)
-        return; /* a kernel before 4.9 */
+        bytes < offsetof(struct tcp_info, tcpi_busy_time) + sizeof info.tcpi_busy_time)
+        return; /* a kernel before 4.10 */
     path->queued = (size_t)info.tcpi_unacked * info.tcpi_snd_mss + info.tcpi_notsent_bytes;
     path->trip_s = info.tcpi_min_rtt == UINT32_MAX ? 0 : 1e-6 * info.tcpi_min_rtt;
-    const double rate = (double)info.tcpi_delivery_rate;
-    if (!info.tcpi_delivery_rate_app_limited && rate > 0)
-        path->rate += (rate - path->rate) / 4;
-    else if (rate > path->rate)
-        path->rate = rate;
+    rate_learn(path, info.tcpi_bytes_acked, info.tcpi_busy_time);
+}
+
+void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now < s->measured_ns + MEASURE_NS) return;
+    s->measured_ns = now;
+    for (uint32_t i = 0; i < s->n_paths; i++)
+        if (s->paths[i].fd >= 0) path_measure(&s->paths[i]);
 }
 
 /* What the path has written when all are done, beyond what it has to write now. */
