@@ -102,6 +102,66 @@ class Plain(Case):
             self.assertRegex(line, r"rank 2 on host [^ ]+ \(10\.77\.0\.2\) died", self.said(ranks))
 
 
+class Paths(Case):
+    """Several links between two hosts, and several sockets."""
+
+    def two_links(self, rates):
+        net = self.net(2, plain=True)
+        for host in (0, 1):
+            net.shape(host, "eth0", rates[0])
+        net.join(0, 1, "eth1", 1, (rates[1], rates[1]))
+        return net
+
+    def shares(self, rates, env):
+        """What each link carried, of large messages that are compared with what they should be."""
+        net = self.two_links(rates)
+        before = [net.carried(0, name) for name in ("eth0", "eth1")]
+        self.ends_well(net, self.job(net, 1, "large=8", env={"TUTTI_INTERFACE": "eth0,eth1", **env}))
+        return [net.carried(0, name) - b for name, b in zip(("eth0", "eth1"), before)]
+
+    def test_links_of_different_rates(self):
+        """Each carries bytes, the quick one more of them than the other by far."""
+        quick, slow = self.shares((1000, 200), {})
+        self.assertGreater(slow, 0.05 * quick)
+        self.assertGreater(quick, 2 * slow)
+
+    def test_encrypted_links_of_different_rates(self):
+        quick, slow = self.shares((1000, 200), {"TUTTI_ENCRYPT": "1", "TUTTI_SOCKETS": "2"})
+        self.assertGreater(slow, 0.05 * quick)
+        self.assertGreater(quick, 2 * slow)
+
+    def test_the_slow_one_is_named_first(self):
+        slow, quick = self.shares((200, 1000), {})
+        self.assertGreater(slow, 0.05 * quick)
+        self.assertGreater(quick, 2 * slow)
+
+    def test_four_sockets_of_one_link(self):
+        net = self.net(2, plain=True)
+        ranks = self.job(net, 2, "all", "large=4", env={"TUTTI_SOCKETS": "4", "TUTTI_LOG": "info"})
+        self.ends_well(net, ranks)
+        self.assertIn("use 4 sockets more, over 1 interfaces", self.said(ranks))
+
+    def test_a_link_that_leads_nowhere(self):
+        """Messages go by the others."""
+        net = self.net(2, plain=True)
+        net.join(0, 1, "eth1", 1)
+        hosts._ip("-n", net.names[1], "addr", "flush", "dev", "eth1")
+        hosts._ip("-n", net.names[1], "addr", "add", "10.99.0.2/24", "dev", "eth1")
+        self.ends_well(net, self.job(net, 1, "large=4", env={"TUTTI_INTERFACE": "eth0,eth1"}))
+
+    def test_a_link_that_is_cut(self):
+        """What was written to it is lost: after host_timeout the call fails, and names the rank."""
+        net = self.two_links((1000, 200))
+        env = {"TUTTI_INTERFACE": "eth0,eth1", "TUTTI_HOST_TIMEOUT": "2s"}
+        ranks = self.job(net, 1, "large=1000", env=env)
+        self.until(ranks, "looping", 60)
+        hosts._ip("-n", net.names[1], "link", "set", "eth1", "down")
+        self.assertEqual(net.wait(ranks, 40), [1, 1], self.said(ranks))
+        for rank in ranks:
+            self.assertIn("connection closed by peer", rank.text(), self.said(ranks))
+        self.assertRegex(self.said(ranks), r"its socket from 10\.78\.0\.[12] to 10\.78\.0\.[12] broke", self.said(ranks))
+
+
 class Links(Case):
     """Links that are bad, but not so bad that a host is taken for dead."""
 

@@ -3,6 +3,7 @@
  *
  *     all          every collective over some types and counts, in and out of place; messages; split; dup
  *     loop=SECONDS all_reduces of changing sizes for so long, as rank 0 measures it
+ *     large=N      N times: sums of some megabytes, and large messages one behind the other, each way
  *     fail         the same until one fails; then the survivors shrink, and go on
  *     miss=R       for a long time, whatever fails; rank R stops calling
  *     differ=R     the same; rank R waits for another root than all others
@@ -329,6 +330,33 @@ static void messages(struct job *job)
     free(buffers);
 }
 
+/* Messages of one tag, which come in the order in which they were sent, large and small. */
+static void ordered(struct job *job, uint64_t round)
+{
+    static const size_t sizes[] = {3000000, 1, 70000, 65537, 1048577, 8, 0, 600001};
+    enum { N = 8 };
+    const int32_t to = (int32_t)((job->rank + 1) % job->n), from = (int32_t)((job->rank + job->n - 1) % job->n);
+    struct tutti_work *works[2 * N];
+    uint8_t *in[N], *out[N];
+    for (int i = 0; i < N; i++) {
+        in[i] = alloc(sizes[i]), out[i] = alloc(sizes[i]);
+        for (size_t b = 0; b < sizes[i]; b++)
+            out[i][b] = (uint8_t)(b * 31 + (b >> 11) + job->rank + round + (uint64_t)i);
+        check(tutti_recv(in[i], sizes[i], TUTTI_UINT8, from, 5, job->comm, NULL, NULL, &works[i]), "recv");
+        check(tutti_send(out[i], sizes[i], TUTTI_UINT8, to, 5, job->comm, NULL, &works[N + i]), "send");
+    }
+    for (int i = 0; i < 2 * N; i++) {
+        check(tutti_work_wait(works[i], 0), "large");
+        tutti_work_free(works[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        for (size_t b = 0; b < sizes[i]; b++)
+            if (in[i][b] != (uint8_t)(b * 31 + (b >> 11) + (uint32_t)from + round + (uint64_t)i))
+                wrong("byte %zu of large message %d of round %llu", b, i, (unsigned long long)round);
+        free(in[i]), free(out[i]);
+    }
+}
+
 /* ---- communicators ---- */
 
 static void sum_check(struct tutti_comm *comm, size_t count)
@@ -515,6 +543,12 @@ int main(int argc, char **argv)
             families(&job);
         } else if (strncmp(argv[i], "loop=", 5) == 0) {
             loop_checked(&job, strtod(argv[i] + 5, NULL));
+        } else if (strncmp(argv[i], "large=", 6) == 0) {
+            for (int k = 0; k < atoi(argv[i] + 6); k++) {
+                if (k == 3) printf("looping %.6f\n", now());
+                sum_check(job.comm, 3000001);
+                ordered(&job, (uint64_t)k);
+            }
         } else if (strcmp(argv[i], "fail") == 0) {
             fail(&job, loop_on);
         } else if (strncmp(argv[i], "miss=", 5) == 0 || strncmp(argv[i], "slow=", 5) == 0) {

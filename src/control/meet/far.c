@@ -180,7 +180,8 @@ static enum tutti_status wire_open(struct tutti_far *far, const struct tutti_boo
 {
     const char *name = b->config->text[TUTTI_OPT_transport];
     const uint32_t n = far->hosts.n_members, me = (uint32_t)b->rank;
-    const struct tutti_tcp_config tcp = {.n = n, .me = me, .dialer = &far->dialer};
+    const struct tutti_tcp_config tcp = {
+        .n = n, .me = me, .dialer = &far->dialer, .silence_ns = b->config->number[TUTTI_OPT_host_timeout]};
     far->network = &networks[0];
     if (!tutti_transport_is_network(name)) name = b->config->text[TUTTI_OPT_network];
     if (strcmp(name, "tcp") == 0) return tutti_tcp_open(&tcp, &far->wire);

@@ -6,7 +6,9 @@
 
 #include "base/session.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,7 +21,8 @@
 #define PATH_BIT ((uint64_t)1) /* in what epoll tells: a path; peers are aligned */
 #define NUMBER_BITS 6          /* ... and above it which one */
 _Static_assert(TUTTI_TCP_PATHS <= 1 << (NUMBER_BITS - 1) && 1 << NUMBER_BITS <= TUTTI_CACHE_LINE, "");
-#define WRITES 4 /* of one path, before others have their turn */
+#define AHEAD_MOST 65536 /* packets by which a path may be ahead of their heads */
+#define WRITES 4         /* of one path, before others have their turn */
 
 static struct tutti_tcp_leaving *leaving_at(struct tutti_tcp_stripes *s, uint64_t packet)
 {
@@ -40,8 +43,10 @@ static enum tutti_status stripes_make(struct tutti_tcp *tcp, struct tutti_tcp_pe
 {
     if (peer->stripes) return TUTTI_OK;
     peer->stripes = tutti_map_lazy(stripes_bytes(tcp));
-    return peer->stripes ? TUTTI_OK
-                         : tutti_fail(TUTTI_ERR_MEMORY, "no memory for the sockets of member %u", peer->member);
+    if (!peer->stripes) return tutti_fail(TUTTI_ERR_MEMORY, "no memory for the sockets of member %u", peer->member);
+    peer->stripes->silence_ns = tcp->silence_ns;
+    tcp->n_wide++;
+    return TUTTI_OK;
 }
 
 enum tutti_status tutti_tcp_path_open(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, int fd,
@@ -78,14 +83,28 @@ static void path_close(struct tutti_tcp_stripes *s, struct tutti_tcp_path *path)
     s->n_live--;
 }
 
+/* The address of an end of a socket. */
+static const char *end_text(int fd, bool far, char out[INET6_ADDRSTRLEN])
+{
+    struct sockaddr_in6 end = {.sin6_family = AF_UNSPEC};
+    socklen_t bytes = sizeof end;
+    const int failed =
+        far ? getpeername(fd, (struct sockaddr *)&end, &bytes) : getsockname(fd, (struct sockaddr *)&end, &bytes);
+    const void *address =
+        end.sin6_family == AF_INET ? (const void *)&((struct sockaddr_in *)&end)->sin_addr : &end.sin6_addr;
+    if (failed < 0 || !inet_ntop(end.sin6_family, address, out, INET6_ADDRSTRLEN)) strcpy(out, "?");
+    return out;
+}
+
 /* The first socket is read to its end then: it may hold a goodbye. */
 static void path_broke(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_tcp_path *path, int error)
 {
-    char why[64];
-    if (!peer->failed)
-        tutti_log(TUTTI_LOG_INFO, "transport tcp: socket %td of %u more to member %u broke: %s",
-                  path - peer->stripes->paths + 1, peer->stripes->n_paths, peer->member,
-                  error ? strerror_r(error, why, sizeof why) : "closed by peer");
+    char ends[2][INET6_ADDRSTRLEN], why[64];
+    const bool dies = error == 0 || error == ECONNRESET || error == EPIPE; /* the peer did, most likely */
+    tutti_log(dies ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN,
+              "transport tcp: the connection to member %u ends, for its socket from %s to %s broke: %s", peer->member,
+              end_text(path->fd, false, ends[0]), end_text(path->fd, true, ends[1]),
+              error ? strerror_r(error, why, sizeof why) : "closed by peer");
     path_close(peer->stripes, path);
     peer->error = error, peer->failed = true;
     tutti_tcp_peer_ready(tcp, peer);
@@ -269,6 +288,12 @@ void tutti_tcp_stripes_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer,
     tutti_tcp_peer_ready(tcp, peer);
 }
 
+/* Whether the head of a piece is here, and not yet a place for its packet. */
+static bool waits_for_place(const struct tutti_tcp_stripes *s, const struct tutti_tcp_piece_left *in)
+{
+    return in->n_head == HEAD && tutti_le_load(in->head, 8) - s->n_placed < AHEAD_MOST;
+}
+
 /* The head of a piece is here. OK: its bytes can be read. AGAIN: its packet has no place yet. */
 static enum tutti_status piece_begin(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_tcp_path *path)
 {
@@ -277,7 +302,7 @@ static enum tutti_status piece_begin(struct tutti_tcp *tcp, struct tutti_tcp_pee
     if (in->left > 0) return TUTTI_OK;
     in->packet = tutti_le_load(in->head, 8);
     const uint64_t at = tutti_le_load(in->head + 8, 4), bytes = tutti_le_load(in->head + 12, 4);
-    if (in->packet >= s->n_placed && in->packet - s->n_placed < UINT32_MAX && bytes > 0) return TUTTI_AGAIN;
+    if (waits_for_place(s, in)) return TUTTI_AGAIN;
     const struct tutti_tcp_coming *c = coming_at(s, in->packet);
     if (s->n_placed - in->packet > TUTTI_TCP_COMING || !c->open || bytes == 0 || at + bytes > c->bytes ||
         bytes > c->left)
@@ -368,7 +393,7 @@ static enum tutti_status path_read(struct tutti_tcp *tcp, struct tutti_tcp_peer 
 /* Whether it has to be read: its next piece may wait for a place. */
 static bool path_due(const struct tutti_tcp_stripes *s, const struct tutti_tcp_path *path)
 {
-    return path->readable && (path->in.n_head < HEAD || tutti_le_load(path->in.head, 8) < s->n_placed);
+    return path->readable && !waits_for_place(s, &path->in);
 }
 
 bool tutti_tcp_stripes_have_work(const struct tutti_tcp_peer *peer)
@@ -442,6 +467,12 @@ bool tutti_tcp_stripes_hold(const struct tutti_tcp_peer *peer)
         if (tutti_stream_holds(path->stream) || (ioctl(path->fd, FIONREAD, &bytes) == 0 && bytes > 0)) return true;
     }
     return false;
+}
+
+void tutti_tcp_stripes_check(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    tutti_tcp_paths_measure(peer->stripes);
+    if (peer->fd >= 0 && tutti_tcp_stripes_have_work(peer)) tutti_tcp_peer_ready(tcp, peer);
 }
 
 void tutti_tcp_stripes_drain(struct tutti_tcp_peer *peer)

@@ -101,11 +101,13 @@ struct tutti_tcp_path {
     bool readable, writable, ending; /* ending: its end was seen, read until it comes */
     int error;                       /* of a write; 0: none */
     struct tutti_tcp_piece_left in, out;
-    uint64_t n_in, n_out;    /* bytes so far */
-    uint64_t acked, busy_us; /* when the rate was looked at last: bytes, and time with something on the way */
-    double rate;             /* bytes a second that it takes, as far as is known */
-    double trip_s;           /* its shortest way there and back */
-    size_t queued;           /* bytes that the kernel has, and the peer has not confirmed, when it was asked */
+    uint64_t n_in, n_out;           /* bytes so far */
+    uint64_t acked, busy_us;        /* when the rate was looked at last: bytes, and time with something on the way */
+    bool idle;                      /* when it was asked last, all was confirmed */
+    uint64_t progress, progress_ns; /* bytes that were confirmed then, and since when there are no more */
+    double rate;                    /* bytes a second that it takes, as far as is known */
+    double trip_s;                  /* its shortest way there and back */
+    size_t queued;                  /* bytes that the kernel has, and the peer has not confirmed, when it was asked */
 };
 struct tutti_tcp_leaving {
     uint64_t token;
@@ -129,7 +131,8 @@ struct tutti_tcp_stripes {
     size_t waiting, unwritten; /* these bytes; and with those that paths have taken and not written */
     uint32_t n_over;           /* tokens to be told: of packets that left, and once it has ended of those that came */
     uint64_t measured_ns;
-    uint32_t turn; /* the path that is read first */
+    uint64_t silence_ns; /* a path that confirms nothing for so long is broken; 0: never */
+    uint32_t turn;       /* the path that is read first */
     bool ended;
     bool held; /* a path could be written, but its queue is long enough */
     struct tutti_tcp_leaving leaving[TUTTI_TCP_LEAVING];
@@ -174,7 +177,7 @@ struct tutti_tcp_list { /* first in, first out */
 struct tutti_tcp {
     struct tutti_transport base; /* first */
     struct tutti_dialer *dialer;
-    uint64_t vanish_ns;
+    uint64_t vanish_ns, silence_ns;
     struct tutti_notices notices;
     struct tutti_tcp_member *members;
     struct tutti_tcp_peer *peers;
@@ -188,6 +191,8 @@ struct tutti_tcp {
     uint32_t n_held;                           /* ... with paths that are held back */
     uint32_t n_striped;                        /* packets that come by paths */
     uint64_t held_ns;                          /* when they were looked at last */
+    uint32_t n_wide;                           /* peers with paths */
+    uint64_t checked_ns;                       /* when it was looked whether these live */
     uint32_t n_open;                           /* peers with a socket */
     bool room;                                 /* there is some where a send found none */
 };
@@ -272,7 +277,8 @@ void tutti_tcp_stripes_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer,
 bool tutti_tcp_stripes_tell(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, uint64_t *token);
 bool tutti_tcp_stripes_cancel(struct tutti_tcp_peer *peer, uint64_t token, bool *lost);
 bool tutti_tcp_stripes_hold(const struct tutti_tcp_peer *peer); /* bytes that came and were not read */
-void tutti_tcp_stripes_drain(struct tutti_tcp_peer *peer);      /* reads what is there, into nowhere */
+void tutti_tcp_stripes_check(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer); /* whether its paths live */
+void tutti_tcp_stripes_drain(struct tutti_tcp_peer *peer); /* reads what is there, into nowhere */
 struct pollfd;
 uint32_t tutti_tcp_stripes_watch(struct tutti_tcp_peer *peer, struct pollfd *fds); /* for poll: returns how many */
 void tutti_tcp_stripes_finish(struct tutti_tcp_peer *peer);                        /* says that no more comes */

@@ -6,6 +6,7 @@
 
 #include "transport/tcp/peer.h"
 
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -33,7 +34,18 @@ static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t bus
     if (path->rate < RATE_LEAST) path->rate = RATE_LEAST;
 }
 
-static void path_measure(struct tutti_tcp_path *path)
+/* A link that is gone: nothing is confirmed for so long, nor anything heard. Who is stopped, or does not read, confirms
+ * what asks whether he is there. */
+static bool is_gone(struct tutti_tcp_path *path, const struct tcp_info *info, uint64_t now, uint64_t silence_ns)
+{
+    const uint64_t heard_ns = info->tcpi_last_ack_recv * TUTTI_NS_PER_MS;
+    if (path->idle || path->progress != info->tcpi_bytes_acked) path->progress_ns = now;
+    path->idle = info->tcpi_unacked == 0, path->progress = info->tcpi_bytes_acked;
+    return silence_ns > 0 && info->tcpi_retransmits > 0 && heard_ns > silence_ns &&
+           now - path->progress_ns > silence_ns;
+}
+
+static void path_measure(struct tutti_tcp_path *path, uint64_t now, uint64_t silence_ns)
 {
     struct tcp_info info;
     socklen_t bytes = sizeof info;
@@ -42,6 +54,7 @@ static void path_measure(struct tutti_tcp_path *path)
         return; /* a kernel before 4.10 */
     path->queued = (size_t)info.tcpi_unacked * info.tcpi_snd_mss + info.tcpi_notsent_bytes;
     path->trip_s = info.tcpi_min_rtt == UINT32_MAX ? 0 : 1e-6 * info.tcpi_min_rtt;
+    if (is_gone(path, &info, now, silence_ns)) path->error = ETIMEDOUT, path->readable = path->ending = true;
     rate_learn(path, info.tcpi_bytes_acked, info.tcpi_busy_time);
 }
 
@@ -51,7 +64,7 @@ void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s)
     if (now < s->measured_ns + MEASURE_NS) return;
     s->measured_ns = now;
     for (uint32_t i = 0; i < s->n_paths; i++)
-        if (s->paths[i].fd >= 0) path_measure(&s->paths[i]);
+        if (s->paths[i].fd >= 0) path_measure(&s->paths[i], now, s->silence_ns);
 }
 
 /* What the path has written when all are done, beyond what it has to write now. */

@@ -59,8 +59,20 @@ static void look_at_held(struct tutti_tcp *tcp)
         if (peer->stripes && peer->stripes->held) tutti_tcp_peer_ready(tcp, peer);
 }
 
+#define CHECK_NS (TUTTI_NS_PER_S / 2)
+
+static void check_paths(struct tutti_tcp *tcp)
+{
+    const uint64_t now = tutti_now_ns();
+    if (now < tcp->checked_ns + CHECK_NS) return;
+    tcp->checked_ns = now;
+    for (struct tutti_tcp_peer *peer = tcp->peers; peer; peer = peer->next)
+        if (peer->stripes) tutti_tcp_stripes_check(tcp, peer);
+}
+
 static void look(struct tutti_tcp *tcp)
 {
+    if (tcp->n_wide > 0) check_paths(tcp);
     if (tcp->n_held > 0) look_at_held(tcp);
     if (tcp->n_striped > 0) ask_epoll(tcp); /* one question for all paths */
     if (tcp->expected && tcp->expected->fd >= 0) {
@@ -482,7 +494,7 @@ enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct t
                                          .max_payload = TUTTI_TCP_PAYLOAD,
                                          .copied = TUTTI_TCP_COPIED};
     tcp->dialer = config->dialer;
-    tcp->vanish_ns = config->vanish_ns;
+    tcp->vanish_ns = config->vanish_ns, tcp->silence_ns = config->silence_ns;
     tcp->members = tutti_map_lazy(config->n * sizeof(*tcp->members));
     if (!tcp->members) {
         status = tutti_fail(TUTTI_ERR_MEMORY, "no memory for a table of %u members", config->n);

@@ -30,6 +30,7 @@ struct tutti_tcp_config {
     uint32_t n, me;              /* members of the world, this member */
     struct tutti_dialer *dialer; /* lives longer than the transport */
     uint64_t vanish_ns;          /* a peer that confirms nothing for so long is gone; 0: as the system has it */
+    uint64_t silence_ns;         /* ... and of a path: whose link is gone for so long; 0: as the system has it */
 };
 /* ARGUMENT: there is no such member. MEMORY, SYSTEM. */
 enum tutti_status tutti_tcp_open(const struct tutti_tcp_config *config, struct tutti_transport **out);
