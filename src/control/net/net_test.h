@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define WORLD_MAX 8
+#define WORLD_ROLES (3 + TUTTI_NET_PATHS)
 #define WORLD_PATIENCE_NS (30 * TUTTI_NS_PER_S)
 
 struct world_told { /* one peer's in one role */
@@ -30,9 +31,9 @@ struct world_member {
     uint32_t me;
     struct tutti_listener *listener;
     struct tutti_net *net;
-    pthread_mutex_t mutex; /* guards what was told */
-    struct world_told told[3][WORLD_MAX];
-    _Atomic uint32_t dead; /* bits of members that it refuses */
+    pthread_mutex_t mutex;                          /* guards what was told */
+    struct world_told told[WORLD_ROLES][WORLD_MAX]; /* by role_row */
+    _Atomic uint32_t dead;                          /* bits of members that it refuses */
 };
 struct world {
     uint32_t n;
@@ -45,11 +46,16 @@ struct world {
     struct world_member members[WORLD_MAX];
 };
 
+static inline int role_row(enum tutti_net_role role)
+{
+    return role >= TUTTI_NET_PATH ? 3 + (int)role - TUTTI_NET_PATH : (int)role;
+}
+
 static inline void told_opened(void *arg, enum tutti_net_role role, uint32_t peer, int fd, struct tutti_stream *stream)
 {
     struct world_member *m = arg;
     pthread_mutex_lock(&m->mutex);
-    struct world_told *told = &m->told[role][peer];
+    struct world_told *told = &m->told[role_row(role)][peer];
     tutti_stream_close(told->stream);
     if (told->fd >= 0) close(told->fd);
     told->fd = fd, told->stream = stream, told->n_opened++;
@@ -60,8 +66,8 @@ static inline void told_failed(void *arg, enum tutti_net_role role, uint32_t pee
 {
     struct world_member *m = arg;
     pthread_mutex_lock(&m->mutex);
-    m->told[role][peer].error = *error;
-    m->told[role][peer].n_failed++;
+    m->told[role_row(role)][peer].error = *error;
+    m->told[role_row(role)][peer].n_failed++;
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -83,7 +89,7 @@ static inline void world_init(struct world *world, uint32_t n, const char *addre
         struct world_member *m = &world->members[i];
         m->world = world, m->me = i;
         pthread_mutex_init(&m->mutex, NULL);
-        for (int role = 0; role < 3; role++)
+        for (int role = 0; role < WORLD_ROLES; role++)
             for (uint32_t peer = 0; peer < WORLD_MAX; peer++) m->told[role][peer].fd = -1;
         assert_int_equal(tutti_listener_open(&config, &m->listener), TUTTI_OK);
         world->host_rows[i] = (struct tutti_host_row){.id = i, .leader = i, .n = 1};
@@ -125,7 +131,7 @@ static inline void world_close(struct world *world, uint32_t member)
     if (m->net) tutti_net_close(m->net);
     if (m->listener) tutti_listener_close(m->listener);
     m->net = NULL, m->listener = NULL;
-    for (int role = 0; role < 3; role++)
+    for (int role = 0; role < WORLD_ROLES; role++)
         for (uint32_t peer = 0; peer < WORLD_MAX; peer++) {
             struct world_told *told = &m->told[role][peer];
             tutti_stream_close(told->stream);
@@ -152,7 +158,7 @@ static inline void world_want(struct world *world, uint32_t from, enum tutti_net
 {
     struct world_member *m = &world->members[from];
     pthread_mutex_lock(&m->mutex);
-    if (m->told[role][to].n_opened == 0) world_dial(world, from, role, to);
+    if (m->told[role_row(role)][to].n_opened == 0) world_dial(world, from, role, to);
     pthread_mutex_unlock(&m->mutex);
 }
 
@@ -161,7 +167,7 @@ static inline struct world_told world_told(struct world *world, uint32_t member,
 {
     struct world_member *m = &world->members[member];
     pthread_mutex_lock(&m->mutex);
-    const struct world_told told = m->told[role][peer];
+    const struct world_told told = m->told[role_row(role)][peer];
     pthread_mutex_unlock(&m->mutex);
     return told;
 }
