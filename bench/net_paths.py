@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "tests", "hosts"))
 import hosts  # noqa: E402
 
-PAYLOAD = 1448 / 1514  # of each packet of a link
+PAYLOAD = 1448 / 1514  # the part of a packet that is payload
 
 
 def size(text):
@@ -59,7 +59,8 @@ def main():
                 net.shape(host, names[0], rates[0])
         for i in range(1, len(rates)):
             net.join(0, 1, names[i], i, (rates[i], rates[i]))
-        print("| links, Mbit/s | bytes | links alone, ms | tutti, ms | of the links | bytes by each |\n|---|--:|--:|--:|--:|---|")
+        print("| links, Mbit/s | bytes | links alone, ms | tutti, ms | of the links | bytes by each |")
+        print("|---|--:|--:|--:|--:|---|")
         for n in ([1] if o.alone else []) + [len(rates)]:
             before = [net.carried(0, name) for name in names]
             times = measure(net, o.tutti, o, names[:n], o.sockets, env)

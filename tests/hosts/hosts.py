@@ -198,7 +198,7 @@ class Hosts:
     # ---- a second network ----
 
     def join(self, a, b, name, number, rates_mbit=(0, 0)):
-        """One more link between two hosts: interface `name` of each, 10.<77 + number>.0.<host + 1>, so quick each way."""
+        """One more link between two hosts: interface `name` of each, 10.<77 + number>.0.<host + 1>."""
         _ip("-n", self.names[a], "link", "add", name, "type", "veth", "peer", "name", name, "netns", self.names[b])
         for host in (a, b):
             _ip("-n", self.names[host], "addr", "add", f"10.{77 + number}.0.{host + 1}/24", "dev", name)
@@ -209,9 +209,9 @@ class Hosts:
 
     def shape(self, host, name, rate_mbit):
         """What leaves this host by the interface, by tbf, which each kernel has."""
-        done = subprocess.run(["ip", "netns", "exec", self.names[host], "tc", "qdisc", "replace", "dev", name, "root", "tbf",
-                               "rate", f"{rate_mbit}mbit", "burst", "128kb", "limit", "1mb"], capture_output=True, text=True,
-                              timeout=20)
+        words = ["dev", name, "root", "tbf", "rate", f"{rate_mbit}mbit", "burst", "128kb", "limit", "1mb"]
+        done = subprocess.run(["ip", "netns", "exec", self.names[host], "tc", "qdisc", "replace", *words],
+                              capture_output=True, text=True, timeout=20)
         if done.returncode != 0:
             raise Unavailable(f"tc tbf: {done.stderr.strip()}")
 

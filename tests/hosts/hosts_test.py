@@ -159,7 +159,7 @@ class Paths(Case):
         self.assertEqual(net.wait(ranks, 40), [1, 1], self.said(ranks))
         for rank in ranks:
             self.assertIn("connection closed by peer", rank.text(), self.said(ranks))
-        self.assertRegex(self.said(ranks), r"its socket from 10\.78\.0\.[12] to 10\.78\.0\.[12] broke", self.said(ranks))
+        self.assertRegex(self.said(ranks), r"its socket from 10\.78\.0\.[12] to 10\.78\.0\.[12] broke")
 
 
 class Links(Case):

@@ -48,7 +48,7 @@ struct tutti_net_peer {
     struct tutti_net_peer *next; /* in its bucket */
     enum tutti_net_role role;
     uint32_t member;
-    struct tutti_net_way way; /* of a path that this end dials */
+    struct tutti_net_way way; /* by which this end dials a path */
     bool queued;              /* under the mutex: dialed, and the net's thread has not looked yet */
     struct tutti_net_peer *next_queued;
 

@@ -59,7 +59,7 @@ bool tutti_net_address_parse(const char *text, struct tutti_net_address *out);
 bool tutti_net_address_of(int fd, bool far_end, struct tutti_net_address *out);
 
 /* ---- more sockets to a peer, over one interface or several (way.c) ---- */
-#define TUTTI_NET_INTERFACES 8 /* of a host */
+#define TUTTI_NET_INTERFACES 8 /* a host's */
 #define TUTTI_NET_PATHS 32     /* sockets to a peer beyond the first */
 #define TUTTI_NET_NAMES 256    /* most bytes of option interface */
 
@@ -67,10 +67,10 @@ struct tutti_net_interface {
     char name[16]; /* "": another host's */
     struct tutti_net_address address;
     uint32_t prefix; /* bits of its network; another host's: 0 */
-    uint32_t scope;  /* of link-local addresses */
+    uint32_t scope;  /* for link-local addresses */
     uint32_t speed;  /* Mbit/s; 0: not known */
 };
-struct tutti_net_way {           /* of one socket more */
+struct tutti_net_way {           /* one socket more */
     char from[TUTTI_NET_NAMES];  /* as option interface: what it is bound to; "": nothing */
     struct tutti_net_address to; /* family 0: where the peer's host is */
 };

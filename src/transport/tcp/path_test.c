@@ -43,7 +43,7 @@ static void write_piece(int fd, uint64_t packet, const uint8_t *payload, uint32_
 /* ---- bytes and order ---- */
 
 enum { N = 400, PLACES = 64 };
-struct arrivals { /* of member 1 */
+struct arrivals { /* at member 1 */
     unsigned char *place[N], *expected;
     uint64_t random;
     uint32_t n_headed, n_whole; /* packets that came so far, and are whole */
@@ -341,7 +341,7 @@ static void widen(struct tutti_dialer *dialer, uint32_t peer, const uint8_t *tol
 static void a_large_packet_brings_more_sockets(void **state)
 {
     (void)state;
-    for (uint32_t first = 0; first < 2; first++) { /* whoever sends it */
+    for (uint32_t first = 0; first < 2; first++) { /* it does not matter which member sends it */
         static const struct backend tcp = {"tcp", "tcp", "", false, 0, NULL};
         struct world world = test_world_make(&tcp, 2, 0, false);
         struct tutti_event e;

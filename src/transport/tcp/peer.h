@@ -83,13 +83,13 @@ struct tutti_tcp_in {
  * by whichever takes one next. The n-th striped head of a connection is packet n. On a path each piece has a head: the
  * number of its packet (8 bytes), where it begins in the payload (4), its bytes (4), little-endian. Packets do not go
  * back on a path: so what waits for a packet's place never waits behind a later one. */
-#define TUTTI_TCP_PATHS 32u   /* of a peer */
+#define TUTTI_TCP_PATHS 32u   /* to one peer */
 #define TUTTI_TCP_LEAVING 16u /* packets that leave at once */
 #define TUTTI_TCP_COMING 32u  /* ... that come */
 #define TUTTI_TCP_PIECE_HEAD 16
 #define TUTTI_TCP_SCRAP ((size_t)64 << 10)
 
-struct tutti_tcp_piece_left { /* of a piece under way; left 0 and n_head 0: there is none */
+struct tutti_tcp_piece_left { /* a piece under way; left 0 and n_head 0: there is none */
     uint8_t head[TUTTI_TCP_PIECE_HEAD];
     size_t n_head; /* in: bytes of the head that are here; out: that are to be written */
     uint64_t packet;
@@ -99,7 +99,7 @@ struct tutti_tcp_path {
     int fd; /* -1: over */
     struct tutti_stream *stream;
     bool readable, writable, ending; /* ending: its end was seen, read until it comes */
-    int error;                       /* of a write; 0: none */
+    int error;                       /* a write's; 0: none */
     struct tutti_tcp_piece_left in, out;
     uint64_t n_in, n_out;           /* bytes so far */
     uint64_t acked, busy_us;        /* when the rate was looked at last: bytes, and time with something on the way */
