@@ -102,7 +102,8 @@ struct tutti_transport_ops {
     enum tutti_status (*send)(struct tutti_transport *t, uint32_t peer, const struct tutti_packet *packet,
                               const struct tutti_span *spans, uint32_t n_spans, uint64_t token);
     /* OK and the next event, fair between peers; AGAIN when there is none; PROTOCOL when a peer wrote nonsense (the
-     * text names it). Not while an arrival is unreleased or a header unanswered: INTERNAL. */
+     * text names it); PEER_DEAD when a peer can not be reached any more though it may live (the text names the link).
+     * Not while an arrival is unreleased or a header unanswered: INTERNAL. */
     enum tutti_status (*poll)(struct tutti_transport *t, struct tutti_event *out);
     /* After an ARRIVAL: its payload is not needed any more. */
     void (*release)(struct tutti_transport *t);

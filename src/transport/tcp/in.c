@@ -227,7 +227,7 @@ enum tutti_status tutti_tcp_in_turn(struct tutti_tcp *tcp, struct tutti_tcp_peer
     size_t n_iov;
     enum tutti_status status = parse(tcp, peer, out);
     if (status != TUTTI_AGAIN) return status;
-    if (tutti_tcp_in_waits(in)) return peer->failed ? TUTTI_ERR_PEER_DEAD : TUTTI_AGAIN;
+    if (tutti_tcp_in_waits(in)) return tutti_tcp_in_vain(peer) ? TUTTI_ERR_PEER_DEAD : TUTTI_AGAIN;
     const size_t asked = prepare(in, iov, &n_iov);
     const ssize_t n = tutti_stream_recv(peer->stream, peer->fd, iov, n_iov);
     if (n < 0 && errno == EINTR) return TUTTI_AGAIN;

@@ -96,18 +96,22 @@ static const char *end_text(int fd, bool far, char out[INET6_ADDRSTRLEN])
     return out;
 }
 
-/* The first socket is read to its end then: it may hold a goodbye. */
-static void path_broke(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_tcp_path *path, int error)
+/* Where the peer died, most likely, control tells that, and the first socket is read to its end: it may hold a goodbye.
+ * Else its link is gone, which nobody else knows. */
+static enum tutti_status path_broke(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, struct tutti_tcp_path *path,
+                                    int error)
 {
     char ends[2][INET6_ADDRSTRLEN], why[64];
-    const bool dies = error == 0 || error == ECONNRESET || error == EPIPE; /* the peer did, most likely */
-    tutti_log(dies ? TUTTI_LOG_DEBUG : TUTTI_LOG_WARN,
-              "transport tcp: the connection to member %u ends, for its socket from %s to %s broke: %s", peer->member,
-              end_text(path->fd, false, ends[0]), end_text(path->fd, true, ends[1]),
-              error ? strerror_r(error, why, sizeof why) : "closed by peer");
+    peer->broke = error != 0 && error != ECONNRESET && error != EPIPE;
+    if (peer->broke)
+        tutti_fail(TUTTI_ERR_PEER_DEAD,
+                   TUTTI_SAYS_CLOSED ": the socket from %s to %s, by which member %u reaches member %u, broke: %s",
+                   end_text(path->fd, false, ends[0]), end_text(path->fd, true, ends[1]), tcp->base.me, peer->member,
+                   strerror_r(error, why, sizeof why));
     path_close(peer->stripes, path);
     peer->error = error, peer->failed = true;
     tutti_tcp_peer_ready(tcp, peer);
+    return peer->broke ? TUTTI_ERR_PEER_DEAD : TUTTI_AGAIN;
 }
 
 struct tutti_tcp_peer *tutti_tcp_path_event(uint64_t data, uint32_t events)
@@ -354,9 +358,8 @@ static enum tutti_status path_ended(struct tutti_tcp *tcp, struct tutti_tcp_peer
         return tutti_fail(TUTTI_ERR_PROTOCOL, "what member %u sent to member %u was changed on its way", peer->member,
                           tcp->base.me);
     if (error || works || (peer->stripes->n_live == 1 && (peer->stripes->n_coming > 0 || peer->stripes->waiting > 0)))
-        path_broke(tcp, peer, path, error);
-    else
-        path_close(peer->stripes, path);
+        return path_broke(tcp, peer, path, error);
+    path_close(peer->stripes, path);
     return TUTTI_AGAIN;
 }
 

@@ -151,6 +151,7 @@ struct tutti_tcp_peer {
     bool more;                                              /* the reading buffer may hold another event */
     bool ending;                                            /* its end was seen: read until it comes */
     bool failed;     /* nothing more is awaited: over when nothing is left to read */
+    bool broke;      /* a path did, though the peer may live */
     bool wants_room; /* a send found no room */
     bool lost;       /* the placement with in.token is to be told as lost */
     bool owes;       /* something waits to be written */
@@ -230,6 +231,11 @@ void tutti_tcp_in_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, cons
 static inline bool tutti_tcp_in_waits(const struct tutti_tcp_in *in)
 {
     return in->full || in->reading == TUTTI_TCP_GATHERED;
+}
+/* ... which they will not. */
+static inline bool tutti_tcp_in_vain(const struct tutti_tcp_peer *peer)
+{
+    return peer->failed || (peer->ending && (!peer->stripes || peer->stripes->n_live == 0));
 }
 
 /* ---- peer.c ---- */

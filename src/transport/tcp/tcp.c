@@ -99,7 +99,7 @@ static bool has_work(const struct tutti_tcp_peer *peer)
 {
     if (peer->writable && tutti_tcp_out_waits(&peer->out)) return true;
     if (peer->stripes && tutti_tcp_stripes_have_work(peer)) return true;
-    return (peer->readable || peer->more) && (peer->failed || !tutti_tcp_in_waits(&peer->in));
+    return (peer->readable || peer->more) && (tutti_tcp_in_vain(peer) || !tutti_tcp_in_waits(&peer->in));
 }
 
 /* One turn of a peer. OK: *out is an event. */
@@ -112,7 +112,7 @@ static enum tutti_status turn(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer
     if (status == TUTTI_AGAIN) status = tutti_tcp_in_turn(tcp, peer, out);
     if (status < 0) {
         tutti_tcp_peer_end(tcp, peer, status);
-        return status == TUTTI_ERR_PROTOCOL ? status : TUTTI_AGAIN;
+        return status == TUTTI_ERR_PROTOCOL || peer->broke ? status : TUTTI_AGAIN;
     }
     if (status == TUTTI_OK) warm(tcp, peer);
     if (status == TUTTI_OK && out->type != TUTTI_EVENT_DONE) tcp->given = peer;
