@@ -144,7 +144,7 @@ static void leaving_settle(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
         l->copy = NULL;
     }
     tutti_tcp_peer_owes(tcp, peer);
-    if (peer->wants_room && tutti_tcp_stripes_have_room(peer)) peer->wants_room = false, tcp->room = true;
+    tutti_tcp_peer_room(tcp, peer);
 }
 
 /* The path takes its share of what waits. False: nothing, now. */

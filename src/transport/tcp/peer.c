@@ -148,6 +148,12 @@ void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
     tutti_unmap(peer, sizeof(*peer) + TUTTI_TCP_WINDOW + tcp->base.max_payload);
 }
 
+void tutti_tcp_peer_room(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
+{
+    if (!peer->wants_room || !tutti_tcp_out_is_low(&peer->out) || !tutti_tcp_stripes_have_room(peer)) return;
+    peer->wants_room = false, tcp->room = true;
+}
+
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
 {
     const int taken = tutti_tcp_out_write(peer);
@@ -158,8 +164,7 @@ void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer)
         peer->error = -taken, peer->failed = true;
         tutti_tcp_peer_ready(tcp, peer);
     }
-    if (peer->wants_room && tutti_tcp_out_is_low(&peer->out) && tutti_tcp_stripes_have_room(peer))
-        peer->wants_room = false, tcp->room = true;
+    tutti_tcp_peer_room(tcp, peer);
 }
 
 /* ---- what other threads tell ---- */

@@ -247,6 +247,8 @@ enum tutti_status tutti_tcp_peer_open(struct tutti_tcp *tcp, uint32_t member, in
                                       struct tutti_stream *stream);
 /* Its socket is closed, and what was lent comes back with the status. */
 void tutti_tcp_peer_end(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer, enum tutti_status status);
+void tutti_tcp_peer_room(struct tutti_tcp *tcp,
+                         struct tutti_tcp_peer *peer); /* tells who found none, if there is some */
 void tutti_tcp_peer_write(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 void tutti_tcp_peer_owes(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer); /* counts it, or no more */
