@@ -111,9 +111,11 @@ static void leave(struct gpu_backend *b, uint32_t row)
     pthread_mutex_unlock(&b->maps.lock);
 }
 
-/* Whether it is time to ask whether the row's memory is still there: of many mappings that takes long. */
+/* Whether to ask if the row's memory is still there: of many mappings that takes long. No call under way may post where
+ * it is, even if it is there and the driver does not say so for another reason. */
 static bool is_time(const struct gpu_backend *b, uint32_t row)
 {
+    if (watch_is_in_flight(&b->watched)) return false;
     return !b->maps.own[row].range.kept || (b->maps.n_looks + row) % SELDOM == 0;
 }
 

@@ -178,22 +178,31 @@ GPU_DEVICE void gpu_mapped_give(const struct gpu_mapped &x, const struct gpu_pos
     gpu_give_unit<false>(to, unit, left);
 }
 
+/* Between two ranks each unit has one load that takes its time, so there are two units on their way. By whole warps. */
 template <class R, uint32_t N>
 GPU_DEVICE void gpu_mapped_reduce(const struct gpu_mapped &x, const struct gpu_posts &posts)
 {
+    constexpr uint32_t held = N == 2 ? gpu_held : 1;
     const struct gpu_exchange &e = x.exchange;
     const char *in = e.in + e.send[e.call.me].at;
     char *out = e.out + e.recv[e.call.me].at;
     const uint32_t ranks = (1u << e.call.n) - 1;
     const uint64_t turn = (uint64_t)gpu_threads() * x.blocks * 16, bytes = e.result_bytes;
-    /* by whole warps */
     for (uint64_t first = (gpu_block() * gpu_threads() + gpu_warp() * GPU_WARP) * (uint64_t)16; first < bytes;
-         first += turn) {
-        const uint64_t at = first + gpu_lane() * 16;
-        const gpu_mapped_sources source = {&posts, in + at, e.call.me, at < bytes ? bytes - at : 0};
-        gpu_words unit;
-        gpu_fold_ranks<R, N, 1>(&source, ranks, e.call, &unit);
-        if (source.left > 0) gpu_mapped_give(x, posts, out + at, unit, source.left);
+         first += held * turn) {
+        gpu_mapped_sources sources[held];
+        gpu_words units[held];
+        GPU_UNROLL for (uint32_t u = 0; u < held; u++)
+        {
+            const uint64_t at = first + u * turn + gpu_lane() * 16;
+            sources[u] = {&posts, in + at, e.call.me, at < bytes ? bytes - at : 0};
+        }
+        gpu_fold_ranks<R, N, held>(sources, ranks, e.call, units);
+        GPU_UNROLL for (uint32_t u = 0; u < held; u++)
+        {
+            const uint64_t at = first + u * turn + gpu_lane() * 16;
+            if (sources[u].left > 0) gpu_mapped_give(x, posts, out + at, units[u], sources[u].left);
+        }
     }
 }
 
