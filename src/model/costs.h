@@ -11,7 +11,7 @@
 #define COST_ENGINE_SLICE_BYTES 131072
 #define COST_ENGINE_PAGE_BYTES 4096.0
 #define COST_ENGINE_CALLED 0.5        /* of a message: a call of a group, apart from what is moved */
-#define COST_ENGINE_BESIDE 0.4       /* of a message: one more rank of the host sends at the same time */
+#define COST_ENGINE_BESIDE 0.4        /* of a message: one more rank of the host sends at the same time */
 #define COST_ENGINE_PAGES_CACHED 2048 /* pages that a CPU finds without a look at tables */
 
 /* ---- back end flat (backend/flat/flat_cost.c) ---- */
