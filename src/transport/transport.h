@@ -71,7 +71,7 @@ struct tutti_event {
 };
 
 /* Memory of this process, which a network may reach. */
-enum tutti_maker { TUTTI_MAKER_HOST, TUTTI_MAKER_CUDA, TUTTI_MAKER_LEVEL_ZERO };
+enum tutti_maker { TUTTI_MAKER_HOST, TUTTI_MAKER_CUDA, TUTTI_MAKER_XPU };
 struct tutti_range {
     void *base;
     size_t bytes;

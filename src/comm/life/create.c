@@ -108,6 +108,7 @@ static enum tutti_status creation_meet(struct creation *creation)
         .machine = &machine,
         .crowded = comm->context->crowded,
         .device = comm->wanted_device != TUTTI_DEVICE_NONE,
+        .in_use = tutti_device_in_use(),
         .cancel = &comm->cancel,
     };
     enum tutti_status status = tutti_family_open(comm->context, &bootstrap, &comm->family);

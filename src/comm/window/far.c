@@ -4,6 +4,8 @@
 #include "comm/window/mover.h"
 #include "comm/window/window.h"
 
+#include <string.h>
+
 static void changed(void *window)
 {
     tutti_bell_ring(&((struct tutti_window *)window)->pad->pad->bell);
@@ -12,6 +14,11 @@ static void changed(void *window)
 static void move(void *window, struct tutti_move *what)
 {
     tutti_mover_begin(((struct tutti_window *)window)->mover, what);
+}
+
+enum tutti_maker tutti_device_maker(const struct tutti_comm *comm)
+{
+    return strcmp(comm->device->device->ops->name, "cuda") == 0 ? TUTTI_MAKER_CUDA : TUTTI_MAKER_XPU;
 }
 
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes)
@@ -25,7 +32,9 @@ enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_
                                        .signal_step = (uint32_t)tutti_signal_step(window->n_signals),
                                        .changed = changed,
                                        .move = window->mover ? move : NULL,
-                                       .arg = window};
+                                       .arg = window,
+                                       .maker = window->mover && !window->on_device ? tutti_device_maker(comm) : 0,
+                                       .device = window->mover ? comm->device->device->ordinal : 0};
     if (!window->far) return TUTTI_OK;
     TUTTI_TRY(tutti_exposed_add(comm->team, window->number, &part));
     window->exposed = true;

@@ -101,6 +101,18 @@ static size_t piece_of(const struct streaming *call, size_t at)
     return left < call->streams->piece_bytes ? left : call->streams->piece_bytes;
 }
 
+/* Whether the wire moves the whole call from or into memory of this rank's device by itself. */
+static bool is_straight(struct streaming *call, const void *pointer)
+{
+    struct tutti_one_info info = call->info;
+    info.maker = tutti_device_maker(call->comm);
+    info.device = call->device->ordinal;
+    if (tutti_device_of(pointer) != call->device->ordinal || !tutti_engine_one_reaches(call->comm->team, &info))
+        return false;
+    call->info = info;
+    return true;
+}
+
 /* The bytes from `at` on, and with the last ones the signal. */
 static enum tutti_status put_piece(struct streaming *call, size_t at, size_t bytes)
 {
@@ -129,7 +141,7 @@ static enum tutti_status put(struct streaming *call)
 {
     const struct tutti_access *a = call->access;
     if (a->bytes == 0) return call->info.has_signal ? pass(call, false) : TUTTI_OK;
-    if (!is_on_device(a->source)) return pass(call, true);
+    if (!is_on_device(a->source) || is_straight(call, a->source)) return pass(call, true);
     for (size_t at = 0; at < a->bytes; at += piece_of(call, at)) TUTTI_TRY(put_piece(call, at, piece_of(call, at)));
     return TUTTI_OK;
 }
@@ -161,7 +173,7 @@ static enum tutti_status get(struct streaming *call)
     size_t first = 0, next = 0; /* bytes */
     enum tutti_status status = TUTTI_OK;
     if (a->bytes == 0) return TUTTI_OK;
-    if (!is_on_device(a->dest)) return pass(call, true);
+    if (!is_on_device(a->dest) || is_straight(call, a->dest)) return pass(call, true);
     while (first < a->bytes && status >= 0) {
         const bool any = next > first, may = next < a->bytes && (next - first) / piece < AHEAD;
         status = may ? get_begin(call, next, any, &asked[next / piece % AHEAD]) : TUTTI_PENDING;

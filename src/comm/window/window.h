@@ -154,6 +154,8 @@ static inline uint64_t tutti_window_words_at(const struct tutti_window_peer *pee
 /* ---- far.c: by the engine ---- */
 struct tutti_one_info tutti_window_one_info(const struct tutti_window *window, const struct tutti_comm *comm,
                                             const struct tutti_access *access);
+/* The maker of the device of this rank, as transports name it. */
+enum tutti_maker tutti_device_maker(const struct tutti_comm *comm);
 enum tutti_status tutti_window_far(struct tutti_window *window, struct tutti_comm *comm,
                                    const struct tutti_access *access);
 enum tutti_status tutti_window_expose(struct tutti_window *window, struct tutti_comm *comm, void *base, size_t bytes);

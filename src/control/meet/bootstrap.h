@@ -62,6 +62,7 @@ struct tutti_bootstrap {
     const struct tutti_machine *machine; /* NULL: the built-in constants */
     bool crowded;                        /* this rank is already in a crowded world, whose ranks may run beside these */
     bool device;                         /* this rank has a device */
+    bool in_use;                         /* ... or its process uses some */
     const _Atomic bool *cancel;          /* may be NULL; set from another thread, the meeting ends with CANCELLED */
 };
 /* Rings get a quarter of the option `staging`, back ends the rest. */

@@ -198,6 +198,7 @@ static enum tutti_status wire_open(struct tutti_far *far, const struct tutti_boo
                                          .provider = b->config->text[TUTTI_OPT_ofi_provider],
                                          .domain = b->config->text[TUTTI_OPT_ofi_domain],
                                          .address = address,
+                                         .devices = b->device || b->in_use,
                                          .ports = b->config->number[TUTTI_OPT_port_range],
                                          .writes = ofi_writes(b->config->text[TUTTI_OPT_ofi_rendezvous])};
     far->network = &networks[1];

@@ -93,8 +93,10 @@ struct tutti_one_info {
     uint32_t signal;
     uint64_t expected, value; /* value: of the signal, too */
     uint64_t *before;         /* ADD, SWAP */
-    uint64_t timeout_ns;      /* 0: the team's */
-    const char *name;         /* static, for sentences: "put_signal" */
+    enum tutti_maker maker; /* the driver whose memory source or dest is; not HOST: tutti_engine_one_reaches said so */
+    int32_t device;
+    uint64_t timeout_ns; /* 0: the team's */
+    const char *name;    /* static, for sentences: "put_signal" */
     const char *label;
     /* It is complete; error NULL: well. May be NULL. The owner's thread, before who waits for the work is woken. */
     void (*end)(void *arg, const struct tutti_error *error);
@@ -106,6 +108,9 @@ enum tutti_status tutti_engine_one(struct tutti_team *team, const struct tutti_o
                                    struct tutti_work **work);
 /* Puts and gets for each peer that come later take effect after those before. */
 void tutti_engine_one_fence(struct tutti_team *team);
+/* Whether the wire moves these bytes of a peer's part by itself, from or into memory of a device, as accesses that went
+ * there before have found. Any thread. */
+bool tutti_engine_one_reaches(struct tutti_team *team, const struct tutti_one_info *info);
 
 /* ---- waits for a word of the own memory (onesided_wait.c): not a message, but watched like one ---- */
 struct tutti_one_wait {

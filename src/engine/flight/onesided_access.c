@@ -373,7 +373,10 @@ bool tutti_pair_ask(struct tutti_team *team, struct tutti_one_pair *pair)
         if (key ? pair->n_direct == TUTTI_ONE_DIRECT
                 : !has_number(pair) || (pair->n_direct > 0 && has_order(team, access)))
             break;
-        status = key ? tutti_direct_send(team, pair, access, key) : send_next(team, pair, access);
+        if (!key && tutti_direct_refused(access))
+            status = TUTTI_OK;
+        else
+            status = key ? tutti_direct_send(team, pair, access, key) : send_next(team, pair, access);
         if (status != TUTTI_OK) break;
         if (!access->left) continue;
         pair->first = access->queued;

@@ -132,6 +132,7 @@ struct tutti_one_pair {
 struct tutti_ones {
     struct tutti_one_pair *pairs; /* by slot, mapped lazily */
     size_t map_bytes;
+    enum { TUTTI_DEVICES_UNTRIED, TUTTI_DEVICES_REACHED, TUTTI_DEVICES_UNREACHED } devices; /* by the wire */
     struct tutti_one_pair *known, **known_end; /* with whom there was something, in that order */
     struct tutti_one_pair *ready, *stalled;    /* something is to be done; the wire had no room */
     struct tutti_one_access *first, *last;     /* in progress, in order */
@@ -231,6 +232,8 @@ struct tutti_one_key *tutti_direct_takes(struct tutti_team *team, struct tutti_o
 /* Starts it, where n_direct says that there is room for it. */
 enum tutti_status tutti_direct_send(struct tutti_team *team, struct tutti_one_pair *pair,
                                     struct tutti_one_access *access, struct tutti_one_key *key);
+/* Whether it can not go on, since its memory can not go by packets: it ends then as refused. */
+bool tutti_direct_refused(struct tutti_one_access *access);
 void tutti_direct_back(struct tutti_team *team, const struct tutti_loan *loan, enum tutti_status status);
 /* What peers say of keys: packets and answers TUTTI_ONE_KEY. */
 void tutti_key_take(struct tutti_team *team, struct tutti_one_pair *pair, const struct tutti_packet *packet);

@@ -108,12 +108,54 @@ struct tutti_one_key *tutti_direct_takes(struct tutti_team *team, struct tutti_o
     const uint64_t at = info->offset + access->sent, bytes = info->bytes - access->sent;
 
     if (t->max_direct == 0 || info->kind > TUTTI_ONE_GET || bytes == 0 || pair->gone) return NULL;
-    if (info->kind == TUTTI_ONE_PUT ? bytes <= t->copied && access->sent == 0 : info->bytes <= sizeof(uint64_t))
+    const bool on_host = info->maker == TUTTI_MAKER_HOST;
+    if (on_host && info->kind == TUTTI_ONE_PUT ? bytes <= t->copied && access->sent == 0
+                                               : on_host && info->bytes <= sizeof(uint64_t))
         return NULL;
     if (!t->ops->direct(t, team->members[pair->slot])) return NULL;
     struct tutti_one_key *key = key_want(team, pair, info->window);
     if (!key || at > key->key.bytes || bytes > key->key.bytes - at) return NULL; /* the owner refuses it */
     return key;
+}
+
+/* A provider that says that it reaches memory of devices may be built without its maker's driver: it is tried once. */
+static bool reaches_devices(struct tutti_team *team, const struct tutti_one_info *info)
+{
+    struct tutti_transport *t = team->port->transport;
+    struct tutti_ones *ones = team->ones;
+    const void *memory = info->kind == TUTTI_ONE_PUT ? info->source : info->dest;
+    const struct tutti_range range = {(void *)(uintptr_t)memory, info->bytes, info->maker, info->device};
+    struct tutti_key key;
+    void *registration = NULL;
+
+    if (ones->devices != TUTTI_DEVICES_UNTRIED) return ones->devices == TUTTI_DEVICES_REACHED;
+    ones->devices =
+        t->ops->reg(t, &range, &key, &registration) == TUTTI_OK ? TUTTI_DEVICES_REACHED : TUTTI_DEVICES_UNREACHED;
+    if (registration) t->ops->unreg(t, registration);
+    return ones->devices == TUTTI_DEVICES_REACHED;
+}
+
+bool tutti_engine_one_reaches(struct tutti_team *team, const struct tutti_one_info *info)
+{
+    struct tutti_transport *t = team->port->transport;
+
+    if (!t->devices || info->bytes <= t->copied || !atomic_load(&team->ones)) return false;
+    tutti_owner_enter(team->engine->owner);
+    const struct tutti_one_key *key = key_find(tutti_one_pair(team, info->peer), info->window);
+    const bool reaches = key && key->there && !key->withdrawn && info->offset <= key->key.bytes &&
+                         info->bytes <= key->key.bytes - info->offset && reaches_devices(team, info);
+    tutti_owner_leave(team->engine->owner);
+    return reaches;
+}
+
+bool tutti_direct_refused(struct tutti_one_access *access)
+{
+    const struct tutti_one_info *info = &access->info;
+
+    if (info->maker == TUTTI_MAKER_HOST || access->sent == info->bytes) return false;
+    access->why = TUTTI_ONE_GONE;
+    access->left = true;
+    return true;
 }
 
 enum tutti_status tutti_direct_send(struct tutti_team *team, struct tutti_one_pair *pair,
@@ -125,7 +167,9 @@ enum tutti_status tutti_direct_send(struct tutti_team *team, struct tutti_one_pa
     const uint64_t left = info->bytes - access->sent;
     const unsigned char *memory = put ? info->source : info->dest;
     const struct tutti_range range = {.base = (unsigned char *)(uintptr_t)memory + access->sent,
-                                      .bytes = left < t->max_direct ? left : t->max_direct};
+                                      .bytes = left < t->max_direct ? left : t->max_direct,
+                                      .maker = info->maker,
+                                      .device = info->device};
     struct tutti_loan loan = {.team = team, .of = access, .step = TUTTI_LOAN_DIRECT, .peer = pair->slot};
     uint64_t token;
 

@@ -250,6 +250,7 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     if ((rail->info->caps & FI_RMA) && config->writes != 0 &&
         (ofi->delivers || (rail->info->tx_attr->msg_order & FI_ORDER_SAW)))
         ofi->base.max_direct = rail->info->ep_attr->max_msg_size < DIRECT ? rail->info->ep_attr->max_msg_size : DIRECT;
+    ofi->base.devices = config->devices && ofi->base.max_direct > 0 && (rail->info->caps & FI_HMEM);
     ofi->ticket_wide = rail->info->domain_attr->cq_data_size >= 8;
     ofi->base.copied = rail->local ? TUTTI_OFI_COPIED_LOCAL : TUTTI_OFI_COPIED;
     ofi->frame_bytes = TUTTI_OFI_HEAD + ofi->base.copied;

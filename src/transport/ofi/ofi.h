@@ -36,6 +36,7 @@ struct tutti_ofi_config {
     const char *address;         /* IP address of this host that others reach; "": as the provider finds it */
     uint64_t ports;              /* option port_range, where addresses have ports; 0: any */
     int writes;                  /* large payloads by RMA writes: 1 yes, 0 no, -1 where memory is registered anyway */
+    bool devices;                /* reaches memory of devices, where the provider can */
     bool registers;              /* registers all memory, also where the provider does not ask for it: for tests */
 };
 /* ARGUMENT: there is no such member. UNSUPPORTED: no libfabric, in this build or on this machine, or no provider that

@@ -81,8 +81,8 @@ static uint32_t version(const struct tutti_ofi_library *lib)
     return ours < theirs ? ours : theirs;
 }
 
-/* The list for these capabilities. NULL: there is none. */
-static struct fi_info *ask(const char *provider, const char *domain, const char *address, uint64_t caps)
+/* The list for these capabilities and this order of operations. NULL: there is none. */
+static struct fi_info *ask(const char *provider, const char *domain, const char *address, uint64_t caps, uint64_t order)
 {
     const struct tutti_ofi_library *lib = tutti_ofi_library();
     struct fi_info *hints = lib ? lib->dupinfo(NULL) : NULL, *list = NULL;
@@ -93,6 +93,7 @@ static struct fi_info *ask(const char *provider, const char *domain, const char 
     hints->domain_attr->mr_mode = MR_MODE | (caps & FI_HMEM ? (int)FI_MR_HMEM : 0);
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->av_type = FI_AV_UNSPEC;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = order;
     hints->tx_attr->size = hints->rx_attr->size = QUEUE_SIZE;
     if (strcmp(provider, "auto") != 0) hints->fabric_attr->prov_name = strdup(provider); /* freeinfo frees both */
     if (domain[0]) hints->domain_attr->name = strdup(domain);
@@ -116,9 +117,9 @@ static bool has(const struct fi_info *list, const struct fi_info *end, const str
 size_t tutti_ofi_providers(char *out, size_t bytes)
 {
     const struct tutti_ofi_library *lib = tutti_ofi_library();
-    struct fi_info *list = ask("auto", "", "", FI_TAGGED);
-    struct fi_info *rma = ask("auto", "", "", FI_TAGGED | FI_RMA);
-    struct fi_info *devices = ask("auto", "", "", FI_TAGGED | FI_HMEM);
+    struct fi_info *list = ask("auto", "", "", FI_TAGGED, 0);
+    struct fi_info *rma = ask("auto", "", "", FI_TAGGED | FI_RMA, 0);
+    struct fi_info *devices = ask("auto", "", "", FI_TAGGED | FI_HMEM, 0);
     size_t n = 0;
     out[0] = '\0';
     for (const struct fi_info *i = list; i; i = i->next) {
@@ -160,23 +161,6 @@ static const struct fi_info *best_of(const struct fi_info *list)
     return last;
 }
 
-/* What was asked for least is given up first. */
-static enum tutti_status choose_one(const struct tutti_ofi_config *config, const char *domain, struct fi_info **out)
-{
-    const struct tutti_ofi_library *lib = tutti_ofi_library();
-    const uint64_t least = FI_TAGGED | (config->writes > 0 ? FI_RMA : 0);
-    const uint64_t wishes[] = {FI_TAGGED | FI_RMA, least};
-    struct fi_info *list = NULL;
-    if (!lib) return TUTTI_ERR_UNSUPPORTED;
-    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list && !is_refused(config->provider); i++)
-        list = ask(config->provider, domain, domain[0] ? "" : config->address, wishes[i]);
-    const struct fi_info *best = best_of(list);
-    if (best) *out = lib->dupinfo(best);
-    if (list) lib->freeinfo(list);
-    if (!best) return no_provider(config, domain);
-    return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "transport ofi: no memory for what it chose");
-}
-
 bool tutti_ofi_delivers(const struct fi_info *info)
 {
     const struct tutti_ofi_library *lib = tutti_ofi_library();
@@ -188,6 +172,49 @@ bool tutti_ofi_delivers(const struct fi_info *info)
     if (list) lib->freeinfo(list);
     lib->freeinfo(hints);
     return does;
+}
+
+/* The same provider and domain with more capabilities and an order; NULL: it can not. */
+static struct fi_info *again(const struct tutti_ofi_config *config, const struct fi_info *info, uint64_t caps,
+                             uint64_t order)
+{
+    const uint64_t least = FI_TAGGED | (info->caps & FI_RMA ? FI_RMA : 0);
+    const char *address = config->domain[0] ? "" : config->address;
+    struct fi_info *list = ask(info->fabric_attr->prov_name, info->domain_attr->name, address, least | caps, order);
+    if (!list || strcmp(list->fabric_attr->prov_name, info->fabric_attr->prov_name) == 0) return list;
+    tutti_ofi_library()->freeinfo(list);
+    return NULL;
+}
+
+/* What it can besides: memory of devices; packets that do not overtake writes, where it does not tell of those when
+ * their bytes are there. NULL: nothing. */
+static struct fi_info *better_of(const struct tutti_ofi_config *config, const struct fi_info *info)
+{
+    const uint64_t devices = config->devices ? FI_HMEM : 0;
+    const uint64_t order = (info->caps & FI_RMA) && !tutti_ofi_delivers(info) ? FI_ORDER_SAW : 0;
+    struct fi_info *better = devices && order ? again(config, info, devices, order) : NULL;
+    if (!better && order) better = again(config, info, 0, order);
+    if (!better && devices) better = again(config, info, devices, 0);
+    return better;
+}
+
+/* What was asked for least is given up first. */
+static enum tutti_status choose_one(const struct tutti_ofi_config *config, const char *domain, struct fi_info **out)
+{
+    const struct tutti_ofi_library *lib = tutti_ofi_library();
+    const uint64_t least = FI_TAGGED | (config->writes > 0 ? FI_RMA : 0);
+    const uint64_t wishes[] = {FI_TAGGED | FI_RMA, least};
+    struct fi_info *list = NULL;
+    if (!lib) return TUTTI_ERR_UNSUPPORTED;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list && !is_refused(config->provider); i++)
+        list = ask(config->provider, domain, domain[0] ? "" : config->address, wishes[i], 0);
+    const struct fi_info *best = best_of(list);
+    struct fi_info *better = best ? better_of(config, best) : NULL;
+    if (best) *out = lib->dupinfo(better ? better : best);
+    if (better) lib->freeinfo(better);
+    if (list) lib->freeinfo(list);
+    if (!best) return no_provider(config, domain);
+    return *out ? TUTTI_OK : tutti_fail(TUTTI_ERR_MEMORY, "transport ofi: no memory for what it chose");
 }
 
 enum tutti_status tutti_ofi_choose(const struct tutti_ofi_config *config, struct fi_info *infos[TUTTI_OFI_RAILS],

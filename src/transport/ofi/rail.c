@@ -145,7 +145,7 @@ bool tutti_ofi_rail_may_sleep(struct tutti_ofi_rail *rail)
 /* ---- memory ---- */
 
 static const enum fi_hmem_iface interfaces[] = {
-    [TUTTI_MAKER_HOST] = FI_HMEM_SYSTEM, [TUTTI_MAKER_CUDA] = FI_HMEM_CUDA, [TUTTI_MAKER_LEVEL_ZERO] = FI_HMEM_ZE};
+    [TUTTI_MAKER_HOST] = FI_HMEM_SYSTEM, [TUTTI_MAKER_CUDA] = FI_HMEM_CUDA, [TUTTI_MAKER_XPU] = FI_HMEM_ZE};
 
 static enum tutti_status reg(struct tutti_ofi_rail *rail, const struct tutti_range *memory, uint64_t access,
                              struct tutti_ofi_memory *out)
@@ -157,7 +157,7 @@ static enum tutti_status reg(struct tutti_ofi_rail *rail, const struct tutti_ran
         .mr_iov = &what, .iov_count = 1, .access = access, .requested_key = key, .iface = interfaces[memory->maker]};
     struct fid_mr *mr = NULL;
     if (memory->maker == TUTTI_MAKER_CUDA) attr.device.cuda = memory->device;
-    if (memory->maker == TUTTI_MAKER_LEVEL_ZERO) attr.device.ze = memory->device;
+    if (memory->maker == TUTTI_MAKER_XPU) attr.device.ze = memory->device;
     rail->next_key++;
     int rc = memory->maker == TUTTI_MAKER_HOST
                  ? fi_mr_reg(rail->domain, memory->base, memory->bytes, access, 0, key, 0, &mr, NULL)
