@@ -184,7 +184,9 @@ static bool share_secret(struct chaos *c, bool net)
 
     if (tutti_config_init(&config, NULL, 0) < 0) return chaos_say("%s", tutti_last_error()->text), false;
     const char *secret = config.text[TUTTI_OPT_secret];
-    if (!secret[0] && net && c->options->n_lighthouses > 1 && tutti_random_bytes(random, sizeof random) >= 0) {
+    const bool certified = config.text[TUTTI_OPT_tls_ca][0] != 0;
+    if (!secret[0] && !certified && net && c->options->n_lighthouses > 1 &&
+        tutti_random_bytes(random, sizeof random) >= 0) {
         for (size_t i = 0; i < sizeof random; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
         setenv("TUTTI_SECRET", text, 1);
         secret = text;
