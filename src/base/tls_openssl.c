@@ -237,7 +237,7 @@ static enum tutti_status certificates_confirm(struct tutti_tls *tls)
     return meaning(tls, result);
 }
 
-enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
+static enum tutti_status agree(struct tutti_tls *tls)
 {
     ERR_clear_error();
     tls->wants_room = false;
@@ -247,7 +247,15 @@ enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
         return tutti_fail(TUTTI_ERR_AUTH, "the other end has another key, or none");
     if (result != 1) return meaning(tls, result);
     tls->agreed = true;
+    ERR_clear_error();
     return tls->certificates ? certificates_confirm(tls) : TUTTI_OK;
+}
+
+enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
+{
+    const enum tutti_status status = agree(tls);
+    if (status != TUTTI_ERR_PEER_LEFT) return status;
+    return tutti_fail(TUTTI_ERR_PROTOCOL, "an encrypted connection was closed before both ends agreed");
 }
 
 enum tutti_status tutti_tls_agree_by(struct tutti_tls *tls, int fd, uint64_t deadline_ns, const _Atomic bool *cancel)

@@ -46,7 +46,7 @@ class Job(hosts_test.Case):
     """Ranks on several hosts."""
 
     late, ports, readable = trust_test.Trust.late, trust_test.Trust.ports, trust_test.Trust.readable
-    stranger, written = trust_test.Trust.stranger, trust_test.Trust.written
+    stranger, written, attack = trust_test.Trust.stranger, trust_test.Trust.written, trust_test.Trust.attack
 
     def meet(self, n_hosts, a_host, words, env, last=None):
         """A job whose last rank comes later, with another environment."""
@@ -115,6 +115,9 @@ class Job(hosts_test.Case):
         text = self.readable(certificate("rank"))
         self.assertNotIn("ping", text)
         self.assertIn("tls", text)
+
+    def test_floods(self):
+        self.attack(certificate("rank"))
 
     def test_stranger_at_a_job(self):
         """Each kind of stranger at each port of a rank: it hears what is wrong, the log says it, the job goes on."""

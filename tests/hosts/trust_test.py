@@ -113,14 +113,14 @@ class Trust(hosts_test.Case):
         net.wait(ranks, 60)
         self.assertIn("none of the 1 ports of TUTTI_PORT_RANGE=21000-21000 is free", self.said(ranks))
 
-    def test_stranger_at_a_job(self):
+    def attack(self, env):
         """Floods, garbage, what was heard, and what was heard and changed: the job goes on, the log says who it was."""
         net = self.net(3, plain=True)
         heard = [self.stranger(net, host, "listen") for host in range(2)]
         for path in heard:
             self.written(path, "listens")
         ranks = net.ranks([1, 1], [os.path.join(hosts_test.FOLDER, "hosts_job"), "all", "loop=12"], hosts=[0, 1],
-                          env={"TUTTI_LOG": "warn"})
+                          env={"TUTTI_LOG": "warn", **env})
         self.until(ranks, "looping", 60)
         said = [self.stranger(net, 2, "attack", heard[host], net.address(host), *self.ports(net, host))
                 for host in range(2)]
@@ -129,6 +129,9 @@ class Trust(hosts_test.Case):
         self.assertNotIn("admitted", "".join(said))
         self.ends_well(net, ranks)
         self.assertIn("refused a connection from 10.77.0.3", self.said(ranks))
+
+    def test_stranger_at_a_job(self):
+        self.attack({})
 
     def test_the_secret_stays_secret(self):
         """In no log, in no file that is left, on no command line."""

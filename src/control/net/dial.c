@@ -160,6 +160,7 @@ static void try_end(struct tutti_net_peer *peer)
 {
     if (!peer->conn) return;
     tutti_net_conn_end(peer->conn);
+    explicit_bzero(&peer->conn->proof, sizeof peer->conn->proof);
     tutti_free(peer->conn);
     peer->conn = NULL;
 }
@@ -319,10 +320,11 @@ static void try_ready(struct tutti_net_peer *peer)
 {
     const enum tutti_status status = peer->conn->proof.status;
     if (status == TUTTI_OK) {
-        const struct tutti_proof proof = peer->conn->proof;
+        struct tutti_proof proof = peer->conn->proof;
         const int fd = tutti_net_conn_take(peer->conn);
         peer->n_dialed++;
         if (tutti_net_peer_proved(peer, &proof, fd) < 0) peer_failed(peer);
+        explicit_bzero(&proof, sizeof proof);
     } else if (status == TUTTI_AGAIN) {
         try_failed(peer, "it dials this rank itself", 0);
     } else {

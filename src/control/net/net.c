@@ -351,5 +351,6 @@ void tutti_net_close(struct tutti_net *net)
     tutti_listener_close(net->config.listener);
     pthread_mutex_destroy(&net->mutex);
     tutti_proof_key_fini(&net->key);
+    explicit_bzero(net->rows, sizeof net->rows); /* keys of connections */
     tutti_free(net);
 }
