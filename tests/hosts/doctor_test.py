@@ -67,6 +67,16 @@ class Hosts(Case):
             verdict = self.doctor(net, host=host)
             self.assertEqual([r["host"] for r in verdict["ranks"]], [f"{name} (10.77.0.1)", f"{name} (10.77.0.2)"])
 
+    def test_sockets(self):
+        """How many go by which interface: one for control, the first one, and those for what is large."""
+        net = self.net(2)
+        net.join(0, 1, "eth1", 1)
+        self.job(net, 1, "large=4", "loop=60", env={"TUTTI_INTERFACE": "eth0,eth1", "TUTTI_SOCKETS": "3"})
+        here, there = self.doctor(net)["ranks"]
+        self.assertEqual({(s["interface"], s["from"], s["to"]): s["n"] for s in here["sockets"]},
+                         {("eth0", "10.77.0.1", "10.77.0.2"): 5, ("eth1", "10.78.0.1", "10.78.0.2"): 3})
+        self.assertEqual(there["sockets"], [])
+
     def test_missing_call(self):
         net = self.net(2)
         self.job(net, 2, "miss=3")

@@ -75,7 +75,8 @@ struct tutti_net_way {           /* one socket more */
     struct tutti_net_address to; /* family 0: where the peer's host is */
 };
 /* Interfaces that carry large messages: those that the option names, in its order; "": the one that has this host's
- * address. Of each the address of the family of `here`. Returns how many, at most TUTTI_NET_INTERFACES. */
+ * address. Each with its address of the family of `here` (NULL: before ranks have met, the one that others would find
+ * first). Returns how many, at most TUTTI_NET_INTERFACES. */
 uint32_t tutti_net_interfaces(const char *interface, const struct tutti_net_address *here,
                               struct tutti_net_interface *out);
 /* Sockets of an interface of this speed (Mbit/s; 0: not known); option: what the user says, 0: as many as are quick. */

@@ -42,7 +42,9 @@ uint32_t tutti_net_interfaces(const char *interface, const struct tutti_net_addr
 {
     struct tutti_net_local locals[TUTTI_NET_LOCALS];
     uint32_t n_locals, n = 0;
-    if (here->family == 0 || tutti_net_locals(interface, locals, &n_locals) < 0) return 0;
+    if (tutti_net_locals(interface, locals, &n_locals) < 0) return 0;
+    if (!here) here = &locals[0].address;
+    if (here->family == 0) return 0;
     for (uint32_t i = 0; i < n_locals && n < TUTTI_NET_INTERFACES; i++) {
         uint32_t k = 0;
         if (locals[i].address.family != here->family || (!interface[0] && !is_at(&locals[i].address, here))) continue;

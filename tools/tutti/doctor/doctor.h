@@ -22,6 +22,7 @@ enum doctor_reach { DOCTOR_NOT_TRIED, DOCTOR_CONNECTS, DOCTOR_REFUSES, DOCTOR_NO
 
 /* One rank at one look. Times of boards are ages: how long ago it was. */
 struct doctor_rank {
+    bool here;  /* on this host */
     bool known; /* its boards and process; else only its life and host, if anything */
     enum tutti_life life;
     enum doctor_reach reach;
@@ -61,6 +62,19 @@ enum tutti_status doctor_look(const struct doctor_found *found, struct doctor_wo
 
 /* Tries to connect to ranks that did not answer at the last look, one a host. */
 void doctor_reach(struct doctor_world *world);
+
+/* ---- sockets to other hosts (doctor_sockets.c) ---- */
+#define DOCTOR_WAYS 16
+struct doctor_way {
+    char from[46], to[46], interface[16]; /* interface "": not known here */
+    uint32_t n;                           /* sockets */
+};
+struct doctor_sockets {
+    uint32_t n;
+    struct doctor_way ways[DOCTOR_WAYS];
+};
+/* n 0: of a rank of another host, or where the kernel does not tell. */
+void doctor_sockets_look(const struct doctor_rank *rank, struct doctor_sockets *out);
 
 /* ---- the verdict (doctor_diagnose.c): pure ---- */
 enum doctor_kind { /* worse ones later */

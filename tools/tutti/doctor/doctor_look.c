@@ -80,6 +80,7 @@ static void local_look(struct tutti_host_control *host, uint32_t local, const st
 {
     struct tutti_board board;
     rank->life = host->base.ops->life(&host->base, local);
+    rank->here = true;
     snprintf(rank->host, sizeof rank->host, "%s", who->host);
     for (uint32_t k = 0; k < DOCTOR_BOARDS; k++) {
         if (host->base.ops->peek(&host->base, local, TUTTI_BOARD_NTH + k, &board) < 0) return;

@@ -48,6 +48,19 @@ static void board_write(FILE *out, const struct tutti_board *b)
     fprintf(out, ", for %.1f s\n", age);
 }
 
+/* "    sockets: eth0, 10.0.0.1 to 10.0.0.2: 2; eth1, 10.1.0.1 to 10.1.0.2: 1" */
+static void sockets_write(FILE *out, const struct doctor_rank *rank)
+{
+    struct doctor_sockets sockets;
+    doctor_sockets_look(rank, &sockets);
+    for (uint32_t i = 0; i < sockets.n; i++) {
+        const struct doctor_way *way = &sockets.ways[i];
+        fprintf(out, "%s%s%s%s to %s: %u", i ? "; " : "    sockets: ", way->interface, way->interface[0] ? ", " : "",
+                way->from, way->to, way->n);
+    }
+    if (sockets.n > 0) fputc('\n', out);
+}
+
 void doctor_page_write(FILE *out, const struct doctor_world *world, const struct doctor_verdict *verdict)
 {
     const struct doctor_rank *ranks = world->looks[world->n_looks - 1];
@@ -62,6 +75,7 @@ void doctor_page_write(FILE *out, const struct doctor_world *world, const struct
                     ranks[i].process ? ranks[i].process : '?');
         else
             fprintf(out, "%s, does not answer\n", lives[ranks[i].life]);
+        sockets_write(out, &ranks[i]);
         for (uint32_t b = 0; b < ranks[i].n_boards; b++) board_write(out, &ranks[i].boards[b]);
     }
     if (world->n > RANKS_SHOWN) fprintf(out, "  ... and %u more: --json has all\n", world->n - RANKS_SHOWN);
@@ -85,6 +99,19 @@ static void board_json(FILE *out, const struct tutti_board *b)
             (double)b->message_since_ns / 1e9);
 }
 
+static void sockets_json(FILE *out, const struct doctor_rank *rank)
+{
+    struct doctor_sockets sockets;
+    doctor_sockets_look(rank, &sockets);
+    fputs(",\"sockets\":[", out);
+    for (uint32_t i = 0; i < sockets.n; i++) {
+        const struct doctor_way *way = &sockets.ways[i];
+        fprintf(out, "%s{\"interface\":\"%s\",\"from\":\"%s\",\"to\":\"%s\",\"n\":%u}", i ? "," : "", way->interface,
+                way->from, way->to, way->n);
+    }
+    fputs("]", out);
+}
+
 static void rank_json(FILE *out, const struct doctor_rank *rank, uint32_t number)
 {
     const char process[2] = {rank->process, '\0'};
@@ -93,6 +120,7 @@ static void rank_json(FILE *out, const struct doctor_rank *rank, uint32_t number
     fprintf(out, ",\"life\":\"%s\",\"known\":%s,\"pid\":%d,\"process\":", lives[rank->life],
             rank->known ? "true" : "false", (int)rank->pid);
     tutti_json_string(out, process);
+    sockets_json(out, rank);
     fputs(",\"communicators\":[", out);
     for (uint32_t b = 0; b < rank->n_boards; b++) {
         if (b) fputc(',', out);

@@ -8,6 +8,7 @@
 #include "base/tls.h"
 #include "control/meet/bootstrap.h"
 #include "control/net/cipher.h"
+#include "control/net/net.h"
 #include "device/cpu/reduce.h"
 #include "ft/serve/serve.h"
 #include "load/load.h"
@@ -162,6 +163,25 @@ static void memory_gather(struct info *info)
                info->config->number[TUTTI_OPT_heap]);
 }
 
+/* Interfaces that large messages to other hosts use, and over how many sockets each. */
+static void sockets_gather(struct info *info)
+{
+    struct tutti_net_interface list[TUTTI_NET_INTERFACES];
+    char text[256] = "";
+    size_t at = 0;
+    if (!info->config) return;
+    const uint32_t n = tutti_net_interfaces(info->config->text[TUTTI_OPT_interface], NULL, list);
+    for (uint32_t i = 0; i < n && at < sizeof text; i++) {
+        const uint32_t sockets = tutti_net_sockets((uint32_t)info->config->number[TUTTI_OPT_sockets], list[i].speed);
+        char address[46], speed[32] = "speed not known";
+        if (list[i].speed) snprintf(speed, sizeof speed, "%u Mbit/s", list[i].speed);
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s: %u (%s, %s)", i ? ", " : "", list[i].name, sockets,
+                               tutti_net_address_text(&list[i].address, address, sizeof address), speed);
+    }
+    info_text(info, features, "sockets", "of each interface for large messages; options interface, sockets", "%s",
+              n > 0 ? text : tutti_last_error()->text);
+}
+
 /* What hosts do with whom, and who can read what passes between them. */
 static void security_hosts(struct info *info, bool secret, bool certified, bool authenticated)
 {
@@ -202,6 +222,7 @@ void info_facts_gather(struct info *info, bool verbose)
 {
     version_gather(info);
     features_gather(info);
+    sockets_gather(info);
     info_host_gather(info);
     info_gpus_gather(info, verbose);
     info_nccl_gather(info);
