@@ -79,7 +79,8 @@ TUTTI_API uint32_t tutti_window_n_signals(const struct tutti_window *window);
 /* What one-sided calls of this rank reach in place, as bits; what they do not goes by messages. */
 enum tutti_window_reach {
     TUTTI_REACH_HOST = 1,   /* memory of the host that tutti_mem_alloc gave the rank */
-    TUTTI_REACH_DEVICE = 2, /* memory of its device: by copy engines, and by kernels of users (tutti/device.h) */
+    TUTTI_REACH_DEVICE = 2, /* memory of its device that can be mapped, where all parts of a window are such: by copy
+                             * engines, and by kernels of users (tutti/device.h) */
 };
 /* The same for all windows of the communicator, and known before one is made. 0: nothing, or there is no such rank
  * (then the record says so). Waits for nobody. */

@@ -274,7 +274,7 @@ enum tutti_status tutti_streams_open(struct tutti_comm *comm, struct tutti_windo
     streams->piece_bytes = (size_t)comm->context->config.number[TUTTI_OPT_gpu_piece];
     pthread_mutex_init(&streams->lock, NULL);
     streams->pool = tutti_pinned_hold(comm->device->pinned);
-    if (tutti_pinned_reserve(streams->pool, TUTTI_STREAMED_MOST, 1) < 0 ||
+    if (tutti_engine_serve(comm->team) < 0 || tutti_pinned_reserve(streams->pool, TUTTI_STREAMED_MOST, 1) < 0 ||
         tutti_pinned_reserve(streams->pool, LARGE_PIECES, streams->piece_bytes) < 0 ||
         tutti_pinned_take(streams->pool, bytes, &streams->words) < 0) {
         streams_free(streams);

@@ -106,6 +106,9 @@ struct tutti_one_info {
  * for tutti_engine_start. On failure `end` is not called. */
 enum tutti_status tutti_engine_one(struct tutti_team *team, const struct tutti_one_info *info, bool helper,
                                    struct tutti_work **work);
+/* From now on somebody owns the engine until the team ends, as with a part that is exposed: for calls that come from
+ * threads which neither wait nor may own. Any thread. MEMORY, SYSTEM. */
+enum tutti_status tutti_engine_serve(struct tutti_team *team);
 /* Puts and gets for each peer that come later take effect after those before. */
 void tutti_engine_one_fence(struct tutti_team *team);
 /* Whether the wire moves these bytes of a peer's part by itself, from or into memory of a device, as accesses that went

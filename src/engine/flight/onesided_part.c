@@ -109,6 +109,22 @@ void tutti_part_signal(const struct tutti_part *part, const struct tutti_packet 
 #define REMOVE_NS (2 * TUTTI_NS_PER_S) /* that peers have to take what is on its way out of a part */
 #define LOOK_NS (10 * TUTTI_NS_PER_MS)
 
+enum tutti_status tutti_engine_serve(struct tutti_team *team)
+{
+    struct tutti_owner *owner = team->engine->owner;
+
+    TUTTI_TRY(tutti_ones_need(team));
+    TUTTI_TRY(tutti_helper_start(owner));
+    tutti_owner_enter(owner);
+    if (!team->ones->serves) {
+        team->ones->serves = true;
+        tutti_team_begin_work(team);
+        atomic_fetch_add(&owner->n_serving, 1);
+    }
+    tutti_owner_leave(owner);
+    return TUTTI_OK;
+}
+
 enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, const struct tutti_exposed *exposed)
 {
     struct tutti_owner *owner = team->engine->owner;
@@ -117,8 +133,7 @@ enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, co
     if (!part) return tutti_fail(TUTTI_ERR_MEMORY, "out of memory for a window");
     part->exposed = *exposed;
     part->window = window;
-    enum tutti_status status = tutti_ones_need(team);
-    if (status == TUTTI_OK) status = tutti_helper_start(owner);
+    const enum tutti_status status = tutti_engine_serve(team);
     if (status < 0) {
         tutti_free(part);
         return status;
@@ -127,11 +142,6 @@ enum tutti_status tutti_exposed_add(struct tutti_team *team, uint32_t window, co
     struct tutti_ones *ones = team->ones;
     part->next = ones->parts[window % TUTTI_PART_BUCKETS];
     ones->parts[window % TUTTI_PART_BUCKETS] = part;
-    if (!ones->serves) {
-        ones->serves = true;
-        tutti_team_begin_work(team);
-        atomic_fetch_add(&owner->n_serving, 1);
-    }
     tutti_owner_leave(owner);
     return TUTTI_OK;
 }
