@@ -119,7 +119,13 @@ TUTTI_API enum tutti_status tutti_comm_admit(struct tutti_comm *comm, int32_t *r
                                              size_t *n) TUTTI_MUST_USE;
 
 /* Called by the survivors alone, with the same list of ranks to leave out (dead ones may be left out of the list: they
- * are found). Works on an aborted or failed communicator, which stays as it is. Errors as for create. */
+ * are found). Works on an aborted or failed communicator, which stays as it is. Errors as for create.
+ *
+ * A network that is cut parts a communicator, and each side takes the others for dead: both shrink, and go on. With
+ * option quorum (TUTTI_QUORUM=1, equal on all ranks) one side does: the majority of the ranks that may live (of two
+ * halves: that of the lowest; a rank whose process is known to have ended counts for no side, one that is left out
+ * while it lives counts), or, with option arbiter, the side that asks the store first (TUTTI_STORE; a side that is not
+ * the majority waits 2 s before it asks). On the others shrink ends with TIMEOUT: they must not go on. */
 TUTTI_API enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
                                               struct tutti_comm **out) TUTTI_MUST_USE;
 

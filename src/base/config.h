@@ -70,6 +70,8 @@
       "the process goes on after a failed call: no rank ever writes into a peer's buffer")                             \
     X(CALLS, arbiter, flag, "0", 0, 1, 1,                                                                              \
       "of the sides of a cut, the one goes on that reaches the store first, not the majority")                         \
+    X(CALLS, quorum, flag, "0", 0, 1, 1,                                                                               \
+      "shrink lets one side of a cut go on: the majority, or with option arbiter as that says")                        \
     X(CALLS, tuning, text, "auto", 0, 0, 0,                                                                            \
       "constants that `tutti tune` measured: auto (this host's file, else rank 0 measures copies), off, or a file")    \
     X(CALLS, timeout, time, "30m", 1, UINT64_MAX, 0, "default deadline of every call")                                 \

@@ -172,6 +172,7 @@ struct tutti_comm {
     _Atomic uint64_t sequence;
     pthread_mutex_t lock; /* the error and what is attached */
     _Atomic uint64_t n_shrinks;
+    bool was_let;                   /* by the arbiter: its side shrinks, and no other */
     struct tutti_attached attached; /* head of a ring; under lock */
     char *spare; /* memory of the last quantised call, kept for the next one (packed.c); under lock */
     size_t spare_bytes;

@@ -389,6 +389,49 @@ class Sides(Gone):
         self.stopped(0)
 
 
+class Quorum(Gone):
+    """Option quorum: of the sides of a cut one shrinks, and the other ends with a sentence."""
+
+    ENV = {"TUTTI_QUORUM": "1"}
+
+    def one_side(self, a_host, side, other, env=None, says="the side of the majority goes on"):
+        net = self.net(len(a_host))
+        env = {**self.ENV, **(env or {})}
+        if "TUTTI_ARBITER" in env:
+            net.start(0, [sys.executable, "-c", SERVE, os.path.join(FOLDER, "..", "lib", "libtutti.so")])
+        ranks = self.looping(net, a_host, env=env)
+        for a in side:
+            for b in other:
+                net.cut(a, b)
+                net.cut(b, a)
+        on, off = self.on(ranks, *other), self.on(ranks, *side)
+        for line in self.until(on, "shrunk", 60):
+            self.assertEqual(line.split()[1], str(len(on)), self.said(ranks))
+        for line in self.until(off, "alone", 60):
+            self.assertRegex(line, f"comm_shrink: rank . is cut off: it reaches {len(off)} of the {len(ranks)} members "
+                                   f"that may live .*{says}: this rank must end", self.said(ranks))
+        self.ends_well(net, ranks)
+
+    def test_majority(self):
+        self.one_side([1, 1, 1, 1, 1], (2, 3, 4), (0, 1))
+
+    def test_halves(self):
+        self.one_side([2, 2], (0,), (1,), says="the side of the lowest rank goes on")
+
+    def test_arbiter(self):
+        """The store is on the first host: it goes on, though it is one of three."""
+        self.one_side([1, 1, 1], (0,), (1, 2), {"TUTTI_ARBITER": "1", "TUTTI_STORE": "tcp://10.77.0.1:4700"},
+                      "the store.* (can not be asked|does not let its side go on)")
+
+    def test_proved_deaths_count_for_no_side(self):
+        """Four of five processes are killed at once: the last one is not cut off."""
+        net = self.net(2, plain=True)
+        ranks = self.looping(net, [1, 4], env=self.ENV)
+        for rank in self.on(ranks, 0):
+            os.kill(rank.process.pid, signal.SIGKILL)
+        self.goes_on(net, self.on(ranks, 1), 1)
+
+
 class Majority(Gone):
     """Calls that survive: of the sides of a cut network one goes on, and the other ends with a sentence."""
 

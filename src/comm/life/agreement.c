@@ -159,6 +159,7 @@ enum tutti_status tutti_survivors_init(struct tutti_survivors *survivors, struct
     survivors->elders = next->elders;
     survivors->handle = next->handle;
     survivors->arbiter = next->arbiter;
+    survivors->quorum = next->quorum || patience_ns;
     survivors->id = tutti_hash64(facts, sizeof(facts), 1) | 1;
     survivors->patience_ns = patience_ns;
     survivors->late_ns = patience_ns ? tutti_deadline_ns(patience_ns) : TUTTI_NEVER;
@@ -298,7 +299,7 @@ static bool is_majority_of(const struct tutti_survivors *survivors, const bool *
 static bool is_majority(const struct tutti_survivors *survivors, uint32_t *n_missing)
 {
     *n_missing = 0;
-    if (!survivors->patience_ns) return true;
+    if (!survivors->quorum) return true;
     if (survivors->elders && !is_majority_of(survivors, survivors->elders, n_missing)) return false;
     return is_majority_of(survivors, NULL, n_missing);
 }
@@ -373,14 +374,16 @@ static enum tutti_status minority(const struct tutti_survivors *survivors, uint3
     for (uint32_t s = 0; s < (uint32_t)survivors->comm->size; s++)
         if (!tutti_survivors_has(survivors, current(survivors), s) && !is_proved(survivors, s))
             tutti_append(names, sizeof(names), "%s%d", names[0] ? ", " : "", said(survivors, s));
-    return tutti_fail(
-        TUTTI_ERR_TIMEOUT,
-        "rank %d is cut off: it reaches %u of the %u members that may live (others are silent, or refuse: %s), and "
-        "%s: this rank must join anew (config.joins)",
-        mine(survivors), n, n + n_missing, names,
-        why              ? why
-        : n == n_missing ? "the side of the lowest rank goes on"
-                         : "the side of the majority goes on");
+    return tutti_fail(TUTTI_ERR_TIMEOUT,
+                      "%srank %d is cut off: it reaches %u of the %u members that may live (others are silent, or "
+                      "refuse%s: %s), and %s: %s",
+                      survivors->patience_ns ? "" : "comm_shrink: ", mine(survivors), n, n + n_missing,
+                      survivors->patience_ns ? "" : ", or are left out", names,
+                      why              ? why
+                      : n == n_missing ? "the side of the lowest rank goes on"
+                                       : "the side of the majority goes on",
+                      survivors->patience_ns ? "this rank must join anew (config.joins)"
+                                             : "this rank must end (option quorum)");
 }
 
 static enum tutti_status adopt(struct tutti_survivors *survivors, const struct tutti_board *board, uint32_t by,
@@ -428,11 +431,16 @@ static enum tutti_status ask_arbiter(struct tutti_survivors *survivors, uint32_t
     const struct tutti_arbiter *arbiter = survivors->arbiter;
     bool won = true;
     enum tutti_status status = TUTTI_OK;
-    if (arbiter->asks_before) status = tutti_door_win(arbiter->door, arbiter->comm, arbiter->epoch - 1, &won);
+    const struct tutti_config *config = arbiter->config;
+    if (config)
+        status = tutti_door_open(arbiter->door, config, tutti_deadline_ns(config->number[TUTTI_OPT_host_timeout]));
+    if (status >= 0 && arbiter->asks_before)
+        status = tutti_door_win(arbiter->door, arbiter->comm, arbiter->epoch - 1, &won);
     if (status >= 0 && won) status = tutti_door_win(arbiter->door, arbiter->comm, arbiter->epoch, &won);
     survivors->was_asked = status >= 0 && won;
     if (survivors->was_asked) return TUTTI_OK;
     tell(survivors, NOT_MADE, 0, 0, false, TUTTI_ERR_TIMEOUT);
+    tutti_sleep_ns(HEARD_NS);
     return minority(survivors, n_missing,
                     status < 0 ? "the store, which decides, can not be asked" : "the store lets another side go on");
 }

@@ -28,6 +28,7 @@ struct tutti_survivors {
     bool *ended;     /* by slot: it says that it has no memory to go on */
     int32_t accuser; /* the rank that took this one out, -1 */
     const struct tutti_comm *handle;
+    bool quorum; /* one side of a cut alone goes on */
     const struct tutti_arbiter *arbiter;
     bool was_asked; /* it lets this side go on */
 };

@@ -18,7 +18,8 @@ void tutti_comm_discard(struct tutti_comm *comm);
 /* A store that lets one side of a cut go on: a communicator's door, its id, and the epoch of the view. */
 struct tutti_door;
 struct tutti_arbiter {
-    const struct tutti_door *door;
+    struct tutti_door *door;
+    const struct tutti_config *config; /* names the store of a door that may not be open yet; NULL: it is */
     uint64_t comm, epoch;
     bool asks_before; /* some may not have come into this view, and may ask for the one before */
 };
@@ -28,6 +29,7 @@ struct tutti_next {
     struct tutti_comm *larger; /* that this member has; NULL: it has none. Then *out is what tutti_comm_shrink makes */
     uint64_t patience_ns;      /* a member that says nothing for so long is left out, as one of a silent host is */
     const struct tutti_comm *handle;     /* an abort of it ends the agreement, too; NULL: there is none */
+    bool quorum;                         /* one side of a cut alone may go on; with patience it is so in any case */
     bool is_late;                        /* a deadline has passed: who is stopped is waited for no longer */
     const struct tutti_arbiter *arbiter; /* NULL: the majority goes on */
     bool *was_asked;                     /* out: the view was left by the arbiter's word; NULL where there is none */

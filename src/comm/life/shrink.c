@@ -3,6 +3,7 @@
  * The old one stays as it is; its late messages carry another identity. */
 #include "comm/call/device.h"
 #include "comm/life/agreement.h"
+#include "comm/life/survive.h"
 
 /* ---- the new communicator ---- */
 
@@ -101,12 +102,30 @@ enum tutti_status tutti_comm_next(struct tutti_comm *comm, const struct tutti_ne
     return enter_and_shrink(comm, NULL, 0, next, out);
 }
 
+/* With option quorum one side of a cut goes on; whom the arbiter let go on once need not ask again. */
+static enum tutti_status shrink_one_side(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
+                                         struct tutti_comm **out)
+{
+    const struct tutti_config *config = &comm->context->config;
+    struct tutti_door door = {.name = "shrink"};
+    const struct tutti_arbiter arbiter = {.door = &door, .config = config, .comm = comm->id, .epoch = comm->epoch + 1};
+    struct tutti_next next = {.quorum = config->number[TUTTI_OPT_quorum] && !comm->was_let};
+    bool was_asked = false;
+    if (next.quorum && config->number[TUTTI_OPT_arbiter]) next.arbiter = &arbiter, next.was_asked = &was_asked;
+    if (next.arbiter && (!config->text[TUTTI_OPT_store] || !config->text[TUTTI_OPT_store][0]))
+        return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: option arbiter needs a store: set TUTTI_STORE");
+    const enum tutti_status status = enter_and_shrink(comm, exclude, n_exclude, &next, out);
+    comm->was_let = comm->was_let || was_asked;
+    tutti_door_close(&door);
+    return status;
+}
+
 enum tutti_status tutti_comm_shrink(struct tutti_comm *comm, const int32_t *exclude, size_t n_exclude,
                                     struct tutti_comm **out)
 {
     if (!out) return tutti_fail(TUTTI_ERR_ARGUMENT, "comm_shrink: out is NULL");
     TUTTI_TRY(tutti_call_alone("comm_shrink"));
     if (comm) TUTTI_TRY(tutti_survive_refuse(comm, "comm_shrink"));
-    const struct tutti_next plain = {.larger = NULL};
-    return enter_and_shrink(comm, exclude, n_exclude, &plain, out);
+    if (!comm) return enter_and_shrink(comm, exclude, n_exclude, &(struct tutti_next){.larger = NULL}, out);
+    return shrink_one_side(comm, exclude, n_exclude, out);
 }

@@ -36,7 +36,7 @@ struct tutti_far {
     struct tutti_net_interface interfaces[TUTTI_NET_INTERFACES]; /* that carry large messages; */
     uint32_t n_interfaces, sockets;                              /* option sockets */
     struct tutti_control *tree;
-    struct tutti_witnesses *witnesses; /* NULL: calls of this world do not survive */
+    struct tutti_witnesses *witnesses; /* NULL: nobody asks which deaths are proved */
 };
 
 static void dial(struct tutti_dialer *dialer, uint32_t peer)
@@ -213,7 +213,8 @@ static enum tutti_status tree_open(struct tutti_far *far, const struct tutti_boo
                                              .silence_ns = b->config->number[TUTTI_OPT_host_timeout]};
     TUTTI_TRY(tutti_tree_open(&config, &far->tree));
     near->control = NULL;
-    if (!b->config->number[TUTTI_OPT_survives] || far->hosts.n_members > TUTTI_WITNESSES_MOST) return TUTTI_OK;
+    const bool wanted = b->config->number[TUTTI_OPT_survives] || b->config->number[TUTTI_OPT_quorum];
+    if (!wanted || far->hosts.n_members > TUTTI_WITNESSES_MOST) return TUTTI_OK;
     const enum tutti_status status = tutti_witnesses_open(config.me, &far->hosts, far->tree, &far->witnesses);
     if (status < 0) far->tree->ops->close(far->tree);
     return status;

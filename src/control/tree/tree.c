@@ -361,9 +361,8 @@ static void end(void *arg)
 
 void tutti_tree_attach(struct tutti_control *c, struct tutti_net *net)
 {
-    struct tree *tree = tree_of(c);
-    tree->net = net;
-    tutti_loop_run(tutti_net_loop(net), begin, tree);
+    tree_of(c)->net = net;
+    tutti_loop_run(tutti_net_loop(net), begin, tree_of(c));
 }
 
 /* A failure that was told just before its teller leaves reaches all: the tree may have begun, or changed, just now. */
@@ -406,9 +405,8 @@ void tutti_tree_opened(struct tutti_control *c, uint32_t peer, int fd, struct tu
 
 void tutti_tree_failed(struct tutti_control *c, uint32_t peer, const struct tutti_error *error)
 {
-    struct tree *tree = tree_of(c);
-    if (tree->over) return;
-    tutti_tree_unreachable(&tree->machine, peer, error->status == TUTTI_ERR_PEER_DEAD, tutti_now_ns());
+    const bool dead = error->status == TUTTI_ERR_PEER_DEAD;
+    if (!tree_of(c)->over) tutti_tree_unreachable(&tree_of(c)->machine, peer, dead, tutti_now_ns());
 }
 
 void tutti_tree_closed(struct tutti_control *c, uint32_t peer)
