@@ -6,6 +6,7 @@ one clock."""
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -91,6 +92,22 @@ class Plain(Case):
         net = self.net(4, plain=True)
         self.ends_well(net, self.job(net, 1, "all"))
 
+
+    def test_nothing_is_left(self):
+        """A test that is killed leaves no namespace, process or folder."""
+        script = ("import hosts, time; net = hosts.Hosts(2, plain=True); process = net.start(1, ['sleep', '100']); "
+                  "print(net.folder, process.pid, *net.names, flush=True); time.sleep(100)")
+        test = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
+                                cwd=os.path.dirname(os.path.abspath(__file__)))
+        folder, pid, *names = test.stdout.readline().split()
+        test.kill()
+        test.wait()
+        test.stdout.close()
+        left = [folder, f"/proc/{pid}", *(f"/run/netns/{name}" for name in names)]
+        end = time.monotonic() + 30
+        while any(os.path.exists(path) for path in left):
+            self.assertLess(time.monotonic(), end, left)
+            time.sleep(0.1)
 
     def test_names_that_are_alike(self):
         """Namespaces are hosts by themselves; where their names are the same, sentences have the address, too."""
