@@ -140,15 +140,18 @@ static bool tend_own(struct gpu_backend *b, uint32_t row)
 
 static void take(struct gpu_backend *b, uint32_t q, uint32_t row, uint64_t number)
 {
-    const struct gpu_offer *offer = &log_of(b, q)->offers[row];
+    const struct gpu_offer *now = &log_of(b, q)->offers[row];
     struct gpu_taken *taken = &log_of(b, b->site.me)->taken[q][row];
-    void *memory = (void *)(uintptr_t)offer->address, **import = &b->maps.imports[q][row];
+    const struct gpu_offer offer = *now;
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load(&now->number) != number) return; /* it was withdrawn meanwhile, and may be another one */
+    void *memory = (void *)(uintptr_t)offer.address, **import = &b->maps.imports[q][row];
     enum tutti_status status;
     if (!b->imports[q]) { /* this process's */
-        status = b->gpu->ops->gpu->reach_memory(b->gpu, memory, offer->bytes);
+        status = b->gpu->ops->gpu->reach_memory(b->gpu, memory, offer.bytes);
     } else {
-        status = b->gpu->ops->import_memory(b->gpu, offer->handle, &memory);
-        if (status >= 0) *import = memory, memory = (char *)memory + offer->offset;
+        status = b->gpu->ops->import_memory(b->gpu, offer.handle, &memory);
+        if (status >= 0) *import = memory, memory = (char *)memory + offer.offset;
     }
     atomic_store_explicit(&taken->there, status < 0 ? 0 : (uint64_t)(uintptr_t)memory, memory_order_relaxed);
     if (status < 0)
