@@ -39,8 +39,8 @@ struct tutti_tls_proof {
 /* fd: non-blocking, stays the caller's. UNSUPPORTED, MEMORY, CONFIG. */
 enum tutti_status tutti_tls_open(int fd, bool client, const struct tutti_tls_proof *proof, struct tutti_tls **out);
 /* OK: each end knows that the other one has accepted its proof; both have the same keys, and not a byte was read that
- * follows. PENDING. AUTH: the other end does not prove itself, or does not accept this one's proof. PROTOCOL. Reading
- * and writing agree by themselves, too, where a key is the proof. */
+ * follows. PENDING. AUTH: the other end does not prove itself, or does not accept this one's proof. PEER_LEFT: it has
+ * closed the connection before. PROTOCOL. Reading and writing agree by themselves, too, where a key is the proof. */
 enum tutti_status tutti_tls_agree(struct tutti_tls *tls);
 /* The same, waiting until the deadline: TIMEOUT without a record. cancel may be NULL; it is looked at often. */
 enum tutti_status tutti_tls_agree_by(struct tutti_tls *tls, int fd, uint64_t deadline_ns, const _Atomic bool *cancel);

@@ -254,8 +254,10 @@ static enum tutti_status agree(struct tutti_tls *tls)
 enum tutti_status tutti_tls_agree(struct tutti_tls *tls)
 {
     const enum tutti_status status = agree(tls);
-    if (status != TUTTI_ERR_PEER_LEFT) return status;
-    return tutti_fail(TUTTI_ERR_PROTOCOL, "an encrypted connection was closed before both ends agreed");
+    const unsigned long code = ERR_peek_error();
+    const bool ended = code == 0 || ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+    if (status != TUTTI_ERR_PEER_LEFT && (status != TUTTI_ERR_PROTOCOL || !ended)) return status;
+    return tutti_fail(TUTTI_ERR_PEER_LEFT, "it was closed before both ends agreed");
 }
 
 enum tutti_status tutti_tls_agree_by(struct tutti_tls *tls, int fd, uint64_t deadline_ns, const _Atomic bool *cancel)

@@ -434,10 +434,11 @@ static void client_certify(struct client *c)
     enum tutti_status status = tutti_tls_agree(c->tls);
     if (status == TUTTI_PENDING) return;
     if (status == TUTTI_OK) status = tutti_tls_session(c->tls, c->text);
-    if (status < 0) {
+    if (status == TUTTI_ERR_PEER_LEFT) /* nothing wrong was shown */
+        client_doom(c);
+    else if (status < 0)
         client_refuse(c);
-        return;
-    }
+    if (status < 0) return;
     tutti_tls_close(c->tls);
     c->tls = NULL;
     c->session.secret = c->text;

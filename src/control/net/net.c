@@ -153,6 +153,7 @@ static void row_read(struct tutti_net_conn *row)
     for (;;) {
         struct tutti_proof_out out = {.n = 0};
         enum tutti_status status = tutti_net_conn_agree(row);
+        if (status == TUTTI_ERR_PEER_LEFT) status = TUTTI_ERR_SYSTEM;
         if (status == TUTTI_OK) status = tutti_net_conn_read(row);
         if (status == TUTTI_PENDING) return;
         if (status == TUTTI_OK) status = tutti_proof_received(&row->proof, row->bytes, 0, &out);
