@@ -62,11 +62,11 @@ def works(what, outcome, n):
     assert (statuses, lines) == ([0] * n, DONE), (what, statuses, text)
 
 
-def tells(what, outcome, *words):
+def tells(what, outcome, *words, least=4):
     statuses, text = outcome
     assert all(statuses) and None not in statuses, (what, statuses, text)
     said = [line for line in text.splitlines() if all(word in line for word in words)]
-    assert len(said) >= 4, (what, text)
+    assert len(said) >= least, (what, text)
 
 
 def main():
@@ -96,8 +96,9 @@ def main():
         statuses, text = torchrun(net, "c10d", SECRET, again, 1)
         lines = sorted(line for line in text.splitlines() if re.match("rank . 1 4", line))
         assert (statuses, lines) == ([0, 0], [f"rank {r} 1 4: the sum is 10" for r in range(4)]), (statuses, text)
+        # When one rank has failed torchrun ends those beside it, which may not have said it yet.
         tells("torchrun without a secret", torchrun(net, "static", {}), "on host h0 and on host h1",
-              "hosts do not talk without the job's secret", "TUTTI_SECRET_FILE", "TUTTI_TRUST_NETWORK=1")
+              "hosts do not talk without the job's secret", "TUTTI_SECRET_FILE", "TUTTI_TRUST_NETWORK=1", least=2)
 
 
 hosts.or_skip(main)

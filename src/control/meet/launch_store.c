@@ -26,7 +26,8 @@
 #define LOOK_NS (200 * TUTTI_NS_PER_MS)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct tutti_launch_store cached; /* under the lock; address "": not yet */
+static struct tutti_launch_store cached;  /* under the lock; address "": not yet */
+static struct tutti_store_server *server; /* rank 0's, under the lock; lives as long as the process */
 
 /* What is known of the job, and the process. */
 struct seeker {
@@ -61,7 +62,6 @@ static enum tutti_status serve(const struct seeker *s, uint16_t port, const char
                                                 .congestion = config->text[TUTTI_OPT_congestion]};
     struct tutti_net_address addresses[ADDRESSES];
     struct tutti_listener *listener;
-    struct tutti_store_server *server; /* lives as long as the process */
     bool six = false;
     TUTTI_TRY(tutti_listener_open(&named, &listener));
     const uint32_t n = tutti_listener_addresses(listener, addresses, ADDRESSES);

@@ -47,7 +47,9 @@ static bool file_read(const char *path, struct run_hosts *hosts)
 
 static bool words_split(const char *text, char ***out)
 {
-    char *copy = strdup(text), *rest = copy;
+    static char *copy; /* stays, as the words that are in it */
+    copy = strdup(text);
+    char *rest = copy;
     size_t n = 0;
     char **words = calloc(strlen(text) + 2, sizeof *words);
     if (!copy || !words) return false;
