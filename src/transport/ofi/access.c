@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts and gets: writes to and reads from memory that a peer registered, without its help (RMA). A put is over when its
- * bytes are there: where the provider tells that (FI_DELIVERY_COMPLETE), or where packets do not overtake writes
- * (FI_ORDER_SAW), which then go by the first rail, as packets do. What this member lends is registered for the one
- * access. A key: rails u8, zero, then from byte 8 on the key of each, u64 little endian. */
+ * bytes are there: the provider tells that (FI_DELIVERY_COMPLETE), or a byte is read from there, where reads do not
+ * overtake writes (FI_ORDER_RAW); then puts go by the first rail alone. What this member lends is registered for the
+ * one access. A key: rails u8, zero, then from byte 8 on the key of each, u64 little endian. */
 
 #include "transport/ofi/state.h"
 
@@ -85,7 +85,7 @@ static enum tutti_status start(struct tutti_transport *t, uint32_t member, const
     const uint32_t there = key->key[0], n_rails = there < peer->n_rails ? there : peer->n_rails;
     access->op.kind = kind;
     access->rail = ofi->delivers && n_rails > 1 ? (uint8_t)(ofi->next_rail++ % n_rails) : 0;
-    access->status = TUTTI_OK, access->silent = access->slab = access->whole = access->again = false;
+    access->status = TUTTI_OK, access->silent = access->slab = access->whole = access->again = access->confirms = false;
     access->parts[0] = (struct iovec){memory->base, memory->bytes}, access->n = 1;
     access->maker = memory->maker, access->device = memory->device;
     access->bytes = memory->bytes, access->token = token;

@@ -179,6 +179,39 @@ static bool post(struct tutti_ofi *ofi, struct tutti_ofi_large *large)
     return true;
 }
 
+/* Reads a byte from where the put went. False: not now. */
+static bool confirm(struct tutti_ofi *ofi, struct tutti_ofi_large *access)
+{
+    struct tutti_ofi_peer *peer = access->op.peer;
+    const struct iovec byte = {peer->scratch + (access - peer->accesses), 1};
+    const struct fi_rma_iov there = {.addr = access->address, .len = 1, .key = access->key};
+    const struct fi_msg_rma message = {.msg_iov = &byte,
+                                       .desc = &peer->memory.desc,
+                                       .iov_count = 1,
+                                       .addr = peer->addresses[access->rail],
+                                       .rma_iov = &there,
+                                       .rma_iov_count = 1,
+                                       .context = &access->op};
+    const ssize_t rc = fi_readmsg(ofi->rails[access->rail].ep, &message, FI_COMPLETION);
+    if (rc == -FI_EAGAIN) return false;
+    access->stage = TUTTI_OFI_FLIES;
+    ofi->n_flying++;
+    if (rc == 0) return true;
+    tutti_ofi_large_done(ofi, access, TUTTI_ERR_PEER_DEAD);
+    tutti_ofi_peer_ends(ofi, peer, TUTTI_ERR_PEER_DEAD);
+    return true;
+}
+
+bool tutti_ofi_large_confirm(struct tutti_ofi *ofi, struct tutti_ofi_large *access)
+{
+    if (access->op.kind != TUTTI_OFI_PUT || ofi->delivers || access->confirms) return false;
+    access->confirms = true;
+    access->stage = TUTTI_OFI_GOES;
+    ofi->n_flying--;
+    if (!confirm(ofi, access)) tutti_ofi_peer_waits(ofi, access->op.peer);
+    return true;
+}
+
 void tutti_ofi_large_start(struct tutti_ofi *ofi, struct tutti_ofi_large *access)
 {
     access->stage = TUTTI_OFI_WAITS;
@@ -195,8 +228,11 @@ bool tutti_ofi_large_submit(struct tutti_ofi *ofi, struct tutti_ofi_peer *peer)
         if (in->stage == TUTTI_OFI_FLIES && !in->told) all &= in->told = tutti_ofi_go_tell(ofi, peer, in);
         if (out->stage == TUTTI_OFI_GOES) all &= post(ofi, out);
     }
-    for (uint32_t i = 0; i < TUTTI_OFI_ACCESSES; i++)
-        if (peer->accesses[i].stage == TUTTI_OFI_WAITS) all &= post(ofi, &peer->accesses[i]);
+    for (uint32_t i = 0; i < TUTTI_OFI_ACCESSES; i++) {
+        struct tutti_ofi_large *access = &peer->accesses[i];
+        if (access->stage == TUTTI_OFI_WAITS) all &= post(ofi, access);
+        if (access->stage == TUTTI_OFI_GOES) all &= confirm(ofi, access);
+    }
     return all;
 }
 

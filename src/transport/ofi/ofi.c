@@ -248,7 +248,7 @@ static enum tutti_status rails_open(struct tutti_ofi *ofi, const struct tutti_of
     ofi->writes = can && (config->writes < 0 ? rail->enforced : config->writes > 0);
     ofi->delivers = tutti_ofi_delivers(rail->info);
     if ((rail->info->caps & FI_RMA) && config->writes != 0 &&
-        (ofi->delivers || (rail->info->tx_attr->msg_order & FI_ORDER_SAW)))
+        (ofi->delivers || (rail->info->tx_attr->msg_order & FI_ORDER_RAW)))
         ofi->base.max_direct = rail->info->ep_attr->max_msg_size < DIRECT ? rail->info->ep_attr->max_msg_size : DIRECT;
     ofi->base.devices = config->devices && ofi->base.max_direct > 0 && (rail->info->caps & FI_HMEM);
     ofi->ticket_wide = rail->info->domain_attr->cq_data_size >= 8;

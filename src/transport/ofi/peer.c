@@ -89,6 +89,7 @@ enum tutti_status tutti_ofi_peer_make(struct tutti_ofi *ofi, uint32_t member, st
         tutti_unmap(peer, bytes);
         return status < 0 ? status : tutti_fail(TUTTI_ERR_SYSTEM, "transport ofi: no room to register buffers");
     }
+    peer->scratch = peer->out_slab - TUTTI_OFI_ACCESSES;
     buffers_divide(ofi, peer);
     peer->next = ofi->peers, ofi->peers = peer;
     ofi->members[member].peer = peer;

@@ -186,12 +186,12 @@ static struct fi_info *again(const struct tutti_ofi_config *config, const struct
     return NULL;
 }
 
-/* What it can besides: memory of devices; packets that do not overtake writes, where it does not tell of those when
- * their bytes are there. NULL: nothing. */
+/* What it can besides: memory of devices; reads that do not overtake writes, where it does not tell of those when their
+ * bytes are there. NULL: nothing. */
 static struct fi_info *better_of(const struct tutti_ofi_config *config, const struct fi_info *info)
 {
     const uint64_t devices = config->devices ? FI_HMEM : 0;
-    const uint64_t order = (info->caps & FI_RMA) && !tutti_ofi_delivers(info) ? FI_ORDER_SAW : 0;
+    const uint64_t order = (info->caps & FI_RMA) && !tutti_ofi_delivers(info) ? FI_ORDER_RAW : 0;
     struct fi_info *better = devices && order ? again(config, info, devices, order) : NULL;
     if (!better && order) better = again(config, info, 0, order);
     if (!better && devices) better = again(config, info, devices, 0);

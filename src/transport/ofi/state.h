@@ -133,6 +133,7 @@ struct tutti_ofi_large {
     bool silent;              /* its token was taken back, or there is none */
     bool slab;                /* through the peer's own memory */
     bool whole;               /* in: comes as an arrival */
+    bool confirms;            /* put: reads from there, so that its bytes are */
     bool again;               /* in: when the provider gives it back, it is received elsewhere */
     uint8_t rail;
     uint32_t number; /* the announcing frame's */
@@ -182,6 +183,7 @@ struct tutti_ofi_peer {
     bool in_slab_used;
     struct tutti_ofi_rx rx[TUTTI_OFI_RECEIVES];
     struct tutti_ofi_memory memory; /* all buffers */
+    uint8_t *scratch;               /* in them: a byte for each put, of no meaning */
     size_t mapped;
 };
 
@@ -326,6 +328,8 @@ bool tutti_ofi_large_revoke(struct tutti_ofi *ofi, struct tutti_ofi_large *large
 
 /* Hands a put or get to the provider, or leaves it to submit. */
 void tutti_ofi_large_start(struct tutti_ofi *ofi, struct tutti_ofi_large *access);
+/* The bytes of a put were sent; it goes on until they are there. False: they are. */
+bool tutti_ofi_large_confirm(struct tutti_ofi *ofi, struct tutti_ofi_large *access);
 /* Whether it is the provider, or the peer, that writes to the memory. */
 static inline bool tutti_ofi_fills(const struct tutti_ofi_large *large)
 {

@@ -28,6 +28,7 @@ static void large_completed(struct tutti_ofi *ofi, struct tutti_ofi_large *large
     const bool in = large->op.kind == TUTTI_OFI_LARGE_IN;
     if (large->stage != TUTTI_OFI_FLIES) return;
     if (c->error == FI_ECANCELED && tutti_ofi_large_again(ofi, large)) return;
+    if (!c->error && tutti_ofi_large_confirm(ofi, large)) return;
     const bool whole = !in || c->bytes == large->bytes;
     tutti_ofi_large_done(ofi, large, c->error ? TUTTI_ERR_PEER_DEAD : whole ? TUTTI_OK : TUTTI_ERR_PROTOCOL);
     if (!c->error || c->error == FI_ECANCELED) return; /* we asked for that */

@@ -7,7 +7,8 @@
  * later (pins.c). What is not registered, or not for this use, it does not touch. Writes and reads happen some looks
  * at the queue after they were posted, when what was sent meanwhile is there already. It says FI_HMEM.
  * With FABRIC_STANDIN_STALE=131072 in the environment it keeps registrations of so many bytes by their address for
- * ever, as a cache does that nobody tells of freed memory. */
+ * ever, as a cache does that nobody tells of freed memory. With FABRIC_STANDIN_ORDERS=1 it does not tell of writes when
+ * their bytes are there (FI_DELIVERY_COMPLETE), but keeps reads behind them. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -57,10 +57,12 @@ API int fi_getinfo(uint32_t version, const char *node, const char *service, uint
     if ((hints->caps & ~CAPS) || (provider && strcmp(provider, "pinned") != 0)) return -FI_ENODATA;
     if ((domain && strncmp(domain, "card", 4) != 0) || (hints->domain_attr->mr_mode & MR_MODE) != MR_MODE)
         return -FI_ENODATA;
+    if (getenv("FABRIC_STANDIN_ORDERS") && hints->tx_attr->op_flags & FI_DELIVERY_COMPLETE) return -FI_ENODATA;
     struct fi_info *info = fi_dupinfo(NULL);
     if (!info) return -FI_ENOMEM;
     info->caps = hints->caps ? hints->caps : CAPS;
     info->tx_attr->iov_limit = info->rx_attr->iov_limit = 4, info->tx_attr->rma_iov_limit = 1;
+    info->tx_attr->msg_order = info->rx_attr->msg_order = hints->tx_attr->msg_order;
     info->tx_attr->op_flags = hints->tx_attr->op_flags;
     info->ep_attr->type = FI_EP_RDM, info->ep_attr->max_msg_size = PINS_STAGING;
     info->domain_attr->av_type = FI_AV_TABLE;
