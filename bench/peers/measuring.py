@@ -29,7 +29,8 @@ def add_options(add: Callable, peers) -> None:
     add("--block", type=float, default=60.0, metavar="MS", help="how long a point's calls are timed (default 60)")
     add("--peers", type=names(peers), default=list(peers), help=",".join(peers))
     add("--cpus", type=lambda t: [int(c) for c in t.split(",")], help="the CPUs to use (default: those allowed)")
-    add("--build", type=lambda t: Path(t).resolve(), default=ROOT / "build-peers", metavar="DIR", help="where peers are built")
+    build = {"type": lambda t: Path(t).resolve(), "default": ROOT / "build-peers"}
+    add("--build", **build, metavar="DIR", help="where peers are built")
     add("--tutti", type=Path, metavar="DIR", help="a build of tutti (default: one is made)")
     add("--install", action="store_true", help="get what PyPI has into the build folder")
     add("--out", type=Path, metavar="FILE", help="lines of JSON as they come (default: NAME.jsonl in --build)")
