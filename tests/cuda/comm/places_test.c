@@ -272,6 +272,27 @@ static void unattended(struct rank *rank)
     mixed_close(&s.m);
 }
 
+/* What no device is there to enqueue. */
+static void refused(struct rank *rank)
+{
+    struct scene s = {.rank = rank};
+    uint64_t *word = NULL;
+    if (!mixed_open(rank, &s.m)) return;
+    RANK_CHECK(rank, (word = mixed_put(&s.m, NULL, sizeof *word)) != NULL);
+    s.host = rank_alloc(rank, 64);
+    RANK_CHECK_OK(rank, tutti_window_create(s.m.beside, s.host, 64, NULL, &s.window));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "source is memory of a device, and the communicator has none on this",
+                     tutti_put(word, 8, 0, 0, s.window, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "before is memory of a device, and the communicator has none on this",
+                     tutti_fetch_add(1, word, 0, 0, s.window, NULL, NULL));
+    RANK_CHECK_ERROR(rank, TUTTI_ERR_ARGUMENT, "signal_read on rank", tutti_signal_read(0, word, s.window, NULL));
+    RANK_CHECK(rank, strstr(tutti_last_error()->text, "value is memory of a device") != NULL);
+    RANK_CHECK_OK(rank, tutti_barrier(s.m.beside, NULL, NULL));
+    tutti_window_destroy(s.window);
+    mixed_free(&s.m, word);
+    mixed_close(&s.m);
+}
+
 /* ---- in which worlds ---- */
 
 static void run(bool forked)
@@ -281,13 +302,13 @@ static void run(bool forked)
                                                 {.n = 2, .devices = 0x2},
                                                 {.n = 3, .devices = 0x7, .host = true},
                                                 {.n = 4, .devices = 0xb}};
-    static const rank_function functions[] = {unattended, windows};
+    static const rank_function functions[] = {unattended, refused, windows};
     setenv("TUTTI_GPU_PIECE", "32768", 1);
     for (size_t w = 0; w < TUTTI_ARRAY_LEN(worlds); w++) {
         struct mixed_world world = worlds[w];
         world.forked = forked;
         const bool all = world.devices == (UINT64_C(1) << world.n) - 1;
-        assert_int_equal(mixed_run(&world, all ? functions : functions + 1, all ? 2 : 1), 0);
+        assert_int_equal(mixed_run(&world, all ? functions : functions + 2, all ? 3 : 1), 0);
     }
     unsetenv("TUTTI_GPU_PIECE");
 }
