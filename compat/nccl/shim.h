@@ -76,7 +76,7 @@ struct nccl_factor {
 struct nccl_beside { /* calls.c; NULL: not needed yet */
     void *stream, *begin, *end;
 };
-struct nccl_registration { /* of ncclCommRegister; its address is the handle */
+struct nccl_registration { /* what ncclCommRegister made; its address is the handle */
     struct tutti_mem *memory;
     struct nccl_registration *next;
 };
