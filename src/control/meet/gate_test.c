@@ -96,7 +96,7 @@ static bool is_closed(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET); /* the latter when it had not read all */
 }
 
-static const uint8_t here[GATE_ADDRESS] = {0}, there[GATE_ADDRESS] = {4, 10, 0, 0, 2};
+static const uint8_t here[32] = {0}, there[32] = {4, 10, 0, 0, 2};
 
 /* Each is cut off, and nobody is let in for it. */
 static void strangers_are_cut_off(void **state)
@@ -137,13 +137,13 @@ static void who_is_not_proved_opens_itself_alone(void **state)
     for (int proved = 0; proved < 2; proved++) {
         const int fd = stranger();
         n_opened = n_closed = n_astray = 0, n_received = 0;
-        say(fd, GATE_OPEN, 0, here, sizeof here);
+        say(fd, GATE_OPEN, 0, here, GATE_ADDRESS);
         say(fd, GATE_SAY, 0, (const uint8_t *)"hello", 5);
         steps(8);
         assert_true(door.n_gates == 1 && n_opened == 1 && n_received == 5);
         door.gates[0]->proved = proved;
-        say(fd, GATE_OPEN, 1, there, sizeof there);
-        say(fd, GATE_OPEN, 2, here, sizeof here);
+        say(fd, GATE_OPEN, 1, there, GATE_ADDRESS);
+        say(fd, GATE_OPEN, 2, here, GATE_ADDRESS);
         steps(8);
         assert_int_equal(n_opened, proved ? 3 : 1);
         assert_true(is_closed(fd) == !proved);
@@ -187,7 +187,7 @@ static void floods_and_garbage(void **state)
     assert_int_equal(door.n_gates, 0);
     assert_int_equal(n_opened, n_closed);
     const int fd = stranger();
-    say(fd, GATE_OPEN, 0, here, sizeof here);
+    say(fd, GATE_OPEN, 0, here, GATE_ADDRESS);
     steps(8);
     assert_int_equal(n_opened, n_closed + 1);
     close(fd);
