@@ -102,7 +102,9 @@ struct tutti_tcp_path {
     int error;                       /* a write's; 0: none */
     struct tutti_tcp_piece_left in, out;
     uint64_t n_in, n_out;           /* bytes so far */
-    uint64_t acked, busy_us;        /* when the rate was looked at last: bytes, and time with something on the way */
+    uint64_t acked, acked_ns;       /* confirmed bytes, and when, since when it has had something to do; */
+    uint64_t written, burst;        /* bytes up to here waited when it was asked last; up to here are not counted */
+    uint64_t busy_acked, busy_us;   /* the same as the kernel counts it */
     bool idle;                      /* when it was asked last, all was confirmed */
     uint64_t progress, progress_ns; /* bytes that were confirmed then, and since when there are no more */
     double rate;                    /* bytes a second that it takes, as far as is known */

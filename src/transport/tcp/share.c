@@ -14,24 +14,43 @@
 #define MEASURE_NS 50000 /* what the kernel said is as old as this, at most */
 #define RATE_LEAST 1e5
 #define BUSY_US 16000
+#define BURST 131072
+#define SAMPLE 262144
+#define SAMPLE_NS 100000
+#define SAMPLE_MOST_NS (5 * TUTTI_NS_PER_MS)
 #define AHEAD_S 0.010      /* beyond its way there and back, a path has so much to do */
 #define AHEAD_LEAST 131072 /* or so many bytes */
 #define PIECE_LEAST 32768
 #define PIECE_MOST 262144
 #define PIECE_UNIT 4096
 
-/* The rate is what was confirmed in the time in which there was something to confirm. The kernel counts that time in
- * its ticks (1 to 10 ms), so it is looked at over many of them. Less is believed at once, more by and by. (Its own
- * delivery rate is that of one round trip: a link that is shaped lets some packets through at once, and then that is
- * far too high.) */
-static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t busy_us)
+/* The rate is what was confirmed while there was something to confirm, after the first bytes: a link that is shaped
+ * lets some through at once. `queued` is what waits now. */
+static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t now)
 {
-    const uint64_t bytes = acked - path->acked, us = busy_us - path->busy_us;
-    if (us < BUSY_US) return;
-    const double rate = 1e6 * (double)bytes / (double)us;
-    path->rate += (rate - path->rate) / (rate < path->rate || path->busy_us == 0 ? 2 : 8);
-    path->acked = acked, path->busy_us = busy_us;
+    const bool idle = acked >= path->written; /* all that waited when it was asked last is gone */
+    path->written = acked + path->queued;
+    if (idle) path->burst = acked + BURST;
+    if (idle || acked < path->burst) {
+        path->acked = acked, path->acked_ns = now;
+        return;
+    }
+    const uint64_t bytes = acked - path->acked, ns = now - path->acked_ns;
+    if (ns < SAMPLE_NS || (bytes < SAMPLE && ns < SAMPLE_MOST_NS)) return;
+    path->rate += (1e9 * (double)bytes / (double)ns - path->rate) / 2;
+    path->acked = acked, path->acked_ns = now;
     if (path->rate < RATE_LEAST) path->rate = RATE_LEAST;
+}
+
+/* The kernel's count of the time in which there was something to confirm is one of ticks, and of what a link lets
+ * through at once as well: its rate is too high, but no less. */
+static void rate_limit(struct tutti_tcp_path *path, uint64_t acked, uint64_t busy_us)
+{
+    const uint64_t us = busy_us - path->busy_us;
+    if (us < BUSY_US) return;
+    const double rate = 1e6 * (double)(acked - path->busy_acked) / (double)us;
+    if (rate < path->rate) path->rate = rate > RATE_LEAST ? rate : RATE_LEAST;
+    path->busy_acked = acked, path->busy_us = busy_us;
 }
 
 /* A link that is gone: nothing is confirmed for so long, nor anything heard. Who is stopped, or does not read, confirms
@@ -55,7 +74,8 @@ static void path_measure(struct tutti_tcp_path *path, uint64_t now, uint64_t sil
     path->queued = (size_t)info.tcpi_unacked * info.tcpi_snd_mss + info.tcpi_notsent_bytes;
     path->trip_s = info.tcpi_min_rtt == UINT32_MAX ? 0 : 1e-6 * info.tcpi_min_rtt;
     if (is_gone(path, &info, now, silence_ns)) path->error = ETIMEDOUT, path->readable = path->ending = true;
-    rate_learn(path, info.tcpi_bytes_acked, info.tcpi_busy_time);
+    rate_learn(path, info.tcpi_bytes_acked, now);
+    rate_limit(path, info.tcpi_bytes_acked, info.tcpi_busy_time);
 }
 
 void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s)
