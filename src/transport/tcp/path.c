@@ -389,6 +389,7 @@ static enum tutti_status path_read(struct tutti_tcp *tcp, struct tutti_tcp_peer 
         return TUTTI_AGAIN;
     }
     if (n <= 0) return path_ended(tcp, peer, path, path->error ? path->error : n < 0 ? errno : 0);
+    if ((size_t)n < asked) tutti_tcp_path_confirm(path);
     if ((size_t)n < asked && !path->ending) path->readable = false; /* epoll tells of more */
     return path_took(tcp, peer, path, (size_t)n, out);
 }

@@ -297,7 +297,10 @@ void tutti_tcp_stripes_free(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer);
 
 /* ---- share.c ---- */
 #define TUTTI_TCP_RATE_FIRST 125e6 /* bytes a second, until it is known better: all paths count alike */
-void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s); /* asks the kernel, at times */
+#define TUTTI_TCP_IDLE 16384       /* a path with no more than so many bytes on the way has nothing to do */
+void tutti_tcp_path_confirm(const struct tutti_tcp_path *path); /* what was read, at once */
+void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s);      /* asks the kernel, at times */
+bool tutti_tcp_paths_busy(const struct tutti_tcp_stripes *s);
 /* Bytes of what waits that this path takes next; 0: none now, since others have done with it sooner. */
 size_t tutti_tcp_path_share(const struct tutti_tcp_stripes *s, const struct tutti_tcp_path *path);
 

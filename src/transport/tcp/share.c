@@ -25,10 +25,10 @@
 #define PIECE_UNIT 4096
 
 /* The rate is what was confirmed while there was something to confirm, after the first bytes: a link that is shaped
- * lets some through at once. `queued` is what waits now. */
+ * lets some through at once. The last bytes do not count either: who gets them confirms them later. */
 static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t now)
 {
-    const bool idle = acked >= path->written; /* all that waited when it was asked last is gone */
+    const bool idle = acked + TUTTI_TCP_IDLE >= path->written; /* what waited when it was asked last is gone */
     path->written = acked + path->queued;
     if (idle) path->burst = acked + BURST;
     if (idle || acked < path->burst) {
@@ -37,7 +37,8 @@ static void rate_learn(struct tutti_tcp_path *path, uint64_t acked, uint64_t now
     }
     const uint64_t bytes = acked - path->acked, ns = now - path->acked_ns;
     if (ns < SAMPLE_NS || (bytes < SAMPLE && ns < SAMPLE_MOST_NS)) return;
-    path->rate += (1e9 * (double)bytes / (double)ns - path->rate) / 2;
+    const double rate = 1e9 * (double)bytes / (double)ns;
+    path->rate += (rate - path->rate) / (rate < path->rate ? 2 : 8); /* less is believed at once, more by and by */
     path->acked = acked, path->acked_ns = now;
     if (path->rate < RATE_LEAST) path->rate = RATE_LEAST;
 }
@@ -78,13 +79,33 @@ static void path_measure(struct tutti_tcp_path *path, uint64_t now, uint64_t sil
     rate_limit(path, info.tcpi_bytes_acked, info.tcpi_busy_time);
 }
 
+/* The kernel would confirm the last bytes some 40 ms later: that is no time for which the other end's path was busy. */
+void tutti_tcp_path_confirm(const struct tutti_tcp_path *path)
+{
+    const int on = 1;
+    setsockopt(path->fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
 void tutti_tcp_paths_measure(struct tutti_tcp_stripes *s)
 {
     const uint64_t now = tutti_now_ns();
     if (now < s->measured_ns + MEASURE_NS) return;
     s->measured_ns = now;
-    for (uint32_t i = 0; i < s->n_paths; i++)
+    double best = 0;
+    for (uint32_t i = 0; i < s->n_paths; i++) {
         if (s->paths[i].fd >= 0) path_measure(&s->paths[i], now, s->silence_ns);
+        if (s->paths[i].fd >= 0 && s->paths[i].rate > best) best = s->paths[i].rate;
+    }
+    for (uint32_t i = 0; i < s->n_paths; i++) /* one that seems slower is tried now and then all the same */
+        if (s->paths[i].rate < best / 16) s->paths[i].rate = best / 16;
+}
+
+/* As far as is known: what they do is to be looked at. */
+bool tutti_tcp_paths_busy(const struct tutti_tcp_stripes *s)
+{
+    for (uint32_t i = 0; i < s->n_paths; i++)
+        if (s->paths[i].fd >= 0 && s->paths[i].queued > TUTTI_TCP_IDLE) return true;
+    return false;
 }
 
 /* What the path has written when all are done, beyond what it has to write now. */

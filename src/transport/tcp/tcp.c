@@ -60,11 +60,21 @@ static void look_at_held(struct tutti_tcp *tcp)
 }
 
 #define CHECK_NS (TUTTI_NS_PER_S / 2)
+#define BUSY_NS (TUTTI_NS_PER_MS / 2)
 
+static bool paths_busy(const struct tutti_tcp *tcp)
+{
+    for (const struct tutti_tcp_peer *peer = tcp->peers; peer; peer = peer->next)
+        if (peer->stripes && tutti_tcp_paths_busy(peer->stripes)) return true;
+    return false;
+}
+
+/* Looks whether paths live, and how quick those are that have something to do. */
 static void check_paths(struct tutti_tcp *tcp)
 {
     const uint64_t now = tutti_now_ns();
-    if (now < tcp->checked_ns + CHECK_NS) return;
+    if (now < tcp->checked_ns + BUSY_NS) return;
+    if (now < tcp->checked_ns + CHECK_NS && !paths_busy(tcp)) return;
     tcp->checked_ns = now;
     for (struct tutti_tcp_peer *peer = tcp->peers; peer; peer = peer->next)
         if (peer->stripes) tutti_tcp_stripes_check(tcp, peer);
@@ -192,6 +202,7 @@ bool tutti_tcp_sleep_begin(struct tutti_transport *t, struct tutti_sources *sour
     ask_epoll(tcp);
     write_all(tcp);
     if (tcp->n_held > 0) tutti_sources_until(sources, tutti_now_ns() + HELD_NS);
+    if (tcp->n_wide > 0 && paths_busy(tcp)) tutti_sources_until(sources, tutti_now_ns() + BUSY_NS);
     bool quiet = !tcp->ready.first && !tcp->over.first && !tcp->room;
     tcp->room = false;
     /* What others tell from now on is an edge of the event. */
