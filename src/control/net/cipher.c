@@ -26,6 +26,7 @@ struct way {
 struct cipher {
     struct tutti_stream stream; /* first */
     int fd, error;              /* errno that broke it */
+    int out_error;              /* of a send that failed: what has come can be read all the same */
     bool over;                  /* the other end said that no more comes */
     uint64_t renewed;
     struct way in, out;
@@ -213,16 +214,23 @@ static bool cipher_holds(const struct tutti_stream *stream)
 /* Whether all that is encrypted has gone. */
 static bool flush(struct cipher *c)
 {
-    while (c->out_begin < c->out_end && !c->error) {
+    while (c->out_begin < c->out_end && !c->error && !c->out_error) {
         const size_t n_bytes = c->out_end - c->out_begin;
         const ssize_t n = send(c->fd, c->out_bytes + c->out_begin, n_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n > 0) c->out_begin += (size_t)n;
         if (n < 0 && errno == EAGAIN) return false;
-        if (n < 0 && errno != EINTR) c->error = errno;
+        if (n < 0 && errno != EINTR) c->out_error = errno;
     }
-    if (c->error) return false;
+    if (c->error || c->out_error) return false;
     c->out_begin = c->out_end = 0;
     return true;
+}
+
+static ssize_t out_outcome(const struct cipher *c, size_t done)
+{
+    if (done > 0 || c->error || !c->out_error) return outcome(c, done);
+    errno = c->out_error;
+    return -1;
 }
 
 /* Bytes of the next record. A head has one of its own before a large payload, whose records are then decrypted where
@@ -258,7 +266,7 @@ static ssize_t cipher_send(struct tutti_stream *stream, const struct iovec *iov,
     struct place from = place_of(iov, n_iov);
     size_t done = 0, n;
     while (done < c->ahead && place_next(&from, c->ahead - done, &n)) done += n;
-    if (!flush(c)) return outcome(c, 0);
+    if (!flush(c)) return out_outcome(c, 0);
     c->ahead -= done;
     while (from.left > 0 && !c->error) {
         size_t added = 0;
@@ -269,7 +277,7 @@ static ssize_t cipher_send(struct tutti_stream *stream, const struct iovec *iov,
         }
         done += added;
     }
-    return outcome(c, done);
+    return out_outcome(c, done);
 }
 
 /* ---- the life ---- */

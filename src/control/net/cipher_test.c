@@ -234,14 +234,31 @@ static int setup(void **state)
     return 0;
 }
 
+/* The other end says something and goes: who sends to it then fails, and still hears what it said. */
+static void what_has_come_outlives_a_send_that_fails(void **state)
+{
+    (void)state;
+    struct end ends[2];
+    char said[64] = "";
+    ends_open(ends, NULL, 0, 0);
+    assert_int_equal(say(&ends[0], "I leave", 8), 8);
+    shutdown(ends[0].fd, SHUT_RDWR);
+    while (say(&ends[1], "a question", 11) >= 0) {
+    }
+    assert_true(errno == EPIPE || errno == ECONNRESET);
+    assert_int_equal(hear(&ends[1], said, sizeof said), 8);
+    assert_string_equal(said, "I leave");
+    assert_int_equal(hear(&ends[1], said, sizeof said), -1);
+    assert_int_equal(errno, ECONNRESET);
+    ends_close(ends);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_arrives_however_it_is_cut),
-        cmocka_unit_test(what_was_read_and_not_given_is_held),
-        cmocka_unit_test(no_bit_can_be_changed),
-        cmocka_unit_test(none_can_be_left_out_repeated_or_moved),
-        cmocka_unit_test(nothing_comes_back),
+        cmocka_unit_test(what_has_come_outlives_a_send_that_fails), cmocka_unit_test(all_arrives_however_it_is_cut),
+        cmocka_unit_test(what_was_read_and_not_given_is_held),      cmocka_unit_test(no_bit_can_be_changed),
+        cmocka_unit_test(none_can_be_left_out_repeated_or_moved),   cmocka_unit_test(nothing_comes_back),
         cmocka_unit_test(an_end_that_was_not_said_is_none),
     };
     if (!tutti_hmac_available()) return 0;
