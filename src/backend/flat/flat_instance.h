@@ -96,7 +96,7 @@ struct flat_area {
     struct flat_flag flags[FLAT_N_FLAGS];
     struct flat_post posts[FLAT_DEPTH_CROWDED];
     _Atomic uint64_t signatures[FLAT_DEPTH_CROWDED]; /* the posted calls', whole, for comparisons of boards */
-    _Alignas(TUTTI_CACHE_LINE) unsigned char slots[FLAT_LEVELS][FLAT_LEVEL_BYTES]; /* of struct flat_slot */
+    _Alignas(TUTTI_CACHE_LINE) unsigned char slots[FLAT_LEVELS][FLAT_LEVEL_BYTES]; /* each a struct flat_slot */
     struct flat_attach attach;
     struct flat_ask ask;
     _Atomic uint64_t answered[FLAT_MAX_RANKS]; /* the word of each rank's last ask that this one has answered */
@@ -168,7 +168,7 @@ struct flat_instance {
     size_t n_pages; /* entries that were filled: the oldest one goes first */
 
     uint32_t depth;     /* operations over which posts and lines rotate, a power of two */
-    size_t slot_bytes;  /* of lines, the word included */
+    size_t slot_bytes;  /* the word included */
     uint32_t n_factors; /* butterflies: the factors of n */
     uint32_t factors[FLAT_LEVELS];
 
