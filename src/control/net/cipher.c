@@ -26,7 +26,7 @@ struct way {
 struct cipher {
     struct tutti_stream stream; /* first */
     int fd, error;              /* errno that broke it */
-    int out_error;              /* of a send that failed: what has come can be read all the same */
+    int out_error;              /* a send failed: what has come can be read all the same */
     bool over;                  /* the other end said that no more comes */
     uint64_t renewed;
     struct way in, out;
