@@ -24,6 +24,7 @@ cert other-ca other 7 "$name"
 cat ca.pem other-ca.pem > both-ca.pem
 cert ca second 7 "$name"
 cert ca nameless 7 "subjectAltName=DNS:job-43"
+cert ca job-42 7 "keyUsage=digitalSignature" # the name, but as its subject alone
 cert ca old -1 "$name"
 cert ca server 7 "extendedKeyUsage=serverAuth"
 cert ca middle 7 "basicConstraints=critical,CA:TRUE"

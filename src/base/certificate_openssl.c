@@ -27,6 +27,8 @@ struct tutti_certificate {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct tutti_certificate *all; /* under the lock, as what is in them */
 
+/* A name is one of subjectAltName: a CA that signs for others may let them choose the subject. */
+#define NAMES (X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT)
 #define LOOK_NS TUTTI_NS_PER_S /* between looks at whether the files were renewed */
 
 SSL_CTX *tutti_tls_context_make(void)
@@ -105,7 +107,7 @@ static enum tutti_status own_check(const struct tutti_certificate *c, SSL_CTX *c
     enum tutti_status status = TUTTI_OK;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(purposes) && status == TUTTI_OK; i++)
         status = purpose_check(c, context, own, purposes[i]);
-    if (status == TUTTI_OK && c->name[0] && X509_check_host(own, c->name, 0, 0, NULL) != 1)
+    if (status == TUTTI_OK && c->name[0] && X509_check_host(own, c->name, 0, NAMES, NULL) != 1)
         status = tutti_fail(TUTTI_ERR_CONFIG, "tls_cert=%.200s does not bear the name tls_name=%.100s", c->paths[CERT],
                             c->name);
     ERR_clear_error();
@@ -116,6 +118,7 @@ static enum tutti_status context_fill(const struct tutti_certificate *c, SSL_CTX
 {
     X509_VERIFY_PARAM *wanted = SSL_CTX_get0_param(context);
     ERR_clear_error();
+    if (SSL_CTX_get_security_level(context) < 2) SSL_CTX_set_security_level(context, 2); /* RSA from 2,048 bits */
     SSL_CTX_set_mode(context, SSL_MODE_NO_AUTO_CHAIN); /* what is in tls_cert is shown, and not what is in tls_ca */
     SSL_CTX_set_default_passwd_cb(context, no_pass_phrase);
     if (SSL_CTX_load_verify_locations(context, c->paths[CA], NULL) != 1)
@@ -127,7 +130,7 @@ static enum tutti_status context_fill(const struct tutti_certificate *c, SSL_CTX
         return file_fail(c, KEY, "it holds no key of the certificate of tls_cert, without a pass phrase");
     /* tls_ca is the one that counts, be it a root or signed by one. */
     X509_VERIFY_PARAM_set_flags(wanted, X509_V_FLAG_PARTIAL_CHAIN);
-    X509_VERIFY_PARAM_set_hostflags(wanted, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    X509_VERIFY_PARAM_set_hostflags(wanted, NAMES);
     if (c->name[0] && X509_VERIFY_PARAM_set1_host(wanted, c->name, 0) != 1)
         return tutti_fail(TUTTI_ERR_MEMORY, "no memory for a certificate");
     return own_check(c, context);

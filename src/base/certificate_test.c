@@ -35,7 +35,8 @@ static void what_can_not_be_used_is_told(void **state)
                 {"ca.pem", "other.pem", NULL, "", "is no certificate of the CA of tls_ca"},
                 {"ca.pem", "old.pem", NULL, "", "certificate has expired"},
                 {"ca.pem", "server.pem", NULL, "", "unsuitable certificate purpose"},
-                {"ca.pem", "rank.pem", NULL, "job-43", "does not bear the name tls_name=job-43"}};
+                {"ca.pem", "rank.pem", NULL, "job-43", "does not bear the name tls_name=job-43"},
+                {"ca.pem", "job-42.pem", NULL, "job-42", "does not bear the name tls_name=job-42"}};
     (void)state;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(rows); i++) {
         struct tutti_certificate *found;
@@ -150,7 +151,8 @@ static void others_do_not(void **state)
     } rows[] = {{"other-ca.pem", "other.pem", "", "is not good here", "is not good here"},
                 {"both-ca.pem", "other.pem", "", "is not good here: unable to get local issuer certificate",
                  "does not accept this process's certificate: it knows another CA"},
-                {"ca.pem", "nameless.pem", "", "hostname mismatch", "does not accept this process's certificate"}};
+                {"ca.pem", "nameless.pem", "", "hostname mismatch", "does not accept this process's certificate"},
+                {"ca.pem", "job-42.pem", "", "hostname mismatch", "does not accept this process's certificate"}};
     (void)state;
     for (size_t r = 0; r < 2 * TUTTI_ARRAY_LEN(rows); r++) {
         const int stranger = r % 2;

@@ -107,15 +107,21 @@ static bool answers(const char *text, uint16_t port)
     return error == 0;
 }
 
-/* Where the store is that a text tells of. BOOTSTRAP: at none of its addresses, now. */
-static enum tutti_status find(struct tutti_launch_store *out, char *text)
+/* Where the store is that a text tells of. wire: NULL, or what everybody can write to, which gives no secret. Nor does
+ * any take the place of what this process proves itself by. BOOTSTRAP: at none of its addresses, now. */
+static enum tutti_status find(const struct seeker *s, const char *wire, struct tutti_launch_store *out, char *text)
 {
     char *rest = text;
     const char *port = strsep(&rest, "/"), *secret = strsep(&rest, "/");
     const unsigned long number = strtoul(port, NULL, 10);
     if (!secret || !rest || number == 0 || number > UINT16_MAX || strlen(secret) >= sizeof out->secret)
         return tutti_fail(TUTTI_ERR_PROTOCOL, "the launcher passes on \"%.60s\", which is no place of a store", text);
-    if (strcmp(secret, "-") != 0) {
+    const bool told = strcmp(secret, "-") != 0;
+    if (told && wire) return tutti_fail(TUTTI_ERR_AUTH, "%s tells a secret, which rank 0 did not put there", wire);
+    if (told && (s->secret || s->certificate))
+        return tutti_fail(TUTTI_ERR_AUTH, "rank 0 has made a secret, and this rank has %s of its own",
+                          s->secret ? "one" : "a certificate");
+    if (told) {
         snprintf(out->secret, sizeof out->secret, "%s", secret);
         out->secret_made = true;
     }
@@ -143,7 +149,7 @@ static enum tutti_status by_pmi(const struct seeker *s, struct tutti_launch_stor
         TUTTI_TRY(serve(s, 0, secret, out->secret_made, text));
     }
     TUTTI_TRY(tutti_share_text(s->launch->rank, s->deadline_ns, text));
-    return find(out, text);
+    return find(s, NULL, out, text);
 }
 
 /* A place where nobody answers is of ranks that were there before these: torchrun's store outlives them. */
@@ -156,7 +162,7 @@ static enum tutti_status by_torch(const struct seeker *s, struct tutti_launch_st
     if (launch->rank == 0) TUTTI_TRY(serve(s, 0, s->secret, false, text));
     do {
         TUTTI_TRY(tutti_share_torch(launch->master, launch->port, key, launch->rank, s->deadline_ns, text));
-        status = find(out, text);
+        status = find(s, "torchrun's store", out, text);
         if (status != TUTTI_ERR_BOOTSTRAP || launch->rank == 0) return status;
         tutti_sleep_ns(LOOK_NS);
     } while (tutti_now_ns() < s->deadline_ns);

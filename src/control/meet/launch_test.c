@@ -6,8 +6,12 @@
 
 #include "control/meet/bootstrap.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -257,6 +261,57 @@ static void test_wrapped(void **state)
     assert_string_equal(job[1], expected);
 }
 
+/* ---- torchrun's store, where anybody may have written ---- */
+
+/* As PyTorch's TCPStore, to one client that asks for one text. */
+static void *store_run(void *arg)
+{
+    static const char text[] = "4711/anybody's secret/127.0.0.1";
+    const uint64_t n = sizeof text - 1;
+    uint8_t asked[512], answer[sizeof n + sizeof text];
+    const int fd = accept(*(const int *)arg, NULL, NULL);
+    memcpy(answer, &n, sizeof n);
+    memcpy(answer + sizeof n, text, n);
+    if (recv(fd, asked, sizeof asked, 0) == 10) send(fd, asked + 6, 4, MSG_NOSIGNAL); /* VALIDATE, PING */
+    if (recv(fd, asked, sizeof asked, 0) > 0) send(fd, "", 1, MSG_NOSIGNAL);          /* WAIT */
+    if (recv(fd, asked, sizeof asked, 0) > 0) send(fd, answer, sizeof n + n, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+/* Whatever it holds, a rank proves itself by what its user gave. */
+static void test_a_store_gives_no_secret(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char environment[200];
+    struct tutti_config config;
+    struct tutti_launch_store found;
+    pthread_t thread;
+    (void)state;
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, n), 0);
+    assert_int_equal(listen(fd, 4), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &n), 0);
+    snprintf(environment, sizeof environment,
+             "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TORCHELASTIC_USE_AGENT_STORE=True "
+             "MASTER_ADDR=127.0.0.1 MASTER_PORT=%u",
+             ntohs(at.sin_port));
+    set(environment);
+    assert_int_equal(tutti_config_init(&config, NULL, 0), TUTTI_OK);
+    for (int own = 0; own < 2; own++) {
+        assert_int_equal(pthread_create(&thread, NULL, store_run, (void *)(uintptr_t)&fd), 0);
+        assert_int_equal(tutti_launch_store_find(&config, 1, 2, own ? "sesame" : NULL, NULL,
+                                                 tutti_deadline_ns(10 * TUTTI_NS_PER_S), &found),
+                         TUTTI_ERR_AUTH);
+        assert_non_null(strstr(tutti_last_error()->text, "tells a secret, which rank 0 did not put there"));
+        assert_false(found.secret_made);
+        pthread_join(thread, NULL);
+    }
+    tutti_config_fini(&config);
+    close(fd);
+}
+
 /* With the argument "job": prints the job's name. */
 int main(int argc, char **argv)
 {
@@ -269,6 +324,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_contradictions, clear, clear),
         cmocka_unit_test_setup_teardown(test_job, clear, clear),
         cmocka_unit_test_setup_teardown(test_wrapped, clear, clear),
+        cmocka_unit_test_setup_teardown(test_a_store_gives_no_secret, clear, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,7 +285,7 @@ void tutti_tcp_stripes_place(struct tutti_tcp *tcp, struct tutti_tcp_peer *peer,
     struct tutti_tcp_coming *c = coming_at(s, s->n_placed++);
     const struct tutti_target own = {s->gathered, peer->in.packet.bytes};
     *c = (struct tutti_tcp_coming){.open = true, .gathers = n == 0, .token = token};
-    c->bytes = c->left = peer->in.packet.bytes;
+    c->bytes = c->left = c->unclaimed = peer->in.packet.bytes;
     c->n_targets = n == 0 ? 1 : n < TUTTI_SPANS_MAX ? n : TUTTI_SPANS_MAX;
     memcpy(c->targets, n == 0 ? &own : targets, c->n_targets * sizeof(*targets));
     s->n_coming++, tcp->n_striped++;
@@ -307,14 +307,15 @@ static enum tutti_status piece_begin(struct tutti_tcp *tcp, struct tutti_tcp_pee
     in->packet = tutti_le_load(in->head, 8);
     const uint64_t at = tutti_le_load(in->head + 8, 4), bytes = tutti_le_load(in->head + 12, 4);
     if (waits_for_place(s, in)) return TUTTI_AGAIN;
-    const struct tutti_tcp_coming *c = coming_at(s, in->packet);
+    struct tutti_tcp_coming *c = coming_at(s, in->packet);
     if (s->n_placed - in->packet > TUTTI_TCP_COMING || !c->open || bytes == 0 || at + bytes > c->bytes ||
-        bytes > c->left)
+        bytes > c->unclaimed) /* no piece is read when its packet is whole */
         return tutti_fail(TUTTI_ERR_PROTOCOL,
                           "member %u sent to member %u what can not be: bytes %llu to %llu of packet %llu",
                           peer->member, tcp->base.me, (unsigned long long)at, (unsigned long long)(at + bytes),
                           (unsigned long long)in->packet);
     in->at = at, in->left = bytes, in->n_head = 0;
+    c->unclaimed -= bytes;
     return TUTTI_OK;
 }
 

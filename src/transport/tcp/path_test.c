@@ -256,6 +256,27 @@ static void nonsense_is_refused(void **state)
     }
 }
 
+/* Two pieces that are read at once announce more than the packet has: the memory is given back when it is whole. */
+static void pieces_are_of_one_packet(void **state)
+{
+    enum { BYTES = 100000 };
+    static uint8_t payload[BYTES], place[BYTES];
+    struct lone lone = lone_open(2, true);
+    const int far = lone_connect(&lone, 1), path = lone_path(&lone), other = lone_path(&lone);
+    const struct tutti_target target = {place, BYTES};
+    struct tutti_event e;
+    (void)state;
+    write_head(far, BYTES, 0);
+    assert_int_equal(wait_event(lone.t, &e), TUTTI_OK);
+    lone.t->ops->place(lone.t, &target, 1, 9);
+    write_piece(path, 0, payload, 0, BYTES, 1000);
+    test_expect_nothing(lone.t);
+    write_piece(other, 0, payload, 0, 1, 1);
+    assert_int_equal(wait_event(lone.t, &e), TUTTI_ERR_PROTOCOL);
+    lone_close(&lone);
+    close(far), close(path), close(other);
+}
+
 /* ---- what is lent, when a path ends or the memory is taken back ---- */
 
 static void a_path_that_breaks_ends_the_connection(void **state)
@@ -375,6 +396,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(shares),
         cmocka_unit_test(pieces_in_any_order),
         cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(pieces_are_of_one_packet),
         cmocka_unit_test(a_path_that_breaks_ends_the_connection),
         cmocka_unit_test(what_is_lent_is_taken_back),
         cmocka_unit_test(a_large_packet_brings_more_sockets),

@@ -122,7 +122,7 @@ struct tutti_tcp_leaving {
 struct tutti_tcp_coming {
     bool open, skipped, gathers;
     uint64_t token;
-    size_t bytes, left;
+    size_t bytes, left, unclaimed; /* unclaimed: that no piece has announced */
     uint32_t n_targets;
     struct tutti_target targets[TUTTI_SPANS_MAX];
 };
