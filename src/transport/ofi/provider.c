@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- the library ---- */
 
@@ -148,13 +149,14 @@ static enum tutti_status no_provider(const struct tutti_ofi_config *config, cons
                       names[0] ? names : "none");
 }
 
-/* The first one; of a last choice, where there is no other. NULL: none. */
-static const struct fi_info *best_of(const struct fi_info *list)
+/* The first one; of a last choice, where there is no other. NULL: none. Providers of Ethernet list all interfaces,
+ * whatever domain was asked for. */
+static const struct fi_info *best_of(const struct fi_info *list, const char *domain)
 {
     const struct fi_info *last = NULL;
     for (; list; list = list->next) {
         const char *name = list->fabric_attr->prov_name;
-        if (is_refused(name)) continue;
+        if (is_refused(name) || (domain[0] && strcasecmp(list->domain_attr->name, domain) != 0)) continue;
         if (!is_last_choice(name)) return list;
         if (!last) last = list;
     }
@@ -181,9 +183,11 @@ static struct fi_info *again(const struct tutti_ofi_config *config, const struct
     const uint64_t least = FI_TAGGED | (info->caps & FI_RMA ? FI_RMA : 0);
     const char *address = config->domain[0] ? "" : config->address;
     struct fi_info *list = ask(info->fabric_attr->prov_name, info->domain_attr->name, address, least | caps, order);
-    if (!list || strcmp(list->fabric_attr->prov_name, info->fabric_attr->prov_name) == 0) return list;
-    tutti_ofi_library()->freeinfo(list);
-    return NULL;
+    const struct fi_info *best = best_of(list, info->domain_attr->name);
+    const bool same = best && strcmp(best->fabric_attr->prov_name, info->fabric_attr->prov_name) == 0;
+    struct fi_info *found = same ? tutti_ofi_library()->dupinfo(best) : NULL;
+    if (list) tutti_ofi_library()->freeinfo(list);
+    return found;
 }
 
 /* What it can besides: memory of devices; reads that do not overtake writes, where it does not tell of those when their
@@ -208,7 +212,7 @@ static enum tutti_status choose_one(const struct tutti_ofi_config *config, const
     if (!lib) return TUTTI_ERR_UNSUPPORTED;
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(wishes) && !list && !is_refused(config->provider); i++)
         list = ask(config->provider, domain, domain[0] ? "" : config->address, wishes[i], 0);
-    const struct fi_info *best = best_of(list);
+    const struct fi_info *best = best_of(list, domain);
     struct fi_info *better = best ? better_of(config, best) : NULL;
     if (best) *out = lib->dupinfo(better ? better : best);
     if (better) lib->freeinfo(better);
