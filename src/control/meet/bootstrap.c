@@ -41,7 +41,7 @@ static uint64_t build_hash(void)
 
 #define SECRET_MISSES                                                                                                  \
     "hosts do not talk without the job's secret: give all ranks the same TUTTI_SECRET or TUTTI_SECRET_FILE, or "       \
-    "certificates (TUTTI_TLS_CA), or TUTTI_TRUST_NETWORK=1 where nobody else reaches the network"
+    "certificates (TUTTI_TLS_CA), or TUTTI_TRUST_NETWORK=1 on a network of your own"
 
 /* What the launcher says is believed where it speaks of these ranks. */
 static bool is_spread(const struct tutti_bootstrap *b, struct tutti_launch *launch)
@@ -56,8 +56,8 @@ static enum tutti_status hosts_check(const struct tutti_bootstrap *b, const stru
     if (b->store) return TUTTI_OK;
     return tutti_fail(TUTTI_ERR_BOOTSTRAP,
                       "%s started %d of %d ranks on this host, and nothing tells them where the others are: set "
-                      "TUTTI_STORE to tcp://host:port or to file:///path on a shared file system, or MASTER_ADDR and "
-                      "MASTER_PORT to the host of rank 0 and a free port there%s%s%s",
+                      "TUTTI_STORE=tcp://host:port or file:///shared/path, or MASTER_ADDR, MASTER_PORT to rank 0's "
+                      "host and a free port%s%s%s",
                       launch->launcher, (int)launch->local_size, (int)launch->n_ranks,
                       strcmp(launch->launcher, "Slurm") == 0 ? " (srun --mpi=pmix needs none of these)" : "",
                       secret ? "" : "; and ", secret ? "" : SECRET_MISSES);

@@ -222,9 +222,12 @@ static enum tutti_status seat_check(struct tutti_meeting_leader *l, const struct
     if (who->host != mine->host && !mine->reaches_hosts)
         return tutti_fail(
             TUTTI_ERR_UNSUPPORTED,
-            "rank %d (process %d) and rank %d share a network but not the process numbers: they are in different "
-            "containers, which this version can not connect",
-            (int)who->rank, (int)pid, (int)mine->rank);
+            "rank %d (process %d) and rank %d are on different hosts, by TUTTI_HOST or as containers whose process "
+            "numbers are their own: %s",
+            (int)who->rank, (int)pid, (int)mine->rank,
+            mine->alone_because ? mine->alone_because
+                                : "give all ranks the same TUTTI_STORE and TUTTI_SECRET, or, where they can share "
+                                  "memory, the same TUTTI_HOST");
     if (who->n_ranks != mine->n_ranks || !range)
         return tutti_fail(
             TUTTI_ERR_BOOTSTRAP,

@@ -15,7 +15,7 @@ struct info_fact {
     const char *section, *name; /* static; JSON's keys, too */
     enum info_type type;
     uint64_t number;  /* flag: 0 or 1 */
-    char text[256];   /* text; of a number or flag: what a person reads */
+    char text[512];   /* text; of a number or flag: what a person reads */
     const char *note; /* static; for a person alone; may be NULL */
 };
 /* Something that is not there, and how to get it. */
