@@ -32,8 +32,8 @@
     X(JOB, ft_timeout, time, "60s", 1000000, UINT64_MAX, 0,                                                            \
       "fault tolerance: the longest that a call, a vote or a recovery of a step may take; all else follows")           \
     X(NETWORK, interface, text, "", 0, 0, 0,                                                                           \
-      "name or address of the interface that ranks of other hosts are reached by (empty: any that reaches them); "     \
-      "several, by commas, the quickest first: large messages use all of them")                                        \
+      "name, address or network (10.0.0.0/8) of the interface that ranks of other hosts are reached by (empty: any "   \
+      "that reaches them); several, by commas, the quickest first: large messages use all of them")                    \
     X(NETWORK, port_range, ports, "", 0, UINT64_MAX, 0,                                                                \
       "ports to listen at, as 20000-20100, where a firewall lets through no others (empty: whichever is free)")        \
     X(NETWORK, sockets, u32, "0", 0, 16, 1,                                                                            \

@@ -11,7 +11,7 @@
 int main(int argc, char **argv)
 {
     static const struct tutti_command list[] = {
-        {"run", NULL, "start N copies of a program on this host as the ranks of one job", tutti_cmd_run},
+        {"run", NULL, "start N copies of a program as the ranks of one job, here or on several hosts", tutti_cmd_run},
         {"bench", NULL, "measure collectives, and check their results", tutti_cmd_bench},
         {"info", NULL, "version, features, topology, options and what is missing", tutti_cmd_info},
         {"doctor", NULL, "say why a running job hangs or is slow, and which rank is to blame", tutti_cmd_doctor},
