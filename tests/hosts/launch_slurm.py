@@ -146,6 +146,8 @@ def main():
             check(f"a batch job, {way}", done, hello)
         check("tutti run in an allocation",
               slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=2", TUTTI, "run", HELLO), hello)
+        check("tutti run in an allocation of one node",
+              slurm.run("salloc", "-Q", "-N", "1", "--ntasks-per-node=4", TUTTI, "run", HELLO), hello)
         check("ranks of nodes",
               slurm.run("salloc", "-Q", "-N", "2", "--ntasks-per-node=1", TUTTI, "run", "--tag-output", "sh", "-c",
                         "echo $GROUP_RANK of $GROUP_WORLD_SIZE"), ["[0] 0 of 2", "[1] 1 of 2"])

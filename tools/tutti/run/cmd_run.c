@@ -135,7 +135,7 @@ int tutti_cmd_run(int argc, char **argv)
         .command = "tutti run",
         .usage = "-n N | --hosts a:4,b:4 [options] [--] PROGRAM [arguments]",
         .about = "Starts N copies of PROGRAM as the ranks of one job, on this host or, with --hosts or --hostfile or\n"
-                 "inside a Slurm allocation of several nodes, on others, with the variables that torchrun\n"
+                 "inside a Slurm allocation, on others, with the variables that torchrun\n"
                  "sets (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...) and tutti's own. Passes output,\n"
                  "signals and, to rank 0, input on. When a rank fails, the others are ended; the exit status is that\n"
                  "of the first failure, 128 + N after signal N. No process of the job outlives this command.",

@@ -21,12 +21,15 @@ static const char ssh[] = "ssh -T -x -a -o BatchMode=yes -o ConnectTimeout=10 -o
 /* All that the allocation has of a node, beside other steps. */
 static const char srun[] = "srun --nodes=1 --ntasks=1 --overlap --mpi=none --cpu-bind=none --unbuffered --quiet -w";
 
-static bool in_allocation(void)
+/* Of one node: how many ranks it has room for is set. */
+static bool in_allocation(uint32_t *one_node)
 {
     const char *nodes = getenv("SLURM_JOB_NODELIST"), *n = getenv("SLURM_JOB_NUM_NODES"),
-               *step = getenv("SLURM_STEP_ID");
-    if (!nodes || !nodes[0] || (n && strcmp(n, "1") == 0)) return false;
-    return !step || strtoul(step, NULL, 10) >= SLURM_NO_STEP;
+               *step = getenv("SLURM_STEP_ID"), *tasks = getenv("SLURM_TASKS_PER_NODE");
+    if (!nodes || !nodes[0] || (step && strtoul(step, NULL, 10) < SLURM_NO_STEP)) return false;
+    if (!n || strcmp(n, "1") != 0) return true;
+    *one_node = tasks ? (uint32_t)strtoul(tasks, NULL, 10) : 0;
+    return false;
 }
 
 static bool file_read(const char *path, struct run_hosts *hosts)
@@ -123,6 +126,7 @@ bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given
 {
     struct run_hosts *hosts = &o->hosts;
     const char *shell = given->shell ? given->shell : ssh;
+    uint32_t one_node = 0;
     if (given->list) {
         if (!run_hosts_list(hosts, given->list)) {
             run_say("--hosts %s: %s", given->list, hosts->why);
@@ -130,7 +134,7 @@ bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given
         }
     } else if (given->file) {
         if (!file_read(given->file, hosts)) return false;
-    } else if (in_allocation()) {
+    } else if (in_allocation(&one_node)) {
         const char *tasks = getenv("SLURM_TASKS_PER_NODE");
         if (!run_hosts_slurm(hosts, getenv("SLURM_JOB_NODELIST"), tasks)) {
             run_say("the hosts of this Slurm allocation: %s; name them by --hosts", hosts->why);
@@ -138,6 +142,7 @@ bool run_hosts_choose(struct run_options *o, const struct run_hosts_given *given
         }
         if (!given->shell) shell = srun; /* also here: ranks are tasks of a step, which Slurm accounts for */
     } else {
+        if (o->n_ranks == 0) o->n_ranks = one_node;
         return true;
     }
     if (!run_hosts_share(hosts, o->n_ranks)) {
