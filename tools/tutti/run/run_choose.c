@@ -21,7 +21,7 @@ static const char ssh[] = "ssh -T -x -a -o BatchMode=yes -o ConnectTimeout=10 -o
 /* All that the allocation has of a node, beside other steps. */
 static const char srun[] = "srun --nodes=1 --ntasks=1 --overlap --mpi=none --cpu-bind=none --unbuffered --quiet -w";
 
-/* Of one node: how many ranks it has room for is set. */
+/* True where several nodes are allocated; for one node, how many ranks it has room for is set. */
 static bool in_allocation(uint32_t *one_node)
 {
     const char *nodes = getenv("SLURM_JOB_NODELIST"), *n = getenv("SLURM_JOB_NUM_NODES"),
