@@ -51,12 +51,14 @@ struct tutti_gpu_ops {
      * `leave`; as fast as the device's `of`. */
     enum tutti_status (*block_id)(const struct tutti_device *gpu, const void *pointer, uint64_t *out);
     /* What holds these bytes, of the device's own memory. UNSUPPORTED: it is nothing that others can map, or nothing
-     * that can be told from what may come after it. All three, beside captures, may be NULL. */
+     * that can be told from what may come after it. All four, beside captures, may be NULL. */
     enum tutti_status (*range_open)(struct tutti_device *gpu, const void *pointer, size_t bytes,
                                     struct tutti_gpu_range *out);
     /* Whether it is still what lies there. Some 100 ns, and as much for each allocation of several. */
     bool (*range_is)(struct tutti_device *gpu, const struct tutti_gpu_range *range);
     void (*range_close)(struct tutti_device *gpu, struct tutti_gpu_range *range);
+    /* The bytes of the device's memory, and those of them that nobody has, in whatever process. */
+    enum tutti_status (*memory_left)(struct tutti_device *gpu, size_t *left, size_t *bytes);
     /* As the device's `reach` for one allocation of another device, where each is told who reaches it. */
     enum tutti_status (*reach_memory)(struct tutti_device *gpu, const void *pointer, size_t bytes);
     /* Whether gpu could reach a device of that uuid; true where this process does not see it, since only trying tells.

@@ -89,13 +89,17 @@ struct gpu_own {
     struct tutti_gpu_range range;
     uint64_t number;
     enum gpu_map state;
+    bool replayed; /* graphs have calls that look it up */
 };
 struct gpu_maps {
     pthread_mutex_t lock; /* guards `own`: calls add rows, the asking thread alone changes them */
     struct gpu_own own[GPU_MAPS];
     struct gpu_known *known;                /* pinned */
     uint64_t n_seen;                        /* allocations, */
-    uint64_t n_looks;                       /* and looks of the asking thread, which alone counts them */
+    uint64_t n_looks;                       /* and looks of the asking thread, which alone counts them, */
+    uint64_t asked, ask_ns;                 /* the one that asked for free memory last; when to ask again */
+    _Atomic bool scarce;                    /* there is so little that nothing is offered */
+    _Atomic bool placing;                   /* a call has addresses, and is not counted as enqueued yet */
     void *imports[GPU_MAX_RANKS][GPU_MAPS]; /* NULL: own process's, or nothing */
 };
 struct gpu_choice { /* what was chosen */

@@ -81,6 +81,7 @@ enum tutti_status gpu_enqueue(struct tutti_backend *backend, const struct tutti_
     const bool stale = method->in_windows && gpu_window_check(b, &site) < 0;
     const enum tutti_status status = stale ? gpu_give_up(b, tutti_kind_name(call->info.kind), call->seq)
                                            : enqueue_in(b, method, &site, call, stream);
+    atomic_store_explicit(&b->maps.placing, false, memory_order_release);
     tutti_device_leave(b->gpu, &scope);
     return status;
 }

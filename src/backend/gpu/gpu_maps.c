@@ -7,12 +7,18 @@
  *
  * Never is one allocation taken for another. Each call asks whether its buffer is still in what was offered (range_is),
  * and each allocation has a number of its own; what peers do not map any more they do not know by it. Until they have
- * unmapped it, the memory that was offered stays: peers' maps keep it. */
+ * unmapped it, the memory that was offered stays: peers' maps keep it. So where a device has little left its owner may
+ * free memory and not get it back in time: then all is withdrawn but what graphs look up, and nothing is offered, until
+ * there is enough again. */
 #include "backend/gpu/gpu_backend.h"
 
 #include <string.h>
 
 #define SELDOM 16 /* looks of the asking thread, one in 5 ms */
+/* Memory is scarce when less than this part of the device's is free, until more than the other part is. */
+#define SCARCE_PART 16
+#define AMPLE_PART 8
+#define ASK_NS (100 * TUTTI_NS_PER_MS) /* between two questions for it */
 
 /* ---- rows of this rank ---- */
 
@@ -46,6 +52,23 @@ static void go_to(struct gpu_backend *b, uint32_t row, enum gpu_map state)
     pthread_mutex_lock(&b->maps.lock);
     b->maps.own[row].state = state;
     pthread_mutex_unlock(&b->maps.lock);
+}
+
+/* Once a look. A driver that does not answer changes nothing. */
+static void ask_memory(struct gpu_backend *b)
+{
+    size_t left, bytes;
+    if (b->maps.asked == b->maps.n_looks) return;
+    b->maps.asked = b->maps.n_looks;
+    b->maps.ask_ns = tutti_now_ns() + ASK_NS;
+    if (b->gpu->ops->gpu->memory_left(b->gpu, &left, &bytes) < 0) return;
+    const bool before = atomic_load(&b->maps.scarce),
+               now = before ? left <= bytes / AMPLE_PART : left < bytes / SCARCE_PART;
+    if (now == before) return;
+    atomic_store(&b->maps.scarce, now);
+    tutti_log(TUTTI_LOG_INFO, "rank %u: %zu of %zu MiB of the device are free: peers %s", b->site.me, left >> 20,
+              bytes >> 20,
+              now ? "unmap ordinary memory, and large calls go by tiles" : "may map ordinary memory again");
 }
 
 static void offer(struct gpu_backend *b, uint32_t row)
@@ -111,12 +134,34 @@ static void leave(struct gpu_backend *b, uint32_t row)
     pthread_mutex_unlock(&b->maps.lock);
 }
 
-/* Whether to ask if the row's memory is still there: of many mappings that takes long. No call under way may post where
- * it is, even if it is there and the driver does not say so for another reason. */
-static bool is_time(const struct gpu_backend *b, uint32_t row)
+/* Whether the row's memory is still there; of many mappings that takes long, so they are asked about seldom. */
+static bool is_gone(const struct gpu_backend *b, uint32_t row)
 {
+    const struct tutti_gpu_range *range = &b->maps.own[row].range;
+    if (range->kept && (b->maps.n_looks + row) % SELDOM != 0) return false;
+    return !b->gpu->ops->gpu->range_is(b->gpu, range);
+}
+
+/* Takes the row from calls if it has to go. No call under way may post where it is, since peers unmap it whatever this
+ * rank's calls do: so none is that found it before, and none finds it from now on. Calls of graphs may be under way at
+ * any time. */
+static bool retire(struct gpu_backend *b, uint32_t row)
+{
+    struct gpu_own *own = &b->maps.own[row];
     if (watch_is_in_flight(&b->watched)) return false;
-    return !b->maps.own[row].range.kept || (b->maps.n_looks + row) % SELDOM == 0;
+    const bool gone = is_gone(b, row);
+    pthread_mutex_lock(&b->maps.lock);
+    const bool has_to = gone || (atomic_load(&b->maps.scarce) && !own->replayed),
+               under_way = atomic_load(&b->maps.placing) || watch_is_in_flight(&b->watched);
+    if (has_to && !under_way) own->state = GPU_MAP_LEAVING;
+    pthread_mutex_unlock(&b->maps.lock);
+    return has_to && !under_way;
+}
+
+static void offer_if_ample(struct gpu_backend *b, uint32_t row)
+{
+    if (!atomic_load(&b->maps.scarce)) ask_memory(b);
+    if (!atomic_load(&b->maps.scarce)) offer(b, row);
 }
 
 /* Whether the row is in use. */
@@ -127,11 +172,11 @@ static bool tend_own(struct gpu_backend *b, uint32_t row)
     const enum gpu_map state = own->state;
     pthread_mutex_unlock(&b->maps.lock);
     if (state == GPU_MAP_NONE) return false;
-    if (state == GPU_MAP_NEW) offer(b, row);
+    if (state == GPU_MAP_NEW) offer_if_ample(b, row);
     if (state == GPU_MAP_OFFERED) confirm(b, row);
     if (state == GPU_MAP_LEAVING)
         leave(b, row);
-    else if (is_time(b, row) && !b->gpu->ops->gpu->range_is(b->gpu, &own->range))
+    else if (retire(b, row))
         withdraw(b, row);
     return true;
 }
@@ -190,10 +235,12 @@ void gpu_maps_tend(struct gpu_backend *b)
     if (!b->site.maps) return;
     b->maps.n_looks++;
     atomic_store(&b->watched.tends, false);
+    if (rows_of(b, b->site.me) > 0 && tutti_now_ns() >= b->maps.ask_ns) ask_memory(b);
     for (uint32_t q = 0; q < b->site.n; q++)
         for (uint32_t row = 0; row < rows_of(b, q); row++)
             busy |= q == b->site.me ? tend_own(b, row) : tend_peers(b, q, row);
-    if (busy || atomic_load(&b->watched.captured)) atomic_store(&b->watched.tends, true);
+    if (busy || atomic_load(&b->maps.scarce) || atomic_load(&b->watched.captured))
+        atomic_store(&b->watched.tends, true);
 }
 
 /* ---- calls ---- */
@@ -229,11 +276,14 @@ void gpu_maps_place(struct gpu_backend *b, const void *pointer, size_t bytes, bo
 {
     *out = (struct gpu_place){0};
     if (!pointer || (uintptr_t)pointer % 16 || bytes == 0) return;
+    if (!captured && atomic_load(&b->maps.scarce)) return;
     pthread_mutex_lock(&b->maps.lock);
     uint32_t row = find(b, pointer, bytes);
     if (row == GPU_MAPS) row = add(b, pointer, bytes);
     if (row < GPU_MAPS) {
-        const struct gpu_own *own = &b->maps.own[row];
+        struct gpu_own *own = &b->maps.own[row];
+        own->replayed |= captured;
+        atomic_store(&b->maps.placing, !captured);
         out->at = (uint64_t)((const char *)pointer - own->range.base);
         out->number = own->number;
         if (captured) out->known = &b->maps.known[row];

@@ -46,8 +46,8 @@ TUTTI_CUDA_TABLE(TUTTI_CUDA_DECLARE)
  * by their handles, which are kept: while one is, no other allocation has it. They stay taken for so long. */
 /* clang-format off */
 #define TUTTI_CUDA_GPU_TABLE(X) \
-    X(kernel) X(launch) X(block_id) X(range_open) X(range_is) X(range_close) X(reach_memory) X(may_reach) \
-    X(has_atomics) X(sync)
+    X(kernel) X(launch) X(block_id) X(range_open) X(range_is) X(range_close) X(memory_left) X(reach_memory) \
+    X(may_reach) X(has_atomics) X(sync)
 /* clang-format on */
 #define TUTTI_CUDA_GPU_DECLARE(name) __typeof__(*((struct tutti_gpu_ops *)NULL)->name) tutti_cuda_##name;
 TUTTI_CUDA_GPU_TABLE(TUTTI_CUDA_GPU_DECLARE)

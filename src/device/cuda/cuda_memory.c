@@ -103,6 +103,11 @@ void tutti_cuda_free_host(struct tutti_device *gpu, void *pointer)
     if (pointer) cuda_destroy(gpu, cuda_calls(gpu)->host_free, pointer, "cuMemFreeHost");
 }
 
+enum tutti_status tutti_cuda_memory_left(struct tutti_device *gpu, size_t *left, size_t *bytes)
+{
+    CUDA_RETURN_ASIDE(gpu, "cuMemGetInfo", memory_info, left, bytes);
+}
+
 /* ---- at once: on a stream of our own, so that nothing else is waited for ---- */
 
 static enum tutti_status sync_done(struct tutti_device *gpu, struct cuda_aside *aside, int result, const char *call)

@@ -145,6 +145,7 @@ struct cuda_launch_config {
     LATER(memory_free_ordered, cuMemFreeAsync, (uint64_t pointer, void *stream))                                       \
     NEEDED(host_alloc, cuMemHostAlloc, (void **out, size_t bytes, unsigned flags))                                     \
     NEEDED(host_free, cuMemFreeHost, (void *pointer))                                                                  \
+    NEEDED(memory_info, cuMemGetInfo_v2, (size_t * left, size_t * bytes))                                              \
     NEEDED(memory_set, cuMemsetD8Async, (uint64_t pointer, unsigned char value, size_t bytes, void *stream))           \
     NEEDED(memory_copy, cuMemcpyAsync, (uint64_t dst, uint64_t src, size_t bytes, void *stream))                       \
     NEEDED(ipc_get, cuIpcGetMemHandle, (struct cuda_ipc_handle * handle, uint64_t pointer))                            \

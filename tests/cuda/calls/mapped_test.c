@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Large calls between ordinary buffers, whose ranks map one another's memory beside calls: straight when all have
  * mapped it, by tiles before that and where one can not, the same to the last bit; in one allocation that is cut into
- * buffers; in memory that is freed and made again at the same place, or mapped anew; in graphs that are replayed later.
- * The device counts which way calls went. */
+ * buffers; in memory that is freed and made again at the same place, or mapped anew; in graphs that are replayed later;
+ * on a device that has little memory left, whose users' memory peers unmap. The device counts which way calls went. */
 
 #include "test.h"
 
@@ -13,6 +13,7 @@
 #include "backend/gpu/gpu_backend.h"
 #include "comm/call/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { COUNT = 3 * 1024, SPACE = 64, SETTLE_S = 20 }; /* elements a block; bytes between buffers */
@@ -184,21 +185,30 @@ static void compare(struct scene *s, const struct call *c, enum way way, void *g
     check_way(s, c, way);
 }
 
-/* Until all that this rank has shown is known to all, or can not be; then the others. */
-static void settle(struct scene *s)
+#define STATE(state) (1u << (state))
+#define SETTLED (STATE(GPU_MAP_NONE) | STATE(GPU_MAP_KNOWN) | STATE(GPU_MAP_REFUSED))
+
+/* Until each row of this rank is in one of the states. */
+static void wait_rows(struct scene *s, uint32_t states)
 {
     const uint64_t until = tutti_deadline_ns(SETTLE_S * TUTTI_NS_PER_S);
     struct gpu_maps *maps = (struct gpu_maps *)(uintptr_t)&s->backend->maps;
     for (uint32_t row = 0; row < GPU_MAPS && tutti_now_ns() < until;) {
         pthread_mutex_lock(&maps->lock);
-        const int state = maps->own[row].state;
+        const uint32_t state = STATE(maps->own[row].state);
         pthread_mutex_unlock(&maps->lock);
-        if (state == GPU_MAP_NONE || state == GPU_MAP_KNOWN || state == GPU_MAP_REFUSED)
+        if (state & states)
             row++;
         else
             tutti_sleep_ns(TUTTI_NS_PER_MS);
     }
     RANK_CHECK(s->g.rank, tutti_now_ns() < until);
+}
+
+/* Until all that this rank has shown is known to all, or can not be; then the others. */
+static void settle(struct scene *s)
+{
+    wait_rows(s, SETTLED);
     RANK_CHECK_OK(s->g.rank, tutti_barrier(s->g.rank->comm, NULL, NULL));
 }
 
@@ -302,7 +312,111 @@ static void mapped_anew(struct rank *rank)
     scene_close(&s);
 }
 
+/* ---- a device that has little memory left ---- */
+
+/* Allocations of devices that this process has mapped, its own and peers'. */
+static uint32_t n_mapped(struct scene *s)
+{
+    char line[512];
+    uint32_t n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    if (!maps) rank_fail(s->g.rank, __FILE__, __LINE__, "/proc/self/maps can not be read");
+    while (maps && fgets(line, sizeof line, maps)) n += strstr(line, "memfd:standin") != NULL;
+    if (maps) fclose(maps);
+    return n;
+}
+
+/* So many; the stand-in unmaps at once what is unmapped. Threads have one process's, and import nothing. */
+static void check_mapped(struct scene *s, uint32_t wanted)
+{
+    const uint32_t n = ranks_can_fork() ? n_mapped(s) : wanted;
+    if (n != wanted && !s->g.rank->failure[0])
+        rank_fail(s->g.rank, __FILE__, __LINE__, "%u allocations are mapped, not %u", n, wanted);
+}
+
+/* All of the device's memory but a part of 32. */
+static void *take_the_rest(struct scene *s)
+{
+    size_t left = 0, bytes = 0;
+    const bool known = tutti_cuda_memory_left(s->g.gpu, &left, &bytes) == TUTTI_OK;
+    return known && left > bytes / 32 ? device_memory(s, left - bytes / 32)
+                                      : NULL; /* one of two ranks on it takes it */
+}
+
+/* Until this rank has found that memory is scarce, or no longer; then the others. */
+static void wait_scarce(struct scene *s, bool wanted)
+{
+    const uint64_t until = tutti_deadline_ns(SETTLE_S * TUTTI_NS_PER_S);
+    while (atomic_load(&s->backend->maps.scarce) != wanted && tutti_now_ns() < until) tutti_sleep_ns(TUTTI_NS_PER_MS);
+    RANK_CHECK(s->g.rank, atomic_load(&s->backend->maps.scarce) == wanted);
+    RANK_CHECK_OK(s->g.rank, tutti_barrier(s->g.rank->comm, NULL, NULL));
+}
+
+static _Thread_local struct scene *falls; /* this rank's, when its next call has its addresses */
+static _Thread_local void *rest;          /* what was taken then */
+
+typedef __typeof__(tutti_cuda_launch) launching;
+launching __real_tutti_cuda_launch, __wrap_tutti_cuda_launch;
+enum tutti_status __wrap_tutti_cuda_launch(struct tutti_device *gpu, const struct tutti_gpu_launch *launch,
+                                           const void *args)
+{
+    struct scene *s = falls;
+    if (s && launch->args_bytes == sizeof(struct gpu_mapped)) {
+        const uint64_t until = tutti_deadline_ns(SETTLE_S * TUTTI_NS_PER_S);
+        falls = NULL;
+        rest = take_the_rest(s);
+        while (!atomic_load(&s->backend->maps.scarce) && tutti_now_ns() < until) tutti_sleep_ns(TUTTI_NS_PER_MS);
+        tutti_sleep_ns(30 * TUTTI_NS_PER_MS); /* for threads that would withdraw, and unmap, what the call names */
+    }
+    return __real_tutti_cuda_launch(gpu, launch, args);
+}
+
+/* On all devices, then on rank 1's. Calls go on while it is withdrawn. */
+static void fall(struct scene *s, int round, uint32_t own)
+{
+    struct rank *rank = s->g.rank;
+    const bool is_short = round == 0 || rank->index == 1;
+    falls = is_short ? s : NULL, rest = NULL;
+    for (int i = 0; i < 6 && !rank->failure[0]; i++) compare(s, &a_sum, EITHER, NULL);
+    if (is_short && !rank->failure[0]) wait_rows(s, STATE(GPU_MAP_NONE));
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    compare(s, &a_sum, BY_TILES, NULL);
+    const uint32_t peers = round == 0 ? 0 : (uint32_t)rank->n - (is_short ? 1 : 2); /* that still offer two */
+    check_mapped(s, own + 2 * peers + (rest != NULL));
+    tutti_cuda_free(s->g.gpu, rest);
+    wait_scarce(s, false);
+}
+
+static void scarce(struct rank *rank)
+{
+    struct scene s;
+    if (!scene_open(rank, &s)) return;
+    s.in = device_memory(&s, s.bytes), s.out = device_memory(&s, s.bytes);
+    if (!s.in || !s.out) return;
+    const uint32_t own = n_mapped(&s), all = own + 2 * ((uint32_t)rank->n - 1);
+    for (int round = 0; round < 3 && !rank->failure[0]; round++) {
+        show(&s);
+        if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
+        check_mapped(&s, all);
+        if (round < 2 && !rank->failure[0]) fall(&s, round, own);
+    }
+    if (!rank->failure[0]) scene_close(&s);
+}
+
 /* ---- graphs ---- */
+
+/* What graphs use stays offered where memory is scarce, other calls go by tiles. */
+static void replay_scarce(struct scene *s, void *graph)
+{
+    rest = take_the_rest(s);
+    wait_scarce(s, true);
+    for (int round = 0; round < 2 && !s->g.rank->failure[0]; round++) {
+        compare(s, &a_sum, STRAIGHT, graph);
+        if (!s->g.rank->failure[0]) compare(s, &a_sum, BY_TILES, NULL);
+    }
+    tutti_cuda_free(s->g.gpu, rest);
+}
 
 static void replayed(struct rank *rank)
 {
@@ -322,6 +436,7 @@ static void replayed(struct rank *rank)
         if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
         tutti_cuda_free(s.g.gpu, other);
     }
+    if (!rank->failure[0] && gpu_ranks_stand_in()) replay_scarce(&s, graph);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_cuda_graph_destroy(s.g.gpu, graph);
@@ -400,6 +515,12 @@ static void test_mapped_anew(void **state)
     by(mapped_anew);
 }
 
+static void test_scarce(void **state)
+{
+    (void)state;
+    if (gpu_ranks_stand_in()) by(scarce); /* others may need a device's memory */
+}
+
 static void test_replayed(void **state)
 {
     (void)state;
@@ -421,9 +542,9 @@ static void test_private(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed), cmocka_unit_test(test_mapped_anew),
-        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_refused), cmocka_unit_test(test_private),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed),  cmocka_unit_test(test_mapped_anew),
+        cmocka_unit_test(test_scarce),         cmocka_unit_test(test_replayed), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_private),        cmocka_unit_test(test_threads), /* last: this process uses the driver */
     };
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);
