@@ -129,7 +129,9 @@ void info_options_document(FILE *out)
         "# Options\n\n"
         "Made by `tutti info --options`. An option is read from the file that `TUTTI_CONFIG` names, then from the\n"
         "environment, then from the call; the last one wins. Options that are agreed must be equal on all ranks of a\n"
-        "communicator.\n");
+        "communicator.\n\n"
+        "A line of the file is `name = value`, the name without `TUTTI_`. Times are a number and us, ms, s (also with\n"
+        "no unit), m or h; sizes a number and K, M or G (1024 of the unit below); flags 0 or 1, off or on.\n");
     for (uint32_t section = 0; section < TUTTI_SECTION_HOOK; section++) {
         fprintf(out, "\n## %s\n| option | type | default | agreed | what it is |\n|---|---|---|---|---|\n",
                 tutti_section_title(section));
