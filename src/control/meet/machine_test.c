@@ -81,7 +81,7 @@ static void contradictions_are_told(void **state)
         enum tutti_status status;
         const char *part;
     } rows[] = {{OTHER_SIZE, TUTTI_ERR_BOOTSTRAP, "expects 77 ranks"},
-                {OTHER_HOST, TUTTI_ERR_UNSUPPORTED, "different containers"},
+                {OTHER_HOST, TUTTI_ERR_UNSUPPORTED, "are on different hosts, by TUTTI_HOST or as containers"},
                 {OTHER_BUILD, TUTTI_ERR_CONFIG, "another build of tutti: 9.9.9 there, 1.2.3 here"},
                 {SILENT, TUTTI_ERR_TIMEOUT, "rank 2 did not arrive: timed out after 2000 ms"},
                 {RANK, TUTTI_ERR_BOOTSTRAP, "rank 1 came twice"}};
