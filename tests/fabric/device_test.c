@@ -6,27 +6,13 @@
 #include "cuda/support/mixed.h"
 #include "test.h"
 
-#include "standin/fabric/fabric_standin.h"
+#include "fabric/counts_test.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PART ((size_t)3 << 20)
 #define ROUNDS 6
-
-static struct fabric_standin_counts counts_now(void)
-{
-    struct fabric_standin_counts counts;
-    fabric_standin_counts_function *ask = NULL;
-    void *library = dlopen("libfabric.so.1", RTLD_NOW), *found;
-    assert_non_null(library);
-    found = dlsym(library, "fabric_standin_counts");
-    assert_non_null(found); /* another libfabric than the stand-in: LD_LIBRARY_PATH names its folder */
-    memcpy(&ask, &found, sizeof(ask));
-    ask(&counts);
-    return counts;
-}
 
 static void fill(unsigned char *at, size_t bytes, int32_t from, int round)
 {

@@ -6,28 +6,14 @@
 #include "ranks.h"
 #include "test.h"
 
-#include "standin/fabric/fabric_standin.h"
+#include "fabric/counts_test.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define PART ((size_t)9 << 20)
 #define ROUNDS 12
-
-static struct fabric_standin_counts counts_now(void)
-{
-    struct fabric_standin_counts counts;
-    fabric_standin_counts_function *ask = NULL;
-    void *library = dlopen("libfabric.so.1", RTLD_NOW), *found;
-    assert_non_null(library);
-    found = dlsym(library, "fabric_standin_counts");
-    assert_non_null(found); /* another libfabric than the stand-in: LD_LIBRARY_PATH names its folder */
-    memcpy(&ask, &found, sizeof(ask));
-    ask(&counts);
-    return counts;
-}
 
 static unsigned char byte_of(int32_t from, int round, size_t i)
 {
