@@ -207,8 +207,11 @@ enum { SINGLE_MOST = 16 };
 
 static enum tutti_status start(const struct nccl_call *c)
 {
-    struct tutti_call_options options = {
-        .size = sizeof options, .premul_value = 1, .stream = c->stream, .ordered = c->comm->family->accelerator};
+    struct tutti_call_options options = {.size = sizeof options,
+                                         .premul_value = 1,
+                                         .stream = c->stream,
+                                         .ordered = c->comm->family->accelerator,
+                                         .overlap = c->comm->settings.efficient};
     if (c->op == TUTTI_PREMUL_SUM) options.premul = c->factor.at ? c->factor.at : c->factor.value;
     return c->start(c, &options);
 }

@@ -112,15 +112,18 @@ int nccl_settings_read(const char *call, const struct nccl_config *config, const
         NCCL_TRY(config_read(call, config, &given));
         settings.blocking = given.blocking != 0; /* undefined: blocking */
         settings.gpu_blocks = given.max_ctas == NCCL_UNDEFINED ? 0 : blocks_of(given.max_ctas);
+        settings.efficient = given.cta_policy != NCCL_UNDEFINED && given.cta_policy != 0;
         settings.name[0] = '\0';
         if (given.comm_name) snprintf(settings.name, sizeof settings.name, "%s", given.comm_name);
     }
     /* NCCL's variables go before what the program says. */
-    long ctas = (long)settings.gpu_blocks, blocking = settings.blocking;
+    long ctas = (long)settings.gpu_blocks, blocking = settings.blocking, policy = settings.efficient;
     NCCL_TRY(variable_read(call, "NCCL_MAX_CTAS", INT32_MAX, &ctas));
     NCCL_TRY(variable_read(call, "NCCL_COMM_BLOCKING", 1, &blocking));
+    NCCL_TRY(variable_read(call, "NCCL_CTA_POLICY", 3, &policy));
     settings.gpu_blocks = blocks_of(ctas);
     settings.blocking = blocking != 0;
+    settings.efficient = policy != 0;
     *out = settings;
     return NCCL_SUCCESS;
 }

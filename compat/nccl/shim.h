@@ -38,6 +38,7 @@ void nccl_log_version(void); /* once */
 struct nccl_settings {
     bool blocking;
     uint32_t gpu_blocks; /* 0: as is fastest */
+    bool efficient;      /* SMs are left to computation beside (NCCL_CTA_POLICY_EFFICIENCY, _ZERO) */
     char name[64];
 };
 /* config NULL: those of the parent, or the defaults where there is none. */

@@ -63,10 +63,13 @@ struct tutti_call_options {
                         or pinned) it is read in the stream's order, so that replays of a graph may differ */
     bool ordered;    /* memory of the host that the device reaches (pinned) counts as the device's, in the order of the
                         stream; other memory of the host is ARGUMENT. On a communicator without a device: nothing */
+    bool overlap;    /* calls on device memory: computation runs beside the call, so it takes few of the device's SMs
+                        (option gpu_overlap_blocks), and waits for late ranks on one. May differ between ranks */
 };
 #define TUTTI_CALL_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL, false   \
+        sizeof(struct tutti_call_options), 0, NULL, NULL, NULL, 1.0, false, NULL, TUTTI_WIRE_NONE, 0, 0, NULL, false,  \
+            false                                                                                                      \
     }
 
 /* Loads an algorithm from a file: C (.c, compiled by the compiler of TUTTI_CC), Python (.py), a shared object (.so) or

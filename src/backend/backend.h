@@ -112,6 +112,7 @@ struct tutti_backend_call {
     uint64_t outer_call, outer_count;
     const struct tutti_backend_counted *counted; /* NULL: the host knows the counts */
     const struct tutti_backend_gate *gate;       /* for devices: one is behind the call; NULL: none */
+    bool overlaps;                               /* computation beside it has a use for SMs; may differ between ranks */
     unsigned char factor[16];
 };
 

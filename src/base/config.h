@@ -103,6 +103,8 @@
       "device memory that a communicator may take for its own use")                                                    \
     X(DEVICE, gpu_blocks, u32, "0", 0, 128, 1,                                                                         \
       "most blocks of a launch on a GPU, each on an SM, 4 or more (0: as is fastest): fewer for computation beside")   \
+    X(DEVICE, gpu_overlap_blocks, u32, "32", 1, 128, 0,                                                                \
+      "most blocks of a large call on a GPU that says that computation runs beside it (asynchronous ones of PyTorch)") \
     X(DEVICE, gpu_map, flag, "1", 0, 1, 1,                                                                             \
       "large calls go straight between GPU buffers of ranks, which map one another's memory (1), or do not (0)")       \
     X(DEVICE, gpu_piece, size, "4M", 4096, UINT64_C(1) << 40, 0,                                                       \

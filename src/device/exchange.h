@@ -199,19 +199,24 @@ struct gpu_place {
     uint64_t there[GPU_MAX_RANKS]; /* other calls: where rank q has the buffer; all 0: not all have it */
 };
 enum { GPU_INPUT, GPU_OUTPUT, GPU_PLACES };
-#define GPU_APART (UINT64_C(1) << 60) /* where nothing is */
+#define GPU_POST_BYTES ((GPU_PLACES + 1) * 2 * sizeof(uint64_t)) /* a rank's for another: places, and blocks */
+#define GPU_APART (UINT64_C(1) << 60)                            /* where nothing is */
 /* `mapped_move_16` and `mapped_R`, of GPU_TILE_THREADS threads: all ranks launch n_blocks blocks. Places that are given
- * are multiples of 16. A move goes as `direct` says, whose `to` for others are as if they had their outputs GPU_APART
- * behind this rank's, by the first `blocks` blocks. A reduction loads what its rank folds from all inputs, in which it
- * lies at the same place, and if it `spreads` stores the result to all outputs, in the same way. Else the exchange is
- * made, by tiles; if it spreads, each rank then sends what it has folded to all others: shards of one buffer, which lie
- * in all outputs as send[q] says. */
+ * are multiples of 16. Straight go the first blocks, as many as the rank offers that offers the fewest (`blocks`). A
+ * move goes as `direct` says, whose `to` for others are as if they had their outputs GPU_APART behind this rank's. A
+ * reduction loads what its rank folds from all inputs, in which it lies at the same place, and if it `spreads` stores
+ * the result to all outputs, in the same way. Else the exchange is made, by tiles; if it spreads, each rank then sends
+ * what it has folded to all others: shards of one buffer, which lie in all outputs as send[q] says. `mapped_arrive_16`,
+ * of the same parameter, one block of a warp: posts and waits for all posts, so that the launch behind it, which then
+ * has `posted`, finds them there and holds no SM for a rank that is late. Not all ranks need to do so. */
 struct gpu_mapped {
     struct gpu_exchange exchange;
     struct gpu_direct direct; /* moves only */
     struct gpu_place places[GPU_PLACES];
-    uint32_t needs; /* bits of places, equal on all ranks, as is `blocks` */
-    uint32_t blocks, spreads;
+    uint32_t needs;   /* bits of places, equal on all ranks */
+    uint32_t blocks;  /* that this rank offers: 1 to n_blocks */
+    uint32_t spreads; /* equal on all ranks */
+    uint32_t posted;
 };
 
 /* all_reduce in two exchanges of one launch: each rank folds the shard that is its own of what all push, and pushes the

@@ -19,13 +19,14 @@
     X(values)                                                                                                          \
     X(indices)                                                                                                         \
     X(op)                                                                                                              \
-    X(root) X(counts) X(displs) X(send_counts) X(recv_counts) X(send_displs) X(recv_displs) X(status) X(block) X(dest) \
+    X(root)                                                                                                            \
+    X(counts) X(displs) X(send_counts) X(recv_counts) X(send_displs) X(recv_displs) X(status) X(block) X(dest)         \
         X(source) X(tag) X(send_tag) X(recv_tag) X(peer) X(offset) X(index) X(value) X(signal_op) X(compare)           \
             X(expected) X(desired) X(async_op) X(persistent) X(timeout) X(algorithm) X(label) X(stream) X(dtype)       \
                 X(premul) X(wire) X(wire_block) X(wire_seed) X(wire_seeds) X(rank) X(size) X(store) X(name) X(secret)  \
                     X(device) X(survive) X(nonblocking) X(context) X(options) X(colour) X(key) X(exclude) X(reason)    \
                         X(work) X(nbytes) X(n_signals) X(function) X(commutes) X(path) X(kind) X(host) X(port)         \
-                            X(address) X(memory) X(joins) X(ordered)
+                            X(address) X(memory) X(joins) X(ordered) X(overlap)
 
 #define PARAMETER_ID(name) P_##name,
 enum parameter { PARAMETERS(PARAMETER_ID) N_PARAMETERS };
@@ -52,7 +53,7 @@ struct signature {
 /* Options that every call takes. */
 #define CALL_OPTIONS                                                                                                   \
     ", *, async_op=False, persistent=False, timeout=None, algorithm=None, label=None, stream=None, dtype=None, "       \
-    "premul=None, wire=None, wire_block=0, wire_seed=0, wire_seeds=None, ordered=False"
+    "premul=None, wire=None, wire_block=0, wire_seed=0, wire_seeds=None, ordered=False, overlap=False"
 
 /* False, with an exception, when the text has a name that is in no list, or there is no memory. bound: a method. */
 bool signature_make(struct signature *signature, bool bound);

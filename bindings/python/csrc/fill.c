@@ -426,5 +426,6 @@ bool call_fill_options(struct call *call)
         return false;
     options->stream = call->stream;
     if (values[P_premul] && values[P_premul] != Py_None && !premul_fill(call, values[P_premul])) return false;
-    return argument_flag(values[P_ordered], false, &options->ordered) && wire_fill(call);
+    return argument_flag(values[P_ordered], false, &options->ordered) &&
+           argument_flag(values[P_overlap], false, &options->overlap) && wire_fill(call);
 }

@@ -129,6 +129,8 @@ struct gpu_backend {
         void *any, *sum;
     } kernels[GPU_N_PROTOCOLS][GPU_REDUCERS];
     void *meet, *gate, *messages; /* messages_16 */
+    void *arrive;                 /* mapped_arrive_16 */
+    uint32_t overlap_blocks;      /* the most of a call that overlaps computation */
     void *counted_tiles;          /* tiles_counted_16 */
 
     /* calls; all under the communicator's turn. Parameters of kernels, whose calls are filled as far as all calls have

@@ -51,7 +51,9 @@ static struct gpu_call *mapped_of(struct gpu_backend *b, const struct tutti_back
     const size_t bytes = gpu_call_bytes(call) * (has_blocks ? b->site.n : 1);
     struct gpu_mapped *m = &b->mapped;
     m->exchange = step->exchange, m->direct = step->direct;
-    m->needs = step->needs, m->blocks = step->straight, m->spreads = step->spreads;
+    m->needs = step->needs, m->spreads = step->spreads;
+    m->blocks = call->overlaps && b->overlap_blocks < step->straight ? b->overlap_blocks : step->straight;
+    m->posted = call->overlaps; /* by the step before */
     for (uint32_t p = 0; p < GPU_PLACES; p++) {
         m->places[p] = (struct gpu_place){0};
         if ((step->needs >> p & 1) && !step->in_the_way)
@@ -110,6 +112,15 @@ static enum tutti_status launch(struct gpu_backend *b, const struct tutti_backen
     return b->gpu->ops->gpu->launch(b->gpu, &how, parameter);
 }
 
+/* One warp posts and waits. */
+static enum tutti_status arrive(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream)
+{
+    const struct tutti_gpu_launch how = {
+        .kernel = b->arrive, .stream = stream, .blocks = 1, .threads = MEET_THREADS, .args_bytes = sizeof(b->mapped)};
+    fill_call(mapped_of(b, call, &b->step), call, &b->step, gpu_timeout_ns(b));
+    return b->gpu->ops->gpu->launch(b->gpu, &how, &b->mapped);
+}
+
 static enum tutti_status meet(struct gpu_backend *b, const struct tutti_backend_call *call, void *stream)
 {
     struct tutti_gpu_launch how = {
@@ -149,6 +160,8 @@ enum tutti_status gpu_step_run(struct gpu_backend *b, const struct tutti_backend
         return gpu_tie(b, stream, b->own_stream, b->forked);
     case GPU_JOIN:
         return gpu_tie(b, b->own_stream, stream, b->joined);
+    case GPU_ARRIVE:
+        return arrive(b, call, on);
     }
     return tutti_fail(TUTTI_ERR_INTERNAL, "a step that does not exist");
 }

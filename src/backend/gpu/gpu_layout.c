@@ -58,7 +58,7 @@ static void lay_out(uint32_t n, uint32_t n_blocks, const struct grade *grade, ui
     out->relayed = take(&end, (uint64_t)n_blocks * (GPU_DIRECT_THREADS / 32) * sizeof(uint64_t));
     out->agreements = take(&end, n_blocks * sizeof(uint32_t));
     out->ways = take(&end, 2 * sizeof(uint64_t));
-    out->posts = take(&end, (uint64_t)2 * n * GPU_PLACES * 2 * sizeof(uint64_t));
+    out->posts = take(&end, (uint64_t)2 * n * GPU_POST_BYTES);
     out->met = take(&end, n * sizeof(uint32_t));
     out->met_own = take(&end, sizeof(uint32_t));
     out->asked = take(&end, sizeof(uint64_t));

@@ -57,7 +57,7 @@ static bool step(const struct gpu_site *site, const struct tutti_backend_call *c
 {
     const enum tutti_kind kind = call->info.kind;
     const size_t bytes = gpu_call_bytes(call);
-    if (i > 0) return false;
+    if (i > call->overlaps) return false;
     out->straight = site->layout.n_blocks < REDUCE_BLOCKS ? site->layout.n_blocks : REDUCE_BLOCKS;
     if (!tutti_kinds[kind].reduces) go_straight(site, call, out);
     if (kind == TUTTI_ALL_REDUCE)
@@ -67,6 +67,7 @@ static bool step(const struct gpu_site *site, const struct tutti_backend_call *c
         gpu_relay.step(site, call, 0, out);
     else
         gpu_step_form(site, call, GPU_TILES, out);
+    out->act = i < call->overlaps ? GPU_ARRIVE : GPU_LAUNCH;
     out->protocol = GPU_MAPPED;
     out->needs = needs[kind];
     out->spreads = kind == TUTTI_ALL_REDUCE;

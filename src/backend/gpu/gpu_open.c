@@ -82,10 +82,12 @@ static void find_kernels(struct gpu_backend *b)
     }
     b->meet = b->gpu->ops->gpu->kernel(b->gpu, "meet");
     b->gate = b->gpu->ops->gpu->kernel(b->gpu, "gate");
+    b->arrive = b->gpu->ops->gpu->kernel(b->gpu, "mapped_arrive_16");
     b->messages = b->gpu->ops->gpu->kernel(b->gpu, "messages_16");
     b->counted_tiles = b->gpu->ops->gpu->kernel(b->gpu, "tiles_counted_16");
     b->one.access = b->gpu->ops->gpu->kernel(b->gpu, "window_access");
     b->one.await = b->gpu->ops->gpu->kernel(b->gpu, "window_await");
+    if (!b->arrive) memset(b->site.has[GPU_MAPPED], 0, sizeof(b->site.has[GPU_MAPPED]));
     if (!b->meet) memset(b->site.has[GPU_FOLD], 0, sizeof(b->site.has[GPU_FOLD]));
 }
 
@@ -149,6 +151,7 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
     pthread_mutex_init(&b->lock, NULL);
     pthread_mutex_init(&b->one.lock, NULL);
     pthread_mutex_init(&b->maps.lock, NULL);
+    b->overlap_blocks = (uint32_t)config->options->number[TUTTI_OPT_gpu_overlap_blocks];
     snprintf(b->forced, sizeof(b->forced), "%s", config->options->text[TUTTI_OPT_gpu_method]);
     struct gpu_card card = {.version = CARD_VERSION, .pid = getpid(), .process = process_id, .build = build_hash(b)};
     TUTTI_TRY_GOTO(status, watch_member_open(&b->watched, config, b->base.ops->name, sizeof(struct gpu_log), &card.log),

@@ -81,7 +81,8 @@ enum gpu_protocol {
     GPU_N_PROTOCOLS
 };
 enum gpu_stream { GPU_CALLERS, GPU_OWN }; /* FORK and JOIN tie the own one to the caller's */
-enum gpu_act { GPU_LAUNCH, GPU_COPY, GPU_MEET, GPU_FORK, GPU_JOIN };
+/* ARRIVE: waits for all to come to the launch behind, of which it has all. */
+enum gpu_act { GPU_LAUNCH, GPU_COPY, GPU_MEET, GPU_FORK, GPU_JOIN, GPU_ARRIVE };
 
 /* What a step does. Exchanges are filled but for `call`; so is `direct` in its steps, and the exchange is not; of
  * mapped ones both are, as struct gpu_mapped has them, but where buffers are; sentinel2 has in, out, result_bytes (of

@@ -407,6 +407,7 @@ static inline bool by_itself(const struct trial *t, struct rank *r)
         if (s->bytes) memmove(s->dst, s->src, s->bytes);
         return true;
     case GPU_FORK:
+    case GPU_ARRIVE:
         return true;
     case GPU_JOIN:
         fold_later(t, r);

@@ -70,6 +70,7 @@ void tutti_call_ready(struct tutti_call *call)
     info->timeout_ns = call->options.timeout_ns ? call->options.timeout_ns
                                                 : atomic_load_explicit(&comm->timeout_ns, memory_order_relaxed);
     info->label = call->options.label;
+    call->job.overlaps = call->options.overlap;
     bind->dtype = info->dtype;
     bind->divisor = 1;
     if (call->type != TUTTI_CALL_COLLECTIVE) return;

@@ -8,7 +8,9 @@
  * that it does not. A post goes to all or to nobody, so all blocks of all ranks, which each wait for all posts of the
  * call, find the same; and who has posted has come to the call in its stream. Words of a post carry the call's number
  * in their upper halves, so they need no fence. There are two slots, since a rank may be one call ahead: it has posted
- * the next one, which it can not end before all others have posted theirs, behind this one.
+ * the next one, which it can not end before all others have posted theirs, behind this one. A call that leaves the SMs
+ * to computation beside it posts and waits in a launch of one warp before (`mapped_arrive_16`); for its peers that is
+ * the same.
  *
  * Straight: what is loaded and stored is ordered before the end of the call on all ranks by the meeting of each block
  * at its end (direct.h): so a buffer is its owner's again when the kernel is over.
@@ -21,15 +23,16 @@
 
 constexpr uint32_t gpu_mapped_units = 4; /* a thread's, in a piece: registers are those of tiles */
 
-/* What all have posted. */
+/* What all have posted: places, and how many blocks the fewest are. */
 struct gpu_posts {
-    uint64_t at[GPU_PLACES][GPU_MAX_RANKS];
+    uint64_t at[GPU_PLACES + 1][GPU_MAX_RANKS];
+    uint32_t blocks;
 };
 
 GPU_DEVICE char *gpu_post_at(const struct gpu_call &call, uint32_t at_rank, uint32_t of_rank, uint32_t count)
 {
     const uint32_t row = count % 2 * call.n + of_rank;
-    return call.base[at_rank] + call.layout.posts + row * (uint64_t)(GPU_PLACES * 2 * sizeof(uint64_t));
+    return call.base[at_rank] + call.layout.posts + row * (uint64_t)GPU_POST_BYTES;
 }
 
 GPU_DEVICE char *gpu_agreements(const struct gpu_call &call)
@@ -56,12 +59,22 @@ GPU_DEVICE void gpu_post(const struct gpu_mapped &x, uint32_t count)
 {
     const struct gpu_call &call = x.exchange.call;
     const uint64_t number = (uint64_t)(count + 1) << 32;
-    for (uint32_t p = 0; p < GPU_PLACES; p++) {
-        const uint64_t there = gpu_place_there(x.places[p], call.n);
+    for (uint32_t p = 0; p <= GPU_PLACES; p++) {
+        const uint64_t there = p < GPU_PLACES ? gpu_place_there(x.places[p], call.n) : x.blocks;
         if (gpu_lane() >= call.n) continue;
         gpu_store_pair(gpu_post_at(call, gpu_lane(), call.me, count) + p * sizeof(gpu_pair),
                        gpu_pair{number | (uint32_t)there, number | there >> 32});
     }
+}
+
+/* The least of a warp's lanes. */
+GPU_DEVICE uint32_t gpu_fewest(uint32_t n)
+{
+    for (uint32_t mask = GPU_WARP / 2; mask > 0; mask /= 2) {
+        const uint32_t other = gpu_shuffle_xor(n, mask);
+        n = other < n ? other : n;
+    }
+    return n;
 }
 
 /* By the first warp of each block. *straight: everything that is needed is known to all. False: leave. */
@@ -71,7 +84,7 @@ GPU_DEVICE bool gpu_posts_wait(const struct gpu_mapped &x, uint32_t count, struc
     const uint32_t q = gpu_lane(), number = count + 1;
     struct gpu_waiter waiter = {};
     bool on = true, known = true;
-    for (uint32_t p = 0; p < GPU_PLACES && q < call.n && on; p++) {
+    for (uint32_t p = 0; p <= GPU_PLACES && q < call.n && on; p++) {
         const char *at = gpu_post_at(call, call.me, q, count) + p * sizeof(gpu_pair);
         gpu_pair post = gpu_load_pair(at);
         while (on && ((uint32_t)(post.x >> 32) != number || (uint32_t)(post.y >> 32) != number)) {
@@ -81,6 +94,7 @@ GPU_DEVICE bool gpu_posts_wait(const struct gpu_mapped &x, uint32_t count, struc
         posts->at[p][q] = (uint32_t)post.x | post.y << 32;
         known = known && ((x.needs >> p & 1) == 0 || posts->at[p][q] != 0);
     }
+    posts->blocks = gpu_fewest(q < call.n ? (uint32_t)posts->at[GPU_PLACES][q] : GPU_MAX_BLOCKS);
     gpu_fence_system(); /* what peers did before they posted, and before this launch, comes before what follows */
     *straight = gpu_all(known);
     return gpu_all(on);
@@ -94,13 +108,25 @@ GPU_DEVICE bool gpu_agree(const struct gpu_mapped &x, struct gpu_posts *posts, b
     bool on = true, all = true;
     if (gpu_warp() == 0) {
         on = gpu_all(!gpu_has_stopped(call));
-        if (on && gpu_block() == 0) gpu_post(x, count);
+        if (on && gpu_block() == 0 && !x.posted) gpu_post(x, count);
         on = on && gpu_posts_wait(x, count, posts, &all);
     }
     on = !gpu_any_of_block(!on);
     *straight = !gpu_any_of_block(!all);
     if (on && gpu_thread() == 0) gpu_store_u32(gpu_agreements(call), count + 1);
     return on;
+}
+
+/* By one warp, which posts for the launch behind. */
+GPU_DEVICE void gpu_arrive(const struct gpu_mapped &x)
+{
+    GPU_SHARED(struct gpu_posts, posts);
+    const struct gpu_call &call = x.exchange.call;
+    const uint32_t count = gpu_load_u32(gpu_agreements(call));
+    bool straight;
+    if (!gpu_all(!gpu_has_stopped(call))) return;
+    gpu_post(x, count);
+    gpu_posts_wait(x, count, &posts, &straight);
 }
 
 /* The first block tells the host which way the call went. */
@@ -139,14 +165,14 @@ GPU_DEVICE void gpu_mapped_move(const struct gpu_mapped &x)
         gpu_tiles<gpu_move, 16>(x.exchange);
         return gpu_tell_way(x.exchange.call, false);
     }
-    if (gpu_block() >= x.blocks) return;
+    if (gpu_block() >= posts.blocks) return;
     const uint32_t count = gpu_load_u32(gpu_directs(x.exchange.call));
     GPU_SHARE(direct, x.direct);
     if (q < x.exchange.call.n && q != me && direct.to[q])
         direct.to[q] = gpu_there(posts, GPU_OUTPUT, direct.to[q] - GPU_APART, me, q);
     gpu_sync();
     const bool on =
-        gpu_warp() >= GPU_DIRECT_THREADS / GPU_WARP || gpu_direct_move<gpu_mapped_units>(direct, count, x.blocks);
+        gpu_warp() >= GPU_DIRECT_THREADS / GPU_WARP || gpu_direct_move<gpu_mapped_units>(direct, count, posts.blocks);
     if (gpu_any_of_block(!on)) return; /* and nobody is told that all is there */
     gpu_mapped_end(x.exchange.call, count);
 }
@@ -187,7 +213,7 @@ GPU_DEVICE void gpu_mapped_reduce(const struct gpu_mapped &x, const struct gpu_p
     const char *in = e.in + e.send[e.call.me].at;
     char *out = e.out + e.recv[e.call.me].at;
     const uint32_t ranks = (1u << e.call.n) - 1;
-    const uint64_t turn = (uint64_t)gpu_threads() * x.blocks * 16, bytes = e.result_bytes;
+    const uint64_t turn = (uint64_t)gpu_threads() * posts.blocks * 16, bytes = e.result_bytes;
     for (uint64_t first = (gpu_block() * gpu_threads() + gpu_warp() * GPU_WARP) * (uint64_t)16; first < bytes;
          first += held * turn) {
         gpu_mapped_sources sources[held];
@@ -237,12 +263,18 @@ template <class R, uint32_t N> GPU_DEVICE void gpu_mapped_fold(const struct gpu_
         if (x.spreads) gpu_mapped_spread(x.exchange);
         return gpu_tell_way(x.exchange.call, false);
     }
-    if (gpu_block() >= x.blocks) return;
+    if (gpu_block() >= posts.blocks) return;
     const uint32_t count = gpu_load_u32(gpu_directs(x.exchange.call));
     gpu_mapped_reduce<R, N>(x, posts);
     gpu_mapped_end(x.exchange.call, count);
 }
 
+#define GPU_MAPPED_ARRIVE                                                                                              \
+    GPU_KERNEL(mapped_arrive_16, struct gpu_mapped, x, GPU_WARP)                                                       \
+    {                                                                                                                  \
+        gpu_wait_for_launch();                                                                                         \
+        gpu_arrive(x);                                                                                                 \
+    }
 #define GPU_MAPPED_MOVE                                                                                                \
     GPU_KERNEL(mapped_move_16, struct gpu_mapped, x, GPU_TILE_THREADS, 2)                                              \
     {                                                                                                                  \

@@ -2,7 +2,8 @@
 /* Large calls between ordinary buffers, whose ranks map one another's memory beside calls: straight when all have
  * mapped it, by tiles before that and where one can not, the same to the last bit; in one allocation that is cut into
  * buffers; in memory that is freed and made again at the same place, or mapped anew; in graphs that are replayed later;
- * on a device that has little memory left, whose users' memory peers unmap. The device counts which way calls went. */
+ * on a device that has little memory left, whose users' memory peers unmap. The device counts which way calls went.
+ * Some calls of some ranks say that computation runs beside them. */
 
 #include "test.h"
 
@@ -26,6 +27,7 @@ struct scene {
     unsigned char *got, *by_tiles, *data;
     size_t bytes;             /* n blocks */
     uint64_t straight, tiles; /* calls so far */
+    uint32_t n_started;
 };
 
 static void scene_close(struct scene *s)
@@ -96,6 +98,7 @@ static enum tutti_status start(struct scene *s, const struct call *c, const char
     const size_t block = COUNT * sizeof(float) / tutti_dtype_bytes(c->dtype), all = block * (size_t)s->g.rank->n;
     const char *in = c->in_place ? s->out : s->in;
     s->options.algorithm = algorithm;
+    s->options.overlap = (s->n_started++ + (uint32_t)s->g.rank->index) % 3 > 0;
     switch (c->kind) {
     case REDUCE:
         return tutti_all_reduce(in, s->out, all, c->dtype, c->op, comm, &s->options, NULL);
@@ -485,7 +488,9 @@ static void private(struct rank *rank)
 static void by(rank_function function)
 {
     for (uint32_t n = 2; n <= (gpu_ranks_stand_in() ? 3 : 4); n++) {
-        const struct ranks_config config = {.n = n, .forked = true, .deadline_s = 100};
+        const struct tutti_option option = {"gpu_overlap_blocks", n == 2 ? "2" : "1"};
+        const struct ranks_config config = {
+            .n = n, .forked = true, .options = &option, .n_options = 1, .deadline_s = 100};
         assert_int_equal(ranks_run(&config, function), 0);
     }
 }

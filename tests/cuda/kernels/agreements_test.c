@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Kernels that agree on the way of a call: calls behind one another, straight and by tiles as it comes, whose addresses
- * are given or looked up; all ranks of a call go one way, which the device counts; counts that wrap; and ranks that
- * come late or never. Whole numbers, so that sums are exact. */
+ * are given or looked up; all ranks of a call go one way, which the device counts, by as many blocks as the rank offers
+ * that offers the fewest; some by a launch that arrives ahead; counts that wrap; and ranks that come late or never.
+ * Whole numbers, so that sums are exact. */
 #include "cuda/support/rig.h"
 #include "reference.h"
 
@@ -68,7 +69,7 @@ static void lay(struct call *c, uint32_t me)
     x->direct.in = (const char *)s->in, x->direct.alike = 1, x->direct.piece_bytes = 512 << (c->data % 3);
     x->spreads = c->sums;
     x->needs = c->sums ? 1u << GPU_INPUT | 1u << GPU_OUTPUT : 1u << GPU_OUTPUT;
-    x->blocks = 1 + c->data % c->rig->layout.n_blocks;
+    x->blocks = 1 + (uint32_t)below(c->rig->layout.n_blocks);
 }
 
 /* Peers of this process have buffers where their owners have them. Given, or looked up in memory of the host. */
@@ -119,8 +120,12 @@ static void call_close(const struct call *c)
     }
 }
 
-static void call_launch(const struct call *c, uint32_t r)
+static void call_launch(struct call *c, uint32_t r)
 {
+    if (below(2)) {
+        rig_launch(c->rig, r, rig_kernel(c->rig, r, "mapped", "arrive"), 1, 32, &c->sides[r].x);
+        c->sides[r].x.posted = 1;
+    }
     rig_launch(c->rig, r, rig_kernel(c->rig, r, "mapped", c->sums ? "float32_sum" : "move"), c->rig->layout.n_blocks,
                THREADS, &c->sides[r].x);
 }

@@ -95,7 +95,7 @@ void rig_lay_out(const struct rig_shape *shape, struct gpu_layout *l)
     l->relayed = take(&end, (uint64_t)shape->n_blocks * (GPU_DIRECT_THREADS / 32) * sizeof(uint64_t));
     l->agreements = take(&end, shape->n_blocks * sizeof(uint32_t));
     l->ways = take(&end, 2 * sizeof(uint64_t));
-    l->posts = take(&end, (uint64_t)2 * shape->n * GPU_PLACES * 2 * sizeof(uint64_t));
+    l->posts = take(&end, (uint64_t)2 * shape->n * GPU_POST_BYTES);
     l->met = take(&end, shape->n * sizeof(uint32_t));
     l->met_own = take(&end, sizeof(uint32_t));
     l->asked = take(&end, sizeof(uint64_t));

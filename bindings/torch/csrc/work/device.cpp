@@ -44,6 +44,7 @@ static tutti_status launch_one(DeviceComm &comm, const Call &call, const Operati
 {
     tutti_call_options options = options_of(call, comm.label(group));
     options.stream = native;
+    options.overlap = call.async;
     Start start = comm.start_of(call);
     start.options = &options;
     return call.launch(start);
