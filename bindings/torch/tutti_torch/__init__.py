@@ -9,11 +9,13 @@ from ._load import build_info, check
 check(torch.__version__)
 
 from . import _C  # noqa: E402
-from . import algorithms, device_memory, dist2, patches, registration, stand_ins, variables  # noqa: E402
+from . import algorithms, device_memory, dist2, gradients, patches, registration, stand_ins, variables  # noqa: E402
 from .algorithms import algorithm, options  # noqa: E402
+from .gradients import average_gradients  # noqa: E402
 
 __version__ = build_info()["version"]
-__all__ = ["__version__", "algorithm", "build_info", "dump_flight_recorder", "options", "record_job"]
+__all__ = ["__version__", "algorithm", "average_gradients", "build_info", "dump_flight_recorder", "options",
+           "record_job"]
 
 dump_flight_recorder = _C.flight_recorder
 
@@ -30,5 +32,6 @@ algorithms.find_programs()
 registration.register()
 stand_ins.put(variables.replaced_backends())
 patches.put()
+gradients.put()
 device_memory.enable()
 dist2.register([registration.NAME, *variables.replaced_backends()])

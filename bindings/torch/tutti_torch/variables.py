@@ -7,6 +7,7 @@ import torch
 
 DEFAULT = "TUTTI_TORCH_DEFAULT"  # device types whose default backend is tutti: "cpu", "cpu,cuda,xpu"
 REPLACE = "TUTTI_TORCH_REPLACE"  # backends that tutti stands in for: "nccl", "gloo,nccl"
+DDP = "TUTTI_TORCH_DDP"  # 1: tutti averages the gradients of DistributedDataParallel in buckets of its own
 REPLACEABLE = {"gloo": "cpu", "nccl": "cuda", "xccl": "xpu"}  # ... and for tensors of which devices
 
 
@@ -39,3 +40,10 @@ def replaced_backends() -> list:
             raise ValueError(f"{REPLACE}={os.environ[REPLACE]}: tutti can not stand in for {word!r}, only for "
                              f"{', '.join(map(repr, REPLACEABLE))}")
     return words
+
+
+def is_on(name: str) -> bool:
+    word = os.environ.get(name, "").strip().lower()
+    if word not in ("", "0", "1", "false", "true"):
+        raise ValueError(f"{name}={os.environ[name]}: it is 1 or 0")
+    return word in ("1", "true")

@@ -252,6 +252,7 @@ PYBIND11_MODULE(_C, module)
     define_algorithm(module);
     module.def("tutti_version", &tutti_version_text);
     tutti_torch::define_crc(module);
+    tutti_torch::define_gradients(module);
     module.def("option", &option, py::arg("name"));
     /* Shuts down the groups that are still there, soon: those who wait for this process are told that it left. */
     module.def("end_program", &Backend::end_program, Release());

@@ -37,6 +37,8 @@ void define_comms_backends(py::module_ &module);
 void define_hooks(py::module_ &module);
 /* tutti_torch._C.crc32c. */
 void define_crc(py::module_ &module);
+/* tutti_torch._C.Gradients. */
+void define_gradients(py::module_ &module);
 /* tutti_torch._C.ft: torchft's servers and clients. */
 void define_ft(py::module_ &module);
 
