@@ -4,12 +4,13 @@
 by torchcomms' API (tutti_torch.comms), "torchcomms" is gloo by torchcomms, where that is installed. All run in the
 same processes and in turn, so that their ratios hold on a machine that has other things to do. Every result is checked
 before it is timed. Measured are the collectives from 8 bytes to 256 MiB, what the binding adds to a call, how much of a
-long call is hidden behind computing, and the step time of a model under DDP and FSDP2.
+long call is hidden behind computing, and steps of models under DDP and FSDP2, tensor parallel and as a pipeline.
 
     bench/torch_peers.py --quick                       a minute
     bench/torch_peers.py --json FILE                   a few minutes, 2 and 4 ranks
     bench/torch_peers.py --ops all_reduce --ranks 2    a part
     bench/torch_peers.py --device cuda --ranks 2       training alone, one GPU a rank, against nccl
+    bench/torch_peers.py --device cuda --ranks 2 --steps ddp --models medium --profile DIR
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ SIZES = [8, 32, 128, 512, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 <<
 SIZES += [256 << 20]
 QUICK = [8, 512, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20]
 PARTS = ("cells", "overhead", "overlap", "training")
+STEPS = ("ddp", "fsdp2", "tp", "pipeline")
+MODELS = ("small", "medium", "large")
 
 
 def options() -> argparse.Namespace:
@@ -45,6 +48,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--sizes", type=sizes, help="8,64K,1M")
     parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: training alone (default cpu)")
+    parser.add_argument("--steps", type=names(STEPS), default=list(STEPS), help="of training: ddp,fsdp2,tp,pipeline")
+    parser.add_argument("--models", type=names(MODELS), default=list(MODELS), help="small,medium,large")
+    parser.add_argument("--profile", metavar="DIR", help="training on GPUs: where a step spends its time, and traces")
     parser.add_argument("--peers", type=lambda t: t.split(","), help="the first is compared with the others")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")
     parser.add_argument("--markdown", metavar="FILE", help="write the table there too")

@@ -123,13 +123,25 @@ def call_lines(world: dict) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+PROFILED = ("step", "computing", "communicating", "exposed", "idle", "calls")
+
+
 def training_lines(world: dict, names: list[str]) -> list[str]:
     def cell(entry: dict) -> str:
         return f"{entry['median_us'] / 1e3:.1f}" if "median_us" in entry else entry.get("reason", "-")
 
-    titles = {"ddp": "DDP", "fsdp2": "FSDP2"}
-    rows = [[titles[kind], *(cell(row.get(n, {})) for n in names)] for kind, row in world.get("training", {}).items()]
-    return table(["step of", *(f"{n}, ms" for n in names)], rows)
+    steps = world.get("training", {})
+    names = [name for name in ("alone", *names, "tutti, own buckets") if any(name in row for row in steps.values())]
+    rows = [[kind, *(cell(row.get(n, {})) for n in names)] for kind, row in steps.items()]
+    return table(["step of", *(f"{n}, ms" for n in names)], rows) + profile_lines(steps)
+
+
+def profile_lines(steps: dict[str, dict]) -> list[str]:
+    rows = []
+    for kind, row in steps.items():
+        for peer, shares in ((peer, found["profile"]) for peer, found in row.items() if "profile" in found):
+            rows.append([f"{kind}, {peer}", *(time_text(shares[part]) for part in PROFILED), str(shares["launches"])])
+    return table(["us of a step, first rank", *PROFILED, "launches"], rows)
 
 
 def markdown(result: dict) -> str:

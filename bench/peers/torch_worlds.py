@@ -67,7 +67,7 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
         result["overlap"] = calls.measure_overlap(clock, peers, memory, seconds * 0.1)
     if "training" in chosen.parts:
         share = 0.15 if device.type == "cpu" else 1.0
-        result["training"] = training.measure_training(clock, peers, rank, n, seconds * share, device)
+        result["training"] = training.measure_training(clock, peers, rank, n, seconds * share, device, chosen)
     if "cells" in chosen.parts:
         result["cells"] = measure_cells(clock, peers, rank, n, chosen, seconds * 0.7)
     clock.meet()

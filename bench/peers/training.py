@@ -1,151 +1,239 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Step times of a model of 21 million parameters, on GPUs 134 million, under DistributedDataParallel and FSDP2, one
-model a peer, from the same seed on the same data. The first steps' gradients have to be those of one process that
-learns from the data of all ranks, else the time is that of a wrong result."""
+"""Times of training steps of models of three sizes, as people run them: under DistributedDataParallel and FSDP2, tensor
+parallel, and as a pipeline; one model a peer, from the same seed on the same data, and one that runs alone, without
+communication: what a step takes beyond that is exposed. Gradients have to be those of one process that learns from the
+data of all ranks, else the time is that of a wrong result."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import math
 from dataclasses import dataclass
-from typing import Callable, Sequence
+from typing import Callable
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from . import models
 from .cells import Clock, interleave
+from .models import Size
+
+CHECKED = 2  # batches
+APART = 1e-3  # of a gradient's norm: sums in another order are 1e-6 apart, products in tensor cores 1e-4
+MICROBATCHES = 4
 
 
 @dataclass(frozen=True)
-class Size:
-    """The size of the model, and of what each rank learns from in a step."""
-
-    width: int
-    layers: int
-    batch: int
-
-
-CHECKED = 3  # steps
-APART = 1e-3  # sums in another order are 1e-6 apart
-SIZES = {"cpu": Size(2048, 5, 16), "cuda": Size(4096, 8, 256)}
+class World:
+    rank: int
+    n: int
+    device: torch.device
+    size: Size
 
 
-def make_model(device: torch.device) -> nn.Module:
-    size = SIZES[device.type]
-    torch.manual_seed(1)
-    layers = (m for _ in range(size.layers) for m in (nn.Linear(size.width, size.width), nn.GELU()))
-    return nn.Sequential(*layers).to(device)
+@dataclass
+class Trained:
+    """A model of this rank, and how it learns from a batch: `learn` leaves the gradients of its mean loss."""
+
+    model: nn.Module
+    learn: Callable[[torch.Tensor], None]
 
 
-def under_ddp(group: dist.ProcessGroup, device: torch.device) -> nn.Module:
-    devices = [device] if device.type == "cuda" else None
-    return nn.parallel.DistributedDataParallel(make_model(device), devices, process_group=group)
+def learn_whole(model: nn.Module) -> Trained:
+    def learn(words: torch.Tensor) -> None:
+        models.loss_of(model(words), words).backward()
+
+    return Trained(model, learn)
 
 
-def under_fsdp2(group: dist.ProcessGroup, device: torch.device) -> nn.Module:
+def mesh_of(group: dist.ProcessGroup, device: torch.device):
     from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh.from_group(group, device.type)
+
+
+def alone(group, world: World) -> Trained:
+    return learn_whole(models.make_model(world.size, world.device))
+
+
+def under_ddp(group: dist.ProcessGroup, world: World) -> Trained:
+    devices = [world.device] if world.device.type == "cuda" else None
+    model = models.make_model(world.size, world.device)
+    return learn_whole(nn.parallel.DistributedDataParallel(model, devices, process_group=group))
+
+
+def under_own_ddp(group: dist.ProcessGroup, world: World) -> Trained:
+    import tutti_torch
+
+    trained = under_ddp(group, world)
+    tutti_torch.average_gradients(trained.model)
+    return trained
+
+
+def under_fsdp2(group: dist.ProcessGroup, world: World) -> Trained:
     from torch.distributed.fsdp import fully_shard
 
-    model, mesh = make_model(device), DeviceMesh.from_group(group, device.type)
-    for layer in model:
-        if isinstance(layer, nn.Linear):
-            fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    model, mesh = models.make_model(world.size, world.device), mesh_of(group, world.device)
+    for block in model.blocks.values():
+        fully_shard(block, mesh=mesh)
+    return learn_whole(fully_shard(model, mesh=mesh))
 
 
-def data_of(ranks: Sequence[int], device: torch.device) -> list[torch.Tensor]:
-    """What these ranks learn from, one after the other: inputs and targets."""
-    size, found = SIZES[device.type], []
-    for rank in ranks:
-        generator = torch.Generator().manual_seed(100 + rank)
-        found.append([torch.randn(size.batch, size.width, generator=generator) for _ in range(2)])
-    return [torch.cat(parts).to(device) for parts in zip(*found)]
+def tensor_parallel(group: dist.ProcessGroup, world: World) -> Trained:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    model, mesh = models.make_model(world.size, world.device), mesh_of(group, world.device)
+    plan = {"heads": ColwiseParallel, "joined": RowwiseParallel, "up": ColwiseParallel, "down": RowwiseParallel}
+    for block in model.blocks.values():
+        parallelize_module(block, mesh, {name: style() for name, style in plan.items()})
+    return learn_whole(model)
 
 
-def stepper(model: nn.Module, ranks: Sequence[int], device: torch.device) -> Callable[[], torch.Tensor]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    inputs, targets = data_of(ranks, device)
+def pipeline(group: dist.ProcessGroup, world: World) -> Trained:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    def step() -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
+    stage = models.stage_of(world.size, world.device, world.rank, world.n)
+    part = PipelineStage(stage, world.rank, world.n, world.device, group=group)
+    schedule = Schedule1F1B(part, MICROBATCHES, loss_fn=models.loss_of)
+    is_last = world.rank == world.n - 1
 
-    if device.type == "cuda":
-        step.settle = torch.cuda.synchronize
-    return step
+    def learn(words: torch.Tensor) -> None:
+        given = (words,) if world.rank == 0 else ()
+        schedule.step(*given, **({"target": words, "losses": []} if is_last else {}))
+
+    return Trained(stage, learn)
+
+
+@dataclass(frozen=True)
+class Way:
+    title: str
+    wrap: Callable[[dist.ProcessGroup, World], Trained]
+    each_its_own: bool  # each rank learns from a batch of its own, else all from the first one's
+    has_alone: bool  # the same work without communication is a whole model's
+
+
+WAYS = {
+    "ddp": Way("DDP", under_ddp, True, True),
+    "fsdp2": Way("FSDP2", under_fsdp2, True, True),
+    "tp": Way("tensor parallel", tensor_parallel, False, False),
+    "pipeline": Way("pipeline", pipeline, False, False),
+}
+
+
+def batch_of(way: Way, world: World, step: int = 0) -> torch.Tensor:
+    return models.words_of(world.size, [world.rank if way.each_its_own else 0], world.device, step)
 
 
 # ---- checking ----
 
 
-def gradients_alone(n: int, device: torch.device) -> list[list[torch.Tensor]]:
-    """The gradients of one process on the data of all ranks: no library has a part in them."""
-    model = make_model(device)
-    step, found = stepper(model, range(n), device), []
-    for _ in range(CHECKED):
-        step()
-        found.append([parameter.grad for parameter in model.parameters()])
+def gradients_alone(way: Way, world: World) -> list[dict[str, torch.Tensor]]:
+    """By name, for each checked batch: the gradients of one process on the data of all ranks that have their own. No
+    library has a part in them."""
+    trained, found = learn_whole(models.make_model(world.size, world.device)), []
+    for step in range(CHECKED):
+        trained.model.zero_grad()
+        ranks = range(world.n) if way.each_its_own else [0]
+        for rank in ranks:
+            trained.learn(models.words_of(world.size, [rank], world.device, step))
+        found.append({name: p.grad / len(ranks) for name, p in trained.model.named_parameters()})
+        trained.model.zero_grad(set_to_none=True)
     return found
 
 
-def apart(model: nn.Module, expected: list[torch.Tensor], rank: int, n: int) -> float:
-    """The greatest distance of a parameter's gradient from the expected one, as a part of that; of a sharded one, of
-    the rows that are this rank's."""
+def apart(model: nn.Module, expected: dict[str, torch.Tensor]) -> float:
+    """The greatest distance of a parameter's gradient from the expected one, as a part of that."""
     distances = []
-    for parameter, whole in zip(model.parameters(), expected):
-        if parameter.grad is None:
+    for name, parameter in model.named_parameters():
+        grad, wanted = parameter.grad, expected[name.removeprefix("module.")]
+        if grad is None:
             return math.inf
-        grad = parameter.grad
-        if hasattr(grad, "to_local"):
-            grad, whole = grad.to_local(), whole.chunk(n)[rank]
-        distances.append(float((grad - whole).norm() / whole.norm()))
+        whole = grad.full_tensor() if hasattr(grad, "full_tensor") else grad
+        distances.append(float((whole - wanted).norm() / wanted.norm()))
     return max(math.inf if math.isnan(distance) else distance for distance in distances)
 
 
 def checked(
     clock: Clock,
-    make: Callable[[], nn.Module],
-    expected: list[list[torch.Tensor]],
-    rank: int,
-    n: int,
-    device: torch.device,
-) -> tuple[Callable[[], torch.Tensor] | None, str]:
-    """The step, after its first ones gave the right gradients on all ranks; else None and the reason."""
-    reason, step, distances = "", None, [0.0] * len(expected)
+    make: Callable[[], Trained],
+    expected: list[dict[str, torch.Tensor]],
+    way: Way,
+    world: World,
+) -> tuple[Trained | None, str]:
+    """The model, after it was seen to have the right gradients on all ranks; else None and the reason."""
+    reason, trained, distances = "", None, [0.0] * len(expected)
     try:
-        model = make()
-        step = stepper(model, [rank], device)
-        for i, gradients in enumerate(expected):
-            step()
-            distances[i] = apart(model, gradients, rank, n)
+        trained = make()
+        for step, gradients in enumerate(expected):
+            trained.model.zero_grad()
+            trained.learn(batch_of(way, world, step))
+            distances[step] = apart(trained.model, gradients)
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     failed, *distances = clock.most([float(bool(reason)), *distances])
     if failed:
         return None, reason or "another rank could not"
     wrong = next((i for i, distance in enumerate(distances) if not distance < APART), None)
     if wrong is not None:
-        return None, f"wrong gradients: in step {wrong + 1} by {distances[wrong]:.2g} of what one process has"
-    return step, ""
+        return None, f"wrong gradients: of batch {wrong + 1} by {distances[wrong]:.2g} of what one process has"
+    return trained, ""
 
 
-def measure_training(clock: Clock, peers: list, rank: int, n: int, seconds: float, device: torch.device) -> dict:
-    """{"ddp": {peer: times}, "fsdp2": {peer: times}}; a peer that can not, or that learns otherwise, has a reason."""
+# ---- measuring ----
+
+
+def stepper(trained: Trained, words: torch.Tensor, device: torch.device) -> Callable[[], None]:
+    """A step as people run it: on GPUs in bfloat16, with an optimizer of one launch."""
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.AdamW(trained.model.parameters(), lr=1e-5, fused=on_gpu or None)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16) if on_gpu else contextlib.nullcontext():
+            trained.learn(words)
+        optimizer.step()
+
+    if on_gpu:
+        step.settle = torch.cuda.synchronize
+    return step
+
+
+def steps_of(clock: Clock, peers: list, way: Way, world: World) -> tuple[dict, dict]:
+    """By peer: the steps that can be measured, and the reasons of the others."""
+    expected, steps, reasons = gradients_alone(way, world), {}, {}
+    makers = {peer.name: (peer.group, way.wrap) for peer in peers if hasattr(peer, "group")}
+    if way.has_alone:
+        if way.wrap is under_ddp and "tutti" in makers:
+            makers["tutti, own buckets"] = (makers["tutti"][0], under_own_ddp)
+        steps["alone"] = stepper(alone(None, world), batch_of(way, world), world.device)
+    for name, (group, wrap) in makers.items():
+        trained, reason = checked(clock, lambda: wrap(group, world), expected, way, world)
+        if reason:
+            reasons[name] = {"reason": reason}
+        else:
+            steps[name] = stepper(trained, batch_of(way, world), world.device)
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    return steps, reasons
+
+
+def measure_training(
+    clock: Clock, peers: list, rank: int, n: int, seconds: float, device: torch.device, chosen: argparse.Namespace
+) -> dict:
+    """{"ddp medium": {peer: times}, ...}; a peer that can not, or that learns otherwise, has a reason."""
+    from .profiling import profiled
+
     result: dict[str, dict] = {}
-    expected = gradients_alone(n, device)
-    for name, wrap in {"ddp": under_ddp, "fsdp2": under_fsdp2}.items():
-        steps, result[name] = {}, {}
-        for peer in peers:
-            if not hasattr(peer, "group"):
-                continue
-            step, reason = checked(clock, lambda: wrap(peer.group, device), expected, rank, n, device)
-            if reason:
-                result[name][peer.name] = {"reason": reason}
-            else:
-                steps[peer.name] = step
-        if steps:
-            result[name].update(interleave(clock, steps, seconds / 2, 0.2))
+    for name in chosen.steps:
+        for model in chosen.models:
+            world = World(rank, n, device, models.SIZES[device.type][model])
+            steps, reasons = steps_of(clock, peers, WAYS[name], world)
+            share = seconds / len(chosen.steps) / len(chosen.models)
+            found = result[f"{name} {model}"] = {**interleave(clock, steps, share, share / 25), **reasons}
+            if chosen.profile and device.type == "cuda":
+                for peer, step in steps.items():
+                    found[peer]["profile"] = profiled(clock, step, rank, f"{chosen.profile}/{name}_{model}_{peer}")
     return result

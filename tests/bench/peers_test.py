@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
 measured; bench/levels.py; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says
-that time goes. Nothing here says how fast anything is. Ends with 77 where nothing could be tried."""
+that time goes, and the shares of a step on a GPU. Nothing here says how fast anything is. Ends with 77 where nothing
+could be tried."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ sys.path.insert(0, str(BENCH))
 
 from peers import ft_plot, ft_where  # noqa: E402
 from peers.gpu import fit as gpu_fit  # noqa: E402
+from peers.profiling import Event, Shares, shares_of  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -66,6 +68,18 @@ class Losses(unittest.TestCase):
             ("6.0", "step", "0 1"), ("8.0", "kill", "0"))]
         points = ft_plot.due({"rows": rows}, 2, 10)
         self.assertEqual(points, [(0.0, 0.0), (2.0, 2.0), (6.0, 4.0), (8.0, 6.0), (10, 7.0), (10, 7.0)])
+
+
+class Step(unittest.TestCase):
+    def test_shares_of_a_step(self) -> None:
+        gpu = [("gemm", 10, 30), ("gemm", 25, 40), ("mapped_bfloat16_sum_2", 35, 60)]
+        gpu += [("ncclDevKernel_AllReduce", 70, 80), ("Memcpy DtoD", 78, 90)]
+        host = [("c10d::allreduce_", 0, 5), ("aten::mm", 6, 8), ("c10d::allreduce_", 92, 100)]
+        events = [Event(*e, True) for e in gpu] + [Event(*e, False) for e in host]
+        random.Random(1).shuffle(events)
+        # Computing 10 to 40 and 78 to 90, communicating 35 to 60 and 70 to 80; exposed 40 to 60 and 70 to 78.
+        self.assertEqual(shares_of(events, 1), Shares(100, 42, 35, 28, 30, 13, 5))
+        self.assertEqual(shares_of(events, 2), Shares(50, 21, 17.5, 14, 15, 6.5, 2))
 
 
 class Run(unittest.TestCase):
