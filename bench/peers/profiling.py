@@ -32,7 +32,7 @@ class Shares:
     communicating: float
     exposed: float  # communication beside which nothing is computed
     idle: float  # neither
-    calls: float  # of the host, in the backend's calls
+    calls: float  # the host's time in the backend's calls
     launches: int
 
 

@@ -21,7 +21,7 @@ from .cells import Clock, interleave
 from .models import Size
 
 CHECKED = 2  # batches
-APART = 1e-3  # of a gradient's norm: sums in another order are 1e-6 apart, products in tensor cores 1e-4
+APART = 1e-3  # parts of a gradient's norm; sums in another order are 1e-6 apart, products in tensor cores 1e-4
 MICROBATCHES = 4
 
 

@@ -48,7 +48,8 @@ class Steps(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = f"{folder}/found.json"
             command = [sys.executable, str(BENCH / "torch_peers.py"), "--parts", "training", "--models", "small"]
-            subprocess.run([*command, "--ranks", "2", "--peers", "tutti", "--seconds", "8", "--json", path], check=True, timeout=240)
+            command += ["--ranks", "2", "--peers", "tutti", "--seconds", "8", "--json", path]
+            subprocess.run(command, check=True, timeout=240)
             found = json.loads(Path(path).read_text())["worlds"]["2"]["training"]
         peers = {"ddp": {"alone", "tutti", "tutti, own buckets"}, "fsdp2": {"alone", "tutti"}}
         self.assertEqual(set(found), {f"{way} small" for way in training.WAYS})
