@@ -133,8 +133,10 @@ struct gpu_part {
  * threads; the own part is for as many as there are.
  * In a move by tiles no part waits for another, whoever its peer is, but where `relays` says so: what comes from that
  * rank goes on from where it is stored (in + send[q].at is out + recv[p].at) as it comes, whole, to all who are sent
- * anything; there is no own part. Ranks that relay must not form a cycle. Blocks of `lines` and `sentinel` have a
- * multiple of 32 threads, at most GPU_LINE_THREADS, and units * threads * 16 is at most line_bytes or sentinel_bytes.
+ * anything; there is no own part. Ranks that relay must not form a cycle. By `sentinel_relay_move_R` the same, in
+ * blocks and slots as of `sentinel`, where all who relay do so from one rank, which is sent nothing. Blocks of `lines`
+ * and `sentinel` have a multiple of 32 threads, at most GPU_LINE_THREADS, and units * threads * 16 is at most
+ * line_bytes or sentinel_bytes.
  */
 struct gpu_exchange {
     struct gpu_call call;
@@ -144,7 +146,7 @@ struct gpu_exchange {
     struct gpu_part send[GPU_MAX_RANKS], recv[GPU_MAX_RANKS];
     uint32_t units;        /* lines, sentinel: units of 16 bytes that each thread exchanges with each peer */
     uint32_t whole, alike; /* what gpu_exchange_seal found; zeros are right, too, and slower */
-    uint32_t relays;       /* moves by tiles: 1 + the rank whose part goes on as it comes; 0: none */
+    uint32_t relays;       /* moves by tiles, sentinel_relay: 1 + the rank whose part goes on as it comes; 0: none */
     uint32_t spreads;      /* reductions by tiles in which all contribute to all, on all ranks or none: */
     /* The result goes there, too, on all other ranks, as this device maps it: at what is out + recv[me].at modulo 16.
      * Nobody reads what is there but as input of the same place, for this rank's result. */

@@ -31,15 +31,12 @@ static bool overlaps(const struct gpu_backend *b, const struct gpu_step *step)
     return step->protocol <= GPU_BATCH_SENTINEL && b->alone && step->blocks * step->threads <= 16384;
 }
 
-static const uint32_t parameter_bytes[GPU_N_PROTOCOLS] = {[GPU_LINES] = sizeof(struct gpu_exchange),
-                                                          [GPU_SENTINEL] = sizeof(struct gpu_exchange),
-                                                          [GPU_SENTINEL2] = sizeof(struct gpu_two_shot),
-                                                          [GPU_BATCH_LINES] = sizeof(struct gpu_batch),
-                                                          [GPU_BATCH_SENTINEL] = sizeof(struct gpu_batch),
-                                                          [GPU_TILES] = sizeof(struct gpu_exchange),
-                                                          [GPU_DIRECT] = sizeof(struct gpu_direct),
-                                                          [GPU_MAPPED] = sizeof(struct gpu_mapped),
-                                                          [GPU_FOLD] = sizeof(struct gpu_fold)};
+static const uint32_t parameter_bytes[GPU_N_PROTOCOLS] = {
+    [GPU_LINES] = sizeof(struct gpu_exchange),     [GPU_SENTINEL] = sizeof(struct gpu_exchange),
+    [GPU_SENTINEL2] = sizeof(struct gpu_two_shot), [GPU_SENTINEL_RELAY] = sizeof(struct gpu_exchange),
+    [GPU_BATCH_LINES] = sizeof(struct gpu_batch),  [GPU_BATCH_SENTINEL] = sizeof(struct gpu_batch),
+    [GPU_TILES] = sizeof(struct gpu_exchange),     [GPU_DIRECT] = sizeof(struct gpu_direct),
+    [GPU_MAPPED] = sizeof(struct gpu_mapped),      [GPU_FOLD] = sizeof(struct gpu_fold)};
 
 /* Where peers have the call's buffers, and both ways of the step. */
 static struct gpu_call *mapped_of(struct gpu_backend *b, const struct tutti_backend_call *call,
@@ -90,6 +87,7 @@ static struct gpu_call *parameter_of(struct gpu_backend *b, const struct tutti_b
         return &b->fold.call;
     case GPU_LINES:
     case GPU_SENTINEL:
+    case GPU_SENTINEL_RELAY:
         gpu_exchange_seal(x);
         return &x->call;
     default:

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct gpu_method *const gpu_methods[] = {&gpu_alone,     &gpu_lines,  &gpu_sentinel, &gpu_sentinel2,
-                                                &gpu_sentinels, &gpu_tiles,  &gpu_tiles2,   &gpu_relay,
-                                                &gpu_direct,    &gpu_mapped, &gpu_engines};
+const struct gpu_method *const gpu_methods[] = {&gpu_alone,          &gpu_lines,  &gpu_sentinel, &gpu_sentinel2,
+                                                &gpu_sentinels,      &gpu_tiles,  &gpu_tiles2,   &gpu_relay,
+                                                &gpu_sentinel_relay, &gpu_direct, &gpu_mapped,   &gpu_engines};
 const size_t gpu_n_methods = TUTTI_ARRAY_LEN(gpu_methods);
 
 /* "batch": calls of a group as one, wherever that can be done. */

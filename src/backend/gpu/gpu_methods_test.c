@@ -42,6 +42,9 @@ static void choices(void **state)
     chosen_is(&site, &call, (size_t)256 << 20, "tiles");
     site.n = 4, site.speed = gpu_speed_known("", 4);
     assert_true(gpu_layout(4, GPU_SCRATCH_DEFAULT, 128, &site.layout, &site.bounce_bytes));
+    chosen_is(&site, &call, (size_t)256 << 10, "sentinel");
+    chosen_is(&site, &call, (size_t)1 << 20, "sentinel_relay");
+    chosen_is(&site, &call, (size_t)4 << 20, "sentinel_relay");
     chosen_is(&site, &call, (size_t)256 << 20, "relay");
     /* In a window: kernels that store to peers, then copy engines. */
     _Alignas(16) char window[16];
@@ -126,6 +129,28 @@ static void ends_at(const struct gpu_site *site, enum tutti_kind kind, const str
     assert_false(method->fits(site, &call));
 }
 
+/* What a launch by sentinels that relay has no room for goes by another one, whose grid is that of the rest. */
+static void relays_are_cut(const struct gpu_site *site)
+{
+    const size_t most = (size_t)(site->n - 1) * site->layout.n_blocks * site->layout.sentinel_bytes;
+    struct tutti_backend_call call = {.bind = {.dtype = TUTTI_UINT8},
+                                      .info = {.kind = TUTTI_BROADCAST, .dtype = TUTTI_UINT8, .op = -1}};
+    static struct gpu_step step;
+    for (call.bind.count = 1; call.bind.count < 3 * most; call.bind.count += call.bind.count / 3 + 1) {
+        size_t sent = 0;
+        assert_true(gpu_sentinel_relay.fits(site, &call));
+        for (uint32_t i = 0; gpu_sentinel_relay.step(site, &call, i, &step); i++) {
+            assert_true(i < 3 && step.blocks <= site->layout.n_blocks);
+            for (uint32_t q = 0; q < site->n; q++) {
+                assert_true(step.exchange.send[q].bytes <=
+                            (size_t)step.blocks * step.threads * step.exchange.units * 16);
+                sent += step.exchange.send[q].bytes;
+            }
+        }
+        assert_int_equal(sent, call.bind.count); /* all of it, by the root */
+    }
+}
+
 /* Whatever rings there are, a launch can fill them: one exchange the slots, two their halves. */
 static void rings_are_filled(void **state)
 {
@@ -139,7 +164,9 @@ static void rings_are_filled(void **state)
                 if (!gpu_layout(site.n, budget, blocks, &site.layout, &site.bounce_bytes)) continue;
                 site.speed = gpu_speed_known("", site.n);
                 ends_at(&site, TUTTI_ALL_GATHER, &gpu_sentinel, 1, site.layout.sentinel_bytes);
-                if (site.n > 2) ends_at(&site, TUTTI_ALL_REDUCE, &gpu_sentinel2, site.n, gpu_phase_bytes(&site.layout));
+                if (site.n == 2) continue;
+                ends_at(&site, TUTTI_ALL_REDUCE, &gpu_sentinel2, site.n, gpu_phase_bytes(&site.layout));
+                relays_are_cut(&site);
             }
         }
     }

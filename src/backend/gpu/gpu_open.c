@@ -64,6 +64,7 @@ static void find_kernels(struct gpu_backend *b)
     static const char *const protocols[GPU_N_PROTOCOLS] = {[GPU_LINES] = "lines",
                                                            [GPU_SENTINEL] = "sentinel",
                                                            [GPU_SENTINEL2] = "sentinel2",
+                                                           [GPU_SENTINEL_RELAY] = "sentinel_relay",
                                                            [GPU_BATCH_LINES] = "batch_lines",
                                                            [GPU_BATCH_SENTINEL] = "batch_sentinel",
                                                            [GPU_TILES] = "tiles",

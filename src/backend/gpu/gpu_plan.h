@@ -72,6 +72,7 @@ enum gpu_protocol {
     GPU_LINES,
     GPU_SENTINEL,
     GPU_SENTINEL2,
+    GPU_SENTINEL_RELAY,
     GPU_BATCH_LINES,
     GPU_BATCH_SENTINEL, /* up to here kernels wait by themselves for what is ahead of them */
     GPU_TILES,
@@ -132,7 +133,7 @@ struct gpu_method {
     bool (*step)(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i, struct gpu_step *out);
 };
 extern const struct gpu_method gpu_alone, gpu_lines, gpu_sentinel, gpu_sentinel2, gpu_sentinels, gpu_tiles, gpu_tiles2,
-    gpu_relay, gpu_direct, gpu_mapped, gpu_engines;
+    gpu_relay, gpu_sentinel_relay, gpu_direct, gpu_mapped, gpu_engines;
 
 /* ---- what calls are (gpu_forms.c) ---- */
 /* Bytes of as many elements as the call counts. */

@@ -100,8 +100,10 @@ static inline void check_grid(const struct trial *t, uint32_t me)
         return;
     }
     size_t each = (size_t)s->threads * x->units * 16;
-    const size_t slots[] = {
-        [GPU_LINES] = l->line_bytes, [GPU_SENTINEL] = l->sentinel_bytes, [GPU_SENTINEL2] = gpu_phase_bytes(l)};
+    const size_t slots[] = {[GPU_LINES] = l->line_bytes,
+                            [GPU_SENTINEL] = l->sentinel_bytes,
+                            [GPU_SENTINEL2] = gpu_phase_bytes(l),
+                            [GPU_SENTINEL_RELAY] = l->sentinel_bytes};
     size_t most = slots[s->protocol];
     if (s->blocks != first->blocks || s->threads != first->threads || x->units != first->exchange.units)
         complain(t, "grids differ", me);
@@ -115,8 +117,8 @@ static inline void check_relay(const struct trial *t, uint32_t me)
     const struct gpu_step *s = &ranks[me].step;
     const struct gpu_exchange *x = &s->exchange;
     if (x->relays == 0) return;
-    const bool by_tiles = s->protocol == GPU_TILES || s->protocol == GPU_MAPPED;
-    if (!by_tiles || s->folds || x->relays > t->n) complain(t, "it can not relay", me);
+    const bool can = s->protocol == GPU_TILES || s->protocol == GPU_MAPPED || s->protocol == GPU_SENTINEL_RELAY;
+    if (!can || s->folds || x->relays > t->n) complain(t, "it can not relay", me);
     const struct gpu_part *from = &x->recv[x->relays - 1];
     for (uint32_t q = 0; q < t->n; q++) {
         const struct gpu_part *to = &x->send[q];

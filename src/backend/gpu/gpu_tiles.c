@@ -3,6 +3,11 @@
 
 #include "backend/gpu/gpu_plan.h"
 
+#include <math.h>
+
+/* A method that was not yet measured takes the place of others only where it is predicted to take clearly less. */
+#define UNMEASURED 1.1
+
 /* ---- one exchange ---- */
 
 static bool tiles_fit(const struct gpu_site *site, const struct tutti_backend_call *call)
@@ -110,21 +115,27 @@ static struct gpu_part share(size_t bytes, uint32_t n, uint32_t root, uint32_t q
     return gpu_shard(bytes, n - 1, gpu_row(root, q));
 }
 
-/* The root sends each other rank its share, which that one sends on to the rest as it comes. */
-static bool relay_step(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i,
-                       struct gpu_step *out)
+/* The root sends each other rank its share of [at, +bytes), which that one sends on to the rest as it comes. */
+static void relay(const struct gpu_site *site, const struct tutti_backend_call *call, enum gpu_protocol protocol,
+                  size_t at, size_t bytes, struct gpu_step *out)
 {
     const uint32_t n = site->n, me = site->me, root = (uint32_t)call->info.root;
-    const size_t bytes = gpu_call_bytes(call);
     struct gpu_exchange *x = &out->exchange;
-    if (i > 0) return false;
-    gpu_step_begin(out, GPU_TILES, call->bind.output, call->bind.output);
+    char *buffer = (char *)call->bind.output + at;
+    gpu_step_begin(out, protocol, buffer, buffer);
     for (uint32_t q = 0; q < n; q++) {
         if (q == me) continue;
         if (q != root) x->send[q] = share(bytes, n, root, me == root ? q : me);
         if (me != root) x->recv[q] = share(bytes, n, root, q == root ? me : q);
     }
     if (me != root) x->relays = 1 + root;
+}
+
+static bool relay_step(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i,
+                       struct gpu_step *out)
+{
+    if (i > 0) return false;
+    relay(site, call, GPU_TILES, 0, gpu_call_bytes(call), out);
     gpu_step_tiles(site, out);
     return true;
 }
@@ -269,6 +280,28 @@ static bool sentinels_step(const struct gpu_site *site, const struct tutti_backe
     return gpu_step_grid(site, shard, site->layout.sentinel_bytes, out);
 }
 
+/* ---- one exchange, in which what comes goes on: by as few launches as have room for it ---- */
+
+static size_t relayed_at_once(const struct gpu_site *site)
+{
+    return (size_t)(site->n - 1) * site->layout.n_blocks * site->layout.sentinel_bytes;
+}
+
+static bool sentinel_relay_fits(const struct gpu_site *site, const struct tutti_backend_call *call)
+{
+    return site->n > 2 && call->info.kind == TUTTI_BROADCAST && gpu_has(site, call, GPU_SENTINEL_RELAY);
+}
+
+static bool sentinel_relay_step(const struct gpu_site *site, const struct tutti_backend_call *call, uint32_t i,
+                                struct gpu_step *out)
+{
+    const size_t bytes = gpu_call_bytes(call), most = relayed_at_once(site), at = i * most;
+    if (at >= bytes) return false;
+    const size_t piece = bytes - at < most ? bytes - at : most;
+    relay(site, call, GPU_SENTINEL_RELAY, at, piece, out);
+    return gpu_step_grid(site, gpu_shard(piece, site->n - 1, 0).bytes, site->layout.sentinel_bytes, out);
+}
+
 /* ---- what they cost ---- */
 
 static double lines_cost(const struct gpu_site *site, const struct tutti_backend_call *call)
@@ -300,7 +333,19 @@ static double sentinel2_cost(const struct gpu_site *site, const struct tutti_bac
     return site->speed->sentinel2_ns + 2 * gpu_pushed_bytes(site, call) / site->n / site->speed->store_gbs;
 }
 
+/* The root sends all of it once, and the last unit goes on, as in sentinel2; a launch behind another one waits for
+ * nobody but that. */
+static double sentinel_relay_cost(const struct gpu_site *site, const struct tutti_backend_call *call)
+{
+    const struct gpu_speed *s = site->speed;
+    const double bytes = (double)gpu_call_bytes(call), behind = floor(bytes / (double)relayed_at_once(site));
+    const double ns = s->sentinel2_ns + s->exceptions_ns + behind * s->sentinel_ns + bytes / s->store_gbs;
+    return ns * UNMEASURED;
+}
+
 const struct gpu_method gpu_lines = {"lines", false, lines_fit, lines_cost, lines_step};
 const struct gpu_method gpu_sentinel = {"sentinel", false, sentinel_fits, sentinel_cost, sentinel_step};
 const struct gpu_method gpu_sentinel2 = {"sentinel2", false, sentinel2_fits, sentinel2_cost, sentinel2_step};
+const struct gpu_method gpu_sentinel_relay = {"sentinel_relay", false, sentinel_relay_fits, sentinel_relay_cost,
+                                              sentinel_relay_step};
 const struct gpu_method gpu_sentinels = {"sentinels", false, sentinels_fit, sentinels_cost, sentinels_step};

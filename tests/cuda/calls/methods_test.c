@@ -206,7 +206,8 @@ static const struct method {
                {"cuda:sentinels", 0, REDUCES, 5, 1, true},
                {"cuda:tiles", MOVES | SCATTERS, MOVES | SCATTERS, 7, 0, true},
                {"cuda:tiles2", 0, REDUCES, 7, 1, true},
-               {"cuda:relay", 0, BROADCASTS, 7, 1, true}};
+               {"cuda:relay", 0, BROADCASTS, 7, 1, true},
+               {"cuda:sentinel_relay", 0, BROADCASTS, 5, 1, true}};
 
 static void all_methods(struct scene *s)
 {

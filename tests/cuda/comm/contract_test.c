@@ -181,11 +181,11 @@ static void every_method(void **state)
 {
     (void)state;
     if (gpu_ranks_across(worlds[n_worlds() - 1])) skip(); /* all are on one host */
-    static const char *const methods[] = {"lines",  "sentinel", "sentinel2", "sentinels", "tiles",
-                                          "tiles2", "relay",    "direct",    "engines"};
+    static const char *const methods[] = {"lines",  "sentinel", "sentinel2",      "sentinels", "tiles",
+                                          "tiles2", "relay",    "sentinel_relay", "direct",    "engines"};
     for (uint32_t m = 0; m < TUTTI_ARRAY_LEN(methods); m++) {
         _Atomic size_t by_it = 0;
-        const bool windows = m >= 7;
+        const bool windows = m >= 8;
         struct suite suite = {.most = most(), .method = methods[m], .windows = windows, .by_it = &by_it};
         for (uint32_t round = 0; by_it == 0 && round < 3 * PARTS; round++) some_by(&suite, m + round);
         if (by_it == 0) fail_msg("no call went by %s", methods[m]);

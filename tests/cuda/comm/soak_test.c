@@ -46,9 +46,9 @@ static bool is_over(struct rank *rank, uint64_t end_s)
 /* NULL half of the time: what is chosen. */
 static const char *draw_method(uint64_t *random)
 {
-    static const char *const methods[] = {"cuda:lines",     "cuda:sentinel", "cuda:sentinel2",
-                                          "cuda:sentinels", "cuda:tiles",    "cuda:tiles2",
-                                          "cuda:relay",     "cuda:direct",   "cuda:engines"};
+    static const char *const methods[] = {"cuda:lines",  "cuda:sentinel", "cuda:sentinel2", "cuda:sentinels",
+                                          "cuda:tiles",  "cuda:tiles2",   "cuda:relay",     "cuda:sentinel_relay",
+                                          "cuda:direct", "cuda:engines"};
     const uint64_t drawn = draw(random) % (2 * TUTTI_ARRAY_LEN(methods));
     return drawn < TUTTI_ARRAY_LEN(methods) ? methods[drawn] : NULL;
 }

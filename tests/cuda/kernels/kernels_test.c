@@ -58,6 +58,7 @@ static bool has_sum(enum tutti_dtype dtype, enum tutti_op op)
 }
 
 static const char *const protocols[] = {"lines", "sentinel", "sentinel2"}; /* the last one for floats alone */
+static const char relay[] = "sentinel_relay";                              /* there if that is */
 
 /* All bits that there are, and those around the ends of a type's range. */
 static void test_every_type_and_operation(void **state)
@@ -89,7 +90,7 @@ static void test_every_type_and_operation(void **state)
 /* What a block has in its slot, in each exchange. */
 static uint32_t room(const char *protocol)
 {
-    return strcmp(protocol, "sentinel") == 0 ? SLOT_BYTES : BLOCK_BYTES;
+    return strcmp(protocol, "sentinel") == 0 || protocol == relay ? SLOT_BYTES : BLOCK_BYTES;
 }
 
 /* One of all calls that there are: mostly sums, which have the most kernels. */
@@ -106,11 +107,13 @@ static struct line_spec any_call(uint32_t n)
                              .values = REF_BITS,
                              .seed = tutti_random64(&seed),
                              .paint = paints[below(TUTTI_ARRAY_LEN(paints))]};
+    if (spec.kind == KIND_RELAY && (n == 1 || n_protocols == 2)) spec.kind = KIND_BROADCAST;
     if (below(2)) spec.skew_in = (uint32_t)below(16), spec.skew_out = (uint32_t)below(16);
     spec.protocol = protocols[below(spec.kind == KIND_ALL_REDUCE && is_float(spec.dtype) ? n_protocols : 2)];
+    if (spec.kind == KIND_RELAY) spec.protocol = relay;
     spec.units = 1 + (uint32_t)below(room(spec.protocol) / (16 * spec.threads));
     spec.fast = has_sum(spec.dtype, spec.op) && below(4) > 0;
-    spec.in_place = spec.kind != KIND_ALL_TO_ALL_V && below(2);
+    spec.in_place = spec.kind == KIND_RELAY || (spec.kind != KIND_ALL_TO_ALL_V && below(2));
     const size_t size = spec.kind < KIND_ALL_GATHER ? ref_bytes(spec.dtype) : 1;
     const size_t block = (size_t)16 * spec.threads * spec.units;
     const size_t edges[] = {0, 16, block, 2 * block, 3 * block, below(4 * block - 64)};
@@ -241,7 +244,7 @@ static void paint_halves(unsigned char *input, size_t bytes, uint64_t seed_of)
 static void test_slots_change_hands(void **state)
 {
     (void)state;
-    enum { ROW = 12, KINDS = 4, PARTS = BLOCKS * SLOT_BYTES };
+    enum { ROW = 20, KINDS = 5, PARTS = BLOCKS * SLOT_BYTES };
     static struct line_call calls[ROW];
     for (uint32_t n = 2; n <= 8; n += n < 4 ? 1 : 4) {
         struct rig rig;
@@ -249,12 +252,13 @@ static void test_slots_change_hands(void **state)
         for (int round = 0; round < (int)rig_times(4, 2, 1); round++) {
             for (int k = 0; k < ROW; k++) {
                 int kind = (k + k / KINDS) % KINDS; /* both slots get all kinds */
-                if (kind == 1 && n_protocols == 2) kind = 0;
+                if ((kind == 1 || kind == 4) && n_protocols == 2) kind = 0;
                 const struct line_spec specs[KINDS] = {
                     {.kind = KIND_ALL_GATHER, .protocol = "sentinel", .units = 16, .paint = line_paint_ones},
                     {.protocol = "sentinel2", .units = 8, .dtype = TUTTI_FLOAT32, .fast = true},
                     {.kind = KIND_REDUCE_SCATTER, .protocol = "sentinel", .units = 16, .dtype = TUTTI_FLOAT64},
-                    {.kind = KIND_ALL_TO_ALL, .protocol = "sentinel", .units = 16, .paint = line_paint_runs}};
+                    {.kind = KIND_ALL_TO_ALL, .protocol = "sentinel", .units = 16, .paint = line_paint_runs},
+                    {.kind = KIND_RELAY, .protocol = relay, .units = 16, .paint = line_paint_runs, .in_place = true}};
                 struct line_spec spec = specs[kind];
                 spec.threads = 64, spec.values = REF_BITS, spec.seed = tutti_random64(&seed);
                 spec.count = PARTS - below(BLOCK_BYTES / 2); /* the last block's second half, too */

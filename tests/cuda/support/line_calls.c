@@ -48,6 +48,26 @@ static bool is_from(const struct line_spec *spec, uint32_t n, uint32_t from, uin
     }
 }
 
+/* A relay's root is the last rank; rank q's share of all that the others have, of which the last ones may be short. */
+static struct gpu_part share_of(const struct line_call *call, uint32_t q)
+{
+    const size_t count = call->spec.count, each = (count + 15) / 16 * 16;
+    const size_t all = (call->rig->n - 1) * count - (count > 16 ? call->spec.seed % 17 : 0), at = q * each;
+    if (at >= all) return (struct gpu_part){all, 0};
+    return (struct gpu_part){at, all - at < each ? all - at : each};
+}
+
+static void lay_shares(struct line_call *call, uint32_t r)
+{
+    struct gpu_exchange *x = &call->sides[r].exchange;
+    const uint32_t root = call->rig->n - 1;
+    for (uint32_t q = 0; q <= root; q++) {
+        if (q != r && q != root) x->send[q] = share_of(call, r == root ? q : r);
+        if (q != r && r != root) x->recv[q] = share_of(call, q == root ? r : q);
+    }
+    x->relays = r == root ? 0 : 1 + root;
+}
+
 /* Bytes from one rank to another. */
 static size_t bytes_of(const struct line_call *call, uint32_t from, uint32_t to)
 {
@@ -65,7 +85,8 @@ static void lay_parts(struct line_call *call, uint32_t r)
     struct gpu_exchange *x = &side->exchange;
     const bool spread = spec->kind == KIND_REDUCE_SCATTER || spec->kind == KIND_ALL_TO_ALL;
     uint64_t in = 0, out = 0;
-    for (uint32_t q = 0; q < call->rig->n; q++) {
+    if (spec->kind == KIND_RELAY) lay_shares(call, r);
+    for (uint32_t q = 0; q < call->rig->n && spec->kind != KIND_RELAY; q++) {
         x->send[q].bytes = bytes_of(call, r, q), x->recv[q].bytes = bytes_of(call, q, r);
         x->send[q].at = spread ? q * part_bytes(spec) : 0;
         x->recv[q].at = moves(spec) && spec->kind != KIND_BROADCAST ? q * part_bytes(spec) : 0;
@@ -165,9 +186,11 @@ static void want_result(struct line_call *call, uint32_t r)
 static void want_moves(struct line_call *call, uint32_t r)
 {
     const struct gpu_exchange *x = &call->sides[r].exchange;
-    for (uint32_t q = 0; q < call->rig->n; q++)
-        memcpy(want_of(call, r) + x->recv[q].at, call->sides[q].in + call->sides[q].exchange.send[r].at,
-               x->recv[q].bytes);
+    for (uint32_t q = 0; q < call->rig->n; q++) {
+        const unsigned char *sent = call->sides[q].in + call->sides[q].exchange.send[r].at;
+        if (call->spec.kind == KIND_RELAY) sent = call->sides[call->rig->n - 1].in + x->recv[q].at;
+        memcpy(want_of(call, r) + x->recv[q].at, sent, x->recv[q].bytes);
+    }
 }
 
 /* Shards of a little more than their share, so that the last ones are short or empty. */
@@ -223,8 +246,8 @@ void line_call_launch(const struct line_call *call, uint32_t r)
 
 static void complain(const struct line_call *call, uint32_t r, const char *where, size_t at)
 {
-    static const char *const kinds[N_KINDS] = {"all_reduce", "reduce_scatter", "reduce",       "scan",     "exscan",
-                                               "all_gather", "all_to_all",     "all_to_all_v", "broadcast"};
+    static const char *const kinds[N_KINDS] = {"all_reduce", "reduce_scatter", "reduce",       "scan",      "exscan",
+                                               "all_gather", "all_to_all",     "all_to_all_v", "broadcast", "relay"};
     const struct line_spec *spec = &call->spec;
     fail_msg("%s by %s%s of %zu %s, %s, %u ranks, %u x %u x %u, at %u and %u%s: rank %u, %s %zu", kinds[spec->kind],
              spec->protocol, spec->fast ? " (fast)" : "", spec->count, tutti_dtype_name(spec->dtype),

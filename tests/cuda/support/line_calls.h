@@ -19,12 +19,13 @@ enum line_kind {
     KIND_ALL_TO_ALL,
     KIND_ALL_TO_ALL_V, /* unequal parts, some of them empty */
     KIND_BROADCAST,    /* from the last rank */
+    KIND_RELAY,        /* likewise, in shares that go on: count is a share's; in place */
     N_KINDS
 };
 
 struct line_spec {
     enum line_kind kind;
-    const char *protocol; /* "lines", "sentinel", "sentinel2" */
+    const char *protocol; /* "lines", "sentinel", "sentinel2", "sentinel_relay" */
     bool fast;            /* the kernel for sums alone */
     enum tutti_dtype dtype;
     enum tutti_op op;
