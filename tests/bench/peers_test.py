@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """bench/cpu_peers.py and bench/net_peers.py with tutti alone in a few cells, and the pages that they make of what was
-measured; bench/levels.py; the constants that bench/gpu_scale.sh finds in times of GPUs; where bench/ft_peers.py says
-that time goes, and the shares of a step on a GPU. Nothing here says how fast anything is. Ends with 77 where nothing
-could be tried."""
+measured; bench/levels.py; where bench/ft_peers.py says that time goes, and the shares of a step on a GPU. Nothing here
+says how fast anything is. Ends with 77 where nothing could be tried."""
 
 from __future__ import annotations
 
@@ -20,10 +19,8 @@ BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
 
 from peers import ft_plot, ft_where  # noqa: E402
-from peers.gpu import fit as gpu_fit  # noqa: E402
 from peers.profiling import Event, Shares, shares_of  # noqa: E402
 
-KIB, MIB = 1 << 10, 1 << 20
 
 
 class Losses(unittest.TestCase):
@@ -140,45 +137,6 @@ class Run(unittest.TestCase):
                 done = subprocess.run([sys.executable, BENCH / name, *words.split()], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 2)
                 self.assertNotIn("Traceback", done.stderr)
-
-
-class Fit(unittest.TestCase):
-    """Times as the costs of src/backend/gpu have them."""
-
-    SPEED = {
-        "lines_ns": 2300.0, "sentinel_ns": 2100.0, "exceptions_ns": 150.0, "sentinel2_ns": 3500.0, "tiles_ns": 5000.0,
-        "store_gbs": 340.0, "tile_gbs": 320.0, "engine_ns": 6500.0, "engine_gbs": 380.0,
-        "direct_ns": 4700.0, "direct_gbs": 345.0,
-    }  # fmt: skip
-    MEET_NS = 2700.0
-
-    def us(self, op: str, size: int, n: int) -> dict[str, float]:
-        s, block = self.SPEED, size if op == "all_reduce" else size // n
-        push = block * (n - 1)
-        us = {"tiles": s["tiles_ns"] + push / s["tile_gbs"]}
-        if size <= MIB:
-            us["lines"] = s["lines_ns"] + 2 * push / s["store_gbs"]
-        if size <= 4 * MIB:
-            extra = s["exceptions_ns"] if op == "all_gather" else 0
-            us["sentinel"] = s["sentinel_ns"] + extra + push / s["store_gbs"]
-        if op == "all_reduce":
-            us["sentinel2"] = s["sentinel2_ns"] + 2 * push / n / s["store_gbs"]
-        else:
-            us["direct"] = s["direct_ns"] + push / s["direct_gbs"]
-            us["engines"] = (n - 1) * (s["engine_ns"] + block / s["engine_gbs"]) + 2 * self.MEET_NS
-        return {name: ns / 1e3 for name, ns in us.items()}
-
-    def test_constants_are_found_again(self) -> None:
-        for n in (2, 3, 4, 8):
-            sizes = [size // n * n for size in (KIB, 16 * KIB, 128 * KIB, MIB, 4 * MIB, 64 * MIB)]
-            lines = [{"machine": "NVIDIA H200", "ranks": n, "unavailable": {}}] + [
-                {"op": op, "bytes": size, "dtype": "bfloat16", "us": self.us(op, size, n), "wrong": 0}
-                for op in ("all_reduce", "all_gather") for size in sizes
-            ]  # fmt: skip
-            found = gpu_fit.fit(lines, n, self.MEET_NS)
-            self.assertEqual(set(found), set(self.SPEED))
-            for name, value in self.SPEED.items():
-                self.assertAlmostEqual(found[name] / value, 1.0, places=3, msg=f"{name} of {n}")
 
 
 def main() -> int:

@@ -53,6 +53,16 @@ TUTTI_STANDIN_IDLE=lines expect '"wrong":[1-9][0-9]*}' bench all_gather -b 1K -e
 TUTTI_STANDIN_IDLE=lines expect '"wrong":0}' bench all_gather -b 1K -e 1K --check --place out --mode eager --json
 TUTTI_STANDIN_IDLE=batch expect '"wrong":[1-9][0-9]*}' bench all_gather -b 1K -e 1K --group 6 --check --place out --json
 
+# Constants of the GPUs, which are used from then on; not of ranks that share one unless it is said so.
+cache=$(mktemp -d)
+trap 'rm -rf "$cache"' EXIT
+XDG_CACHE_HOME=$cache expect '^# written to .*-2[.]tune, which is used from now on' "$tutti" tune --device cuda -n 2 --seconds 0
+grep -qE '^tiles_ns +[0-9]' "$cache"/tutti/*-2.tune || { echo "FAILED: no tiles_ns in $(cat "$cache"/tutti/*)"; failed=1; }
+sed -i 's/^lines_ns .*/lines_ns 9000000/' "$cache"/tutti/*-2.tune
+XDG_CACHE_HOME=$cache expect '^  [*] cuda:sentinel ' bench all_reduce -b 1K -e 1K --explain
+expect 'one GPU has no peers' env TUTTI_STANDIN_DEVICES=1 "$tutti" tune --device cuda
+expect -- '--device is "cpux" but can be cpu, cuda' "$tutti" tune --device cpux
+
 # Beside NCCL, which has no windows of tutti's and not all operations.
 export TUTTI_NCCL_LIBRARY=$nccl
 nccl_time='  nccl [0-9.]+/[0-9.]+'

@@ -226,7 +226,8 @@ def training(scene: Scene) -> dict:
     environment = scene.need_package()
     path = scene.rest / "training.json"
     path.unlink(missing_ok=True)
-    command = [sys.executable, BENCH / "torch_peers.py", "--device", "cuda", "--ranks", n, "--json", path]
+    command = [sys.executable, BENCH / "torch_peers.py", "--device", "cuda", "--ranks", n, "--models", "medium"]
+    command += ["--json", path]
     why = run(scene, "training", [*command, "--seconds", max(4.0, scene.left - 30)], environment)
     found = json.loads(path.read_text()) if path.exists() else {}
     world = found.get("worlds", {}).get(str(n), {})
@@ -317,16 +318,20 @@ def tell_cpu(scene: Scene, files: list[Path], troubles: list[str], cut: list[str
 
 
 def tune(scene: Scene) -> dict:
+    """By the command, which has its own limit of time; the file's name is the one that the library looks for."""
     n = scene.need_gpu()
     if n < 2:
         raise Unavailable("one GPU has no peers")
-    environment = scene.need_torch()
-    path = scene.rest / "tune.json"
+    scene.need_build()
+    name = re.sub("[^a-z0-9]+", "-", scene.machine["gpu"].lower()).strip("-") + f"-{n}.tune"
+    path = scene.out / name
     path.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "peers.gpu.tune", "-n", n, "--library", scene.library, "--out", scene.out]
-    command += ["--json", path, "--seconds", max(3.0, scene.left - LAST_CELL_S / 2)]
-    why = run(scene, "tune", command, environment)
-    return ended(why, **(json.loads(path.read_text()) if path.exists() else {}))
+    seconds = int(max(1.0, min(12.0, 0.6 * scene.left)))
+    command = [scene.build / "bin" / "tutti", "tune", "--device", "cuda", "-n", n, "-o", path, "--seconds", seconds]
+    why = run(scene, "tune", command)
+    lines = path.read_text().splitlines() if path.exists() else []
+    constants = {k: float(v) for k, v in (line.split() for line in lines if line and not line.startswith("#"))}
+    return ended(why or ("" if constants else "there is no file"), constants=constants, file=name)
 
 
 PARTS: dict[str, Callable[[Scene], dict]] = {

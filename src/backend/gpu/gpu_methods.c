@@ -157,10 +157,45 @@ const struct gpu_speed *gpu_speed_known(const char *device, uint32_t n)
     return best ? &best->speed : &known[0].speed;
 }
 
-enum tutti_status gpu_speed_load(const char *tuning, const char *device, uint32_t n, struct gpu_speed *out)
+/* By what makers say of the links of devices that were never measured, beside H200's: from this capability of CUDA on.
+ */
+static const struct generation {
+    uint32_t capability;
+    float rates, times;
+} generations[] = {
+    {80, 0.65f, 1.2f},  /* A100: third NVLink */
+    {86, 0.07f, 1.5f},  /* PCIe 4 */
+    {90, 1, 1},         /* H100, H200: fourth NVLink */
+    {100, 1.9f, 1},     /* B200, B300: fifth NVLink */
+    {120, 0.14f, 1.2f}, /* PCIe 5 */
+};
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+void gpu_speed_guess(const char *device, uint32_t capability, uint32_t n, struct gpu_speed *out)
+{
+    const struct generation *found = NULL;
+    *out = *gpu_speed_known(device, n);
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(known); i++)
+        if (strcmp(known[i].device, device) == 0) return;
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(generations); i++)
+        if (capability >= generations[i].capability) found = &generations[i];
+    for (size_t i = 0; i < gpu_speed_constants.n && found; i++) {
+        float *value = tutti_constant_at(&gpu_speed_constants, out, i);
+        if (ends_with(rows[i].name, "_gbs")) *value *= found->rates;
+        if (ends_with(rows[i].name, "_ns")) *value *= found->times;
+    }
+}
+
+enum tutti_status gpu_speed_load(const char *tuning, const char *device, uint32_t capability, uint32_t n,
+                                 struct gpu_speed *out)
 {
     char path[PATH_MAX];
-    *out = *gpu_speed_known(device, n);
+    gpu_speed_guess(device, capability, n, out);
     if (strcmp(tuning, "off") == 0) return TUTTI_OK;
     if (strcmp(tuning, "auto") != 0) return tutti_constants_read(&gpu_speed_constants, tuning, out);
     if (!tutti_constants_path(device, n, path, sizeof(path)) || access(path, F_OK) != 0) return TUTTI_OK;

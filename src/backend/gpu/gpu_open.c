@@ -94,6 +94,12 @@ static void find_kernels(struct gpu_backend *b)
 
 /* ---- open ---- */
 
+/* Others count otherwise. */
+static uint32_t cuda_capability(const struct tutti_device *gpu)
+{
+    return strcmp(gpu->ops->name, "cuda") == 0 ? gpu->capability : 0;
+}
+
 static bool doubts_peers(const struct gpu_backend *b)
 {
     return b->site.n > 1 && b->gpu->ops->gpu->doubts_peers;
@@ -162,7 +168,8 @@ static enum tutti_status gpu_open(const struct tutti_backend_config *config, voi
     b->site.tile_threads = b->base.ops->device->gpu->tile_threads;
     TUTTI_TRY_GOTO(status, b->base.ops->device->open(config->device->ordinal, &b->gpu), err_free);
     TUTTI_TRY_GOTO(status,
-                   gpu_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, b->site.n, &b->speed),
+                   gpu_speed_load(config->options->text[TUTTI_OPT_gpu_tuning], b->gpu->name, cuda_capability(b->gpu),
+                                  b->site.n, &b->speed),
                    err_free);
     if (config->blocks) b->speed.blocks = config->blocks > GPU_LEAST_BLOCKS ? (float)config->blocks : GPU_LEAST_BLOCKS;
     card.speed = b->speed;

@@ -51,9 +51,13 @@ extern const struct tutti_constants gpu_speed_constants;
 /* What the table has of the device: the row of its name for the number of ranks that is nearest; of a device that it
  * does not know, the row of H200. */
 const struct gpu_speed *gpu_speed_known(const char *device, uint32_t n);
+/* The same; of a device of CUDA that it does not know, by the generation of its links. capability: 90 is 9.0; 0: not
+ * one of CUDA. Times and rates are guesses then, of which `tutti tune --device cuda` makes measured ones. */
+void gpu_speed_guess(const char *device, uint32_t capability, uint32_t n, struct gpu_speed *out);
 /* With what the option gpu_tuning asks for: "auto" the file of this device and number of ranks if there is one (one
  * that can not be used is told in the log), "off" none, else the file of that name, which must be right. */
-enum tutti_status gpu_speed_load(const char *tuning, const char *device, uint32_t n, struct gpu_speed *out);
+enum tutti_status gpu_speed_load(const char *tuning, const char *device, uint32_t capability, uint32_t n,
+                                 struct gpu_speed *out);
 /* Whether the text is one of those. ARGUMENT, SYSTEM. */
 enum tutti_status gpu_tuning_check(const char *tuning);
 

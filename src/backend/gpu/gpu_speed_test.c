@@ -57,13 +57,36 @@ static void rows_are_in_range(void **state)
     assert_true(gpu_speed_known("a GPU of next year", 5) == gpu_speed_known("NVIDIA H200", 2));
 }
 
+/* Links of the next generation carry more, those of the one before less; latencies, blocks and choices stay sane. */
+static void unknown_devices_by_their_links(void **state)
+{
+    (void)state;
+    static const uint32_t capabilities[] = {86, 120, 80, 90, 100};
+    const struct gpu_speed known = *gpu_speed_known("NVIDIA H200", 2);
+    struct gpu_speed speed, before = {0};
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(capabilities); i++) {
+        gpu_speed_guess("a GPU of next year", capabilities[i], 2, &speed);
+        assert_true(speed.store_gbs > before.store_gbs && speed.tile_gbs > before.tile_gbs && speed.blocks == 128);
+        assert_true(speed.lines_ns >= known.lines_ns * 0.99f);
+        for (size_t k = 0; k < gpu_speed_constants.n; k++) {
+            const float value = *tutti_constant_at(&gpu_speed_constants, &speed, k);
+            assert_true(value >= gpu_speed_constants.rows[k].minimum && value <= gpu_speed_constants.rows[k].maximum);
+        }
+        before = speed;
+        gpu_speed_guess("NVIDIA H200", capabilities[i], 2, &speed);
+        assert_memory_equal(&speed, &known, sizeof speed); /* it was measured */
+    }
+    gpu_speed_guess("no GPU of CUDA", 0, 2, &speed);
+    assert_memory_equal(&speed, gpu_speed_known("NVIDIA H200", 2), sizeof speed);
+}
+
 static void a_named_file_counts(void **state)
 {
     (void)state;
     struct gpu_speed speed, known = *gpu_speed_known("NVIDIA H200", 4);
     const char *path = in_folder("named");
     file_write(path, "# measured\ntiles_ns 4321.5\nblocks 64\n");
-    assert_int_equal(gpu_speed_load(path, "NVIDIA H200", 4, &speed), TUTTI_OK);
+    assert_int_equal(gpu_speed_load(path, "NVIDIA H200", 90, 4, &speed), TUTTI_OK);
     assert_true(speed.tiles_ns == 4321.5f && speed.blocks == 64 && speed.lines_ns == known.lines_ns);
     assert_true(speed.hop_ns == known.hop_ns && speed.chain_gbs == known.chain_gbs); /* which no file has */
     assert_int_equal(gpu_tuning_check(path), TUTTI_OK);
@@ -81,28 +104,28 @@ static void nonsense_is_refused(void **state)
     const char *path = in_folder("wrong");
     for (size_t i = 0; i < TUTTI_ARRAY_LEN(cases); i++) {
         file_write(path, cases[i].text);
-        assert_int_equal(gpu_speed_load(path, "NVIDIA H200", 2, &speed), TUTTI_ERR_ARGUMENT);
+        assert_int_equal(gpu_speed_load(path, "NVIDIA H200", 90, 2, &speed), TUTTI_ERR_ARGUMENT);
         assert_non_null(strstr(tutti_last_error()->text, cases[i].said));
         assert_int_equal(gpu_tuning_check(path), TUTTI_ERR_ARGUMENT);
     }
     assert_int_equal(gpu_tuning_check(in_folder("missing")), TUTTI_ERR_SYSTEM);
 }
 
-/* By the device's name and the number of ranks; bench/peers/gpu/fit.py writes files of these names. */
+/* By the device's name and the number of ranks; `tutti tune` writes files of these names. */
 static void own_files_are_found(void **state)
 {
     (void)state;
     struct gpu_speed speed, known = *gpu_speed_known("NVIDIA H200", 4);
     assert_int_equal(mkdir(in_folder("tutti"), 0755), 0);
     file_write(in_folder("tutti/nvidia-h200-4.tune"), "tiles_ns 1234\n");
-    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 4, &speed), TUTTI_OK);
+    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 90, 4, &speed), TUTTI_OK);
     assert_true(speed.tiles_ns == 1234);
-    assert_int_equal(gpu_speed_load("off", "NVIDIA H200", 4, &speed), TUTTI_OK);
+    assert_int_equal(gpu_speed_load("off", "NVIDIA H200", 90, 4, &speed), TUTTI_OK);
     assert_memory_equal(&speed, &known, sizeof(speed));
-    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 2, &speed), TUTTI_OK);
+    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 90, 2, &speed), TUTTI_OK);
     assert_true(speed.tiles_ns == gpu_speed_known("NVIDIA H200", 2)->tiles_ns);
     file_write(in_folder("tutti/nvidia-h200-4.tune"), "tiles_ns nothing\n"); /* told, and done without */
-    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 4, &speed), TUTTI_OK);
+    assert_int_equal(gpu_speed_load("auto", "NVIDIA H200", 90, 4, &speed), TUTTI_OK);
     assert_memory_equal(&speed, &known, sizeof(speed));
 }
 
@@ -124,8 +147,9 @@ static void the_choice_follows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_in_range), cmocka_unit_test(a_named_file_counts),
-                                       cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(own_files_are_found),
-                                       cmocka_unit_test(the_choice_follows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_in_range),   cmocka_unit_test(unknown_devices_by_their_links),
+        cmocka_unit_test(a_named_file_counts), cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(own_files_are_found), cmocka_unit_test(the_choice_follows)};
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* tutti tune: measures the constants from which the library predicts what is fastest on this host, and keeps them where
  * the library looks. It starts as many ranks as there are CPUs, and measures each constant in several rounds, in turns,
- * so that a disturbance touches few values of each. */
+ * so that a disturbance touches few values of each. Constants of GPUs: tune_gpu.c. */
 
 #include "tools/tutti/cmd.h"
 #include "tune.h"
+#include "tune_gpu.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,6 +25,8 @@
 
 struct request {
     const char *output, *ways; /* ways: the file whose ways alone are measured, NULL: constants */
+    const char *device;
+    uint32_t n_ranks, seconds; /* on devices; n_ranks 0: as many as there are */
     bool dry_run;
 };
 
@@ -203,9 +206,33 @@ static int worlds_run(const char *path, uint32_t n_cpus)
     return status;
 }
 
+/* Constants of ranks that share a GPU say nothing of others. */
+static int gpus_start(const struct request *request, int argc, char **argv)
+{
+    const struct tutti_device_ops *kind;
+    if (strcmp(request->device, "cuda") != 0) {
+        fprintf(stderr, "tutti tune: --device is \"%s\" but can be cpu, cuda\n", request->device);
+        return TUTTI_EXIT_USAGE;
+    }
+    if (tutti_device_use(request->device, &kind) < 0) {
+        fprintf(stderr, "tutti tune: %s\n", tutti_last_error()->text);
+        return TUTTI_EXIT_WRONG;
+    }
+    const uint32_t n = request->n_ranks ? request->n_ranks : (uint32_t)kind->count();
+    if (n >= 2) return tutti_start_ranks(n, "none", argc, argv);
+    fprintf(stderr, "tutti tune: one GPU has no peers to be measured (--ranks 2 tries it with ranks that share it)\n");
+    return TUTTI_EXIT_WRONG;
+}
+
 static int rank_run(const struct request *request)
 {
     uint32_t worlds[N_WORLDS];
+    if (strcmp(request->device, "cpu") != 0) {
+        const uint64_t limit_ns = request->seconds * TUTTI_NS_PER_S;
+        if (tune_gpu(request->device, request->output, limit_ns, request->dry_run) >= 0) return TUTTI_EXIT_OK;
+        fprintf(stderr, "tutti tune: %s\n", tutti_last_error()->text);
+        return TUTTI_EXIT_WRONG;
+    }
     const uint64_t limit_ns = WAYS_NS / worlds_of((uint32_t)sysconf(_SC_NPROCESSORS_ONLN), worlds);
     const enum tutti_status status = request->ways ? tune_ways(request->ways, limit_ns) : be_a_rank(request);
     if (status >= 0) return TUTTI_EXIT_OK;
@@ -215,10 +242,13 @@ static int rank_run(const struct request *request)
 
 int tutti_cmd_tune(int argc, char **argv)
 {
-    struct request request = {.output = NULL};
+    struct request request = {.output = NULL, .device = "cpu", .seconds = 12};
     const struct tutti_arg args[] = {
         {"output", 'o', TUTTI_ARG_TEXT, &request.output, "FILE", "where to write (default: where the library looks)"},
         {"dry-run", 0, TUTTI_ARG_FLAG, &request.dry_run, NULL, "measure and print the constants, write nothing"},
+        {"device", 0, TUTTI_ARG_TEXT, &request.device, "WHICH", "cpu, or cuda: the GPUs of this host (default cpu)"},
+        {"ranks", 'n', TUTTI_ARG_U32, &request.n_ranks, "N", "on GPUs: ranks (default: one for each)"},
+        {"seconds", 0, TUTTI_ARG_U32, &request.seconds, "S", "on GPUs: until when larger sizes are begun (default 12)"},
         {"ways", 0, TUTTI_ARG_TEXT, &request.ways, "FILE", "measure the ways alone, beside the constants in FILE"},
     };
     const struct tutti_args spec = {
@@ -229,7 +259,8 @@ int tutti_cmd_tune(int argc, char **argv)
             "Measures this host, in less than ten seconds: latencies, bandwidths, what a call and a wake-up cost;\n"
             "then how long each way of each collective takes beside what these constants predict, for two ranks,\n"
             "one and two a CPU. The library chooses by that for each call. Best on a machine that does nothing\n"
-            "else meanwhile.",
+            "else meanwhile. --device cuda, in less than twenty seconds: what the methods of GPUs take, for as\n"
+            "many ranks as there are GPUs, or as --ranks says.",
         .args = args,
         .n_args = TUTTI_ARRAY_LEN(args),
     };
@@ -238,6 +269,7 @@ int tutti_cmd_tune(int argc, char **argv)
     const uint32_t n_cpus = tutti_cpus_allowed(), n = n_cpus < 2 ? 2 : n_cpus > MAX_RANKS ? MAX_RANKS : n_cpus;
     if (parsed != TUTTI_ARGS_OK) return (int)parsed;
     if (tutti_inside_a_job()) return rank_run(&request);
+    if (strcmp(request.device, "cpu") != 0) return gpus_start(&request, argc, argv);
     const int status = request.ways ? TUTTI_EXIT_OK : tutti_start_ranks(n, "spread", argc, argv);
     char own[PATH_MAX];
     const char *path = request.ways ? request.ways : output_path(&request, own, sizeof own);
