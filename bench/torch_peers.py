@@ -47,7 +47,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--ops", type=names(OPERATIONS), default=list(OPERATIONS))
     parser.add_argument("--sizes", type=sizes, help="8,64K,1M")
     parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: training alone (default cpu)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: no cells, no overlap")
     parser.add_argument("--steps", type=names(STEPS), default=list(STEPS), help="of training: ddp,fsdp2,tp,pipeline")
     parser.add_argument("--models", type=names(MODELS), default=list(MODELS), help="small,medium,large")
     parser.add_argument("--profile", metavar="DIR", help="training on GPUs: where a step spends its time, and traces")
@@ -59,7 +59,7 @@ def options() -> argparse.Namespace:
     chosen.seconds = chosen.seconds or (60.0 if chosen.quick else 300.0)
     chosen.sizes = chosen.sizes or (QUICK if chosen.quick else SIZES)
     if chosen.device == "cuda":
-        chosen.parts = ["training"]
+        chosen.parts = [part for part in chosen.parts if part in ("overhead", "training")]
     if not chosen.peers:
         chosen.peers = ["tutti", "gloo" if chosen.device == "cpu" else "nccl"]
         if chosen.device == "cpu":

@@ -4,13 +4,15 @@
 Overhead: the same all_reduce of 8 bytes through PyTorch on tutti, through PyTorch on its `fake` backend (which does
 nothing: what PyTorch alone costs), and through tutti's C library alone, called by ctypes from the same processes; what
 ctypes costs is measured on a function that does nothing with as many arguments, and taken off. Once in groups of one
-rank, which wait for nobody, and once with all ranks, where each call also waits for the slowest of them."""
+rank, which wait for nobody, and once with all ranks, where each call also waits for the slowest of them. On GPUs: what
+the host takes to enqueue a call of 1 KiB, by all of these and by the peers."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import time
+from statistics import median
 from typing import Callable
 
 import torch
@@ -19,6 +21,8 @@ import torch.distributed as dist
 from .cells import Clock, interleave, seconds_of
 
 OVERLAP_BYTES = 64 << 20
+NO_DEVICE = -2  # TUTTI_DEVICE_NONE
+ENQUEUED = 64  # calls in a round, which all fit in the queues of a device
 
 
 class CLibrary:
@@ -34,13 +38,17 @@ class CLibrary:
             ("secret", ctypes.c_char_p),
             ("timeout_ns", ctypes.c_uint64),
             ("nonblocking", ctypes.c_bool),
+            ("device", ctypes.c_int64),
+            ("survive", ctypes.c_int64),
+            ("joins", ctypes.c_int64),
         ]
 
-    def __init__(self, path: str, rank: int, n: int, name: str) -> None:
+    def __init__(self, path: str, rank: int, n: int, name: str, device: int = NO_DEVICE) -> None:
         self.library = ctypes.PyDLL(path)  # keeps the GIL, as nobody else needs it: the cheapest way in
         self.dtype, self.op = self.constant("tutti_dtype_name", b"float32"), self.constant("tutti_op_name", b"sum")
         self.comm = ctypes.c_void_p()
         config = self.Config(ctypes.sizeof(self.Config), rank, n, None, name.encode(), None, 60 * 10**9, False)
+        config.device = device
         status = self.library.tutti_comm_create(None, ctypes.byref(config), ctypes.byref(self.comm))
         if status < 0:
             raise RuntimeError(f"tutti_comm_create: status {status}")
@@ -130,6 +138,52 @@ def parts_of_a_call(clock: Clock, group, fake, others: dict, seconds: float) -> 
         parts["comms_overhead"] = parts["comms"] - parts["c"]
         result[which] = parts
     return result
+
+
+# ---- on a GPU: calls that are enqueued ----
+
+
+def host_us(clock: Clock, call: Callable[[], object], rounds: int = 15) -> float:
+    """The median over rounds of the host's time of a call, at the slowest rank; what they leave to the device comes
+    between rounds."""
+    times = []
+    for _ in range(rounds):
+        clock.meet()
+        start = time.perf_counter()
+        for _ in range(ENQUEUED):
+            call()
+        times.append((time.perf_counter() - start) / ENQUEUED)
+        torch.cuda.synchronize()
+    return median(clock.most(times)) * 1e6
+
+
+def measure_enqueued(clock: Clock, peers: list, path: str, name: str, device: torch.device) -> dict:
+    """Microseconds of the host, or why not: by the C library, by PyTorch's backend fake, by each peer at once and as
+    async_op that is waited for."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401  registers the backend "fake"
+
+    tensor, rank, n = torch.zeros(256, device=device), dist.get_rank(), dist.get_world_size()
+    library = CLibrary(path, rank, n, f"{name}-enqueued", device.index)
+    fake = dist.new_group(backend="fake")
+    calls = {**by_library(library, tensor), "fake": lambda: dist.all_reduce(tensor, group=fake)}
+    for peer in (peer for peer in peers if hasattr(peer, "group")):
+        calls[peer.name] = lambda group=peer.group: dist.all_reduce(tensor, group=group)
+        started = lambda group=peer.group: dist.all_reduce(tensor, group=group, async_op=True)  # noqa: E731
+        calls[f"{peer.name}, async"] = lambda started=started: started().wait()
+    found: dict[str, float | str] = {}
+    for what, call in calls.items():
+        found[what], reason = 0.0, ""
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+        failed = clock.most([float(bool(reason))])[0]
+        found[what] = (reason or "another rank could not") if failed else host_us(clock, call)
+    found["c"] -= found.pop("ctypes")
+    torch.cuda.synchronize()
+    clock.meet()
+    library.close()
+    return found
 
 
 def compute_for(seconds: float) -> Callable[[], object]:

@@ -115,6 +115,9 @@ def call_lines(world: dict) -> list[str]:
                 f"{p['torch']:.2f} us through PyTorch = {p['c']:.2f} the C library + {p['fake']:.2f} PyTorch on its "
                 f"backend fake + {p['overhead']:.2f} of the binding; {p['comms']:.2f} us by torchcomms' API."
             )
+    if found := world.get("enqueued"):
+        told = ", ".join(f"{what} {us:.2f}" if isinstance(us, float) else f"{what}: {us}" for what, us in found.items())
+        lines.append(f"- The host enqueues an all_reduce of 1 KiB in so many us: {told}.")
     for peer, row in world.get("overlap", {}).items():
         lines.append(
             f"- Overlap of {peer}, all_reduce of 64 MiB ({row['alone'] / 1e3:.0f} ms alone): "

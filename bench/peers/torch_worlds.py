@@ -61,6 +61,9 @@ def measure_world(chosen: argparse.Namespace, rank: int, n: int, store: str) -> 
         import tutti_torch
 
         path, name = tutti_torch.build_info()["library"], os.path.basename(os.path.dirname(store))
+        if device.type == "cuda":
+            result["enqueued"] = calls.measure_enqueued(clock, peers, path, name, device)
+    if "overhead" in chosen.parts and chosen.peers[0] == "tutti" and device.type == "cpu":
         result["overhead"] = calls.measure_overhead(clock, peers[0], path, name, seconds * 0.05)
     if "overlap" in chosen.parts:
         memory = torch.zeros(calls.OVERLAP_BYTES // backends.ELEMENT)
