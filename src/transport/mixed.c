@@ -188,22 +188,30 @@ static void mixed_unreg(struct tutti_transport *t, void *registration)
     if (inner) inner->ops->unreg(inner, registration);
 }
 
+/* The transport that reaches the peer's memory, and the peer's number in it. NULL with a record: there is none. */
+static struct tutti_transport *direct_to(struct tutti_transport *t, uint32_t *peer)
+{
+    const struct mixed *mixed = mixed_of(t);
+    if (!mixed_direct(t, *peer)) {
+        tutti_fail(TUTTI_ERR_ARGUMENT, "member %u takes no puts and gets of member %u", *peer, t->me);
+        return NULL;
+    }
+    *peer = mixed->peers[*peer].member;
+    return direct_of(mixed);
+}
+
 static enum tutti_status mixed_put(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
                                    uint64_t offset, const struct tutti_range *from, uint64_t token)
 {
-    if (!mixed_direct(t, peer))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u takes no puts of member %u", peer, t->me);
-    struct tutti_transport *inner = direct_of(mixed_of(t));
-    return inner->ops->put(inner, mixed_of(t)->peers[peer].member, key, offset, from, token);
+    struct tutti_transport *inner = direct_to(t, &peer);
+    return inner ? inner->ops->put(inner, peer, key, offset, from, token) : TUTTI_ERR_ARGUMENT;
 }
 
 static enum tutti_status mixed_get(struct tutti_transport *t, uint32_t peer, const struct tutti_key *key,
                                    uint64_t offset, const struct tutti_range *to, uint64_t token)
 {
-    if (!mixed_direct(t, peer))
-        return tutti_fail(TUTTI_ERR_ARGUMENT, "member %u takes no gets of member %u", peer, t->me);
-    struct tutti_transport *inner = direct_of(mixed_of(t));
-    return inner->ops->get(inner, mixed_of(t)->peers[peer].member, key, offset, to, token);
+    struct tutti_transport *inner = direct_to(t, &peer);
+    return inner ? inner->ops->get(inner, peer, key, offset, to, token) : TUTTI_ERR_ARGUMENT;
 }
 
 static void mixed_failed(struct tutti_transport *t, const char *why)
