@@ -218,17 +218,35 @@ static struct tutti_backend_call call_of(enum tutti_kind kind, size_t bytes)
                                        .commutative = true};
 }
 
-/* Up to the first size at which they are not the cheapest: predictions may cross more than once. */
+static bool is_line_best(const struct flat_instance *inst, const struct flat_method *lines, size_t bytes)
+{
+    const struct tutti_backend_call call = call_of(lines->kind, bytes);
+    struct flat_choice choice = {.bytes = bytes};
+    if (!flat_fits(inst, lines, &call)) return false;
+    choose_plain(inst, &call, &choice);
+    return choice.plain == lines;
+}
+
+/* The first size at which they are not the cheapest, or up to 32 less; 0: they never are. Predictions may cross more
+ * than once, so larger and larger sizes are looked at, but few: creating a communicator waits for this. */
+static size_t line_below(const struct flat_instance *inst, const struct flat_method *lines)
+{
+    const size_t most = flat_line_max(inst);
+    size_t good = 0, bad = 64;
+    for (; bad < most && is_line_best(inst, lines, bad); bad *= 4) good = bad;
+    if (bad >= most && is_line_best(inst, lines, bad = most)) return most + 1;
+    while (bad - good > 32) {
+        const size_t middle = good + (bad - good) / 2;
+        *(is_line_best(inst, lines, middle) ? &good : &bad) = middle;
+    }
+    return good > 0 ? good + 1 : 0;
+}
+
 void flat_lines_limit(struct flat_instance *inst)
 {
     for (uint32_t kind = 0; kind < TUTTI_N_KINDS && inst->n > 1; kind++) {
         const struct flat_method *lines = flat_method_named((enum tutti_kind)kind, "line");
-        for (size_t bytes = 1; lines && bytes <= flat_line_max(inst); bytes++) {
-            const struct tutti_backend_call call = call_of((enum tutti_kind)kind, bytes);
-            if (!flat_fits(inst, lines, &call)) break;
-            if (bytes % 32 == 1 && choose(inst, &call, bytes, 0).plain != lines) break;
-            inst->line_below[kind] = bytes + 1;
-        }
+        if (lines) inst->line_below[kind] = line_below(inst, lines);
     }
 }
 
