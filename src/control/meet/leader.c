@@ -11,10 +11,12 @@
 
 #define OPENING_NS (10 * TUTTI_NS_PER_S) /* that a connection may take to prove itself */
 #define LOG_NS TUTTI_NS_PER_S
-#define GRACE_NS (600 * TUTTI_NS_PER_MS)  /* for a rank to come again; a death is told within 1 s */
-#define LOOK_NS (5 * TUTTI_NS_PER_MS)     /* between looks at all links */
-#define HIDDEN UINT64_MAX                 /* start of a process that the kernel does not show here */
-#define ENDING_NS (200 * TUTTI_NS_PER_MS) /* from the end of its connections to the end of a process */
+#define MISSED_NS (10 * TUTTI_NS_PER_S)       /* until the log is told who is missing, */
+#define MISSED_AGAIN_NS (60 * TUTTI_NS_PER_S) /* and between two such lines */
+#define GRACE_NS (600 * TUTTI_NS_PER_MS)      /* for a rank to come again; a death is told within 1 s */
+#define LOOK_NS (5 * TUTTI_NS_PER_MS)         /* between looks at all links */
+#define HIDDEN UINT64_MAX                     /* start of a process that the kernel does not show here */
+#define ENDING_NS (200 * TUTTI_NS_PER_MS)     /* from the end of its connections to the end of a process */
 
 /* Ends the meeting for all who have come, with the thread's record; after the verdict, because of `culprit`. */
 void tutti_leader_fail(struct tutti_meeting_leader *l, bool told)
@@ -71,6 +73,7 @@ enum tutti_status tutti_leader_init(struct tutti_meeting_leader *l, const struct
     const uint32_t n = (uint32_t)self->n_ranks;
     *l = (struct tutti_meeting_leader){.self = *self, .out = *out, .max_links = max_links, .n_seated = 1};
     l->culprit = self->rank;
+    l->missed_ns = now + MISSED_NS;
     l->seats = tutti_alloc_array(n, sizeof *l->seats);
     l->links = tutti_alloc_array(max_links, sizeof *l->links);
     if (!l->seats || !l->links) {
@@ -109,9 +112,18 @@ static bool is_here(const void *arg, uint32_t rank)
     return l->seats[rank].taken;
 }
 
+/* What the sentence of a timeout and the log say of those who are missing: "; refused: ...", or nothing. */
+static const char *refusal_say(const struct tutti_meeting_leader *l, char *out, size_t capacity)
+{
+    snprintf(out, capacity, "%s%s%s%s", l->refusal[0] ? "; refused: " : "", l->refusal,
+             l->self.alone_because ? "; ranks of other hosts can not come: " : "",
+             l->self.alone_because ? l->self.alone_because : "");
+    return out;
+}
+
 static void time_is_over(struct tutti_meeting_leader *l, unsigned long long patience_ms)
 {
-    char missing[160];
+    char missing[160], refused[TUTTI_ERROR_TEXT];
     const uint32_t n = (uint32_t)l->self.n_ranks;
     if (losses_check(l, TUTTI_NEVER) == TUTTI_OK) { /* a dead rank need not be awaited any more */
         tutti_meeting_missing_text(n, is_here, l, missing, sizeof missing);
@@ -119,12 +131,23 @@ static void time_is_over(struct tutti_meeting_leader *l, unsigned long long pati
             tutti_fail(TUTTI_ERR_TIMEOUT, "all %u ranks arrived, but did not agree: " TUTTI_SAYS_TIMED_OUT, n,
                        patience_ms);
         else
-            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT "%s%s%s%s", missing, patience_ms,
-                       l->refusal[0] ? "; refused: " : "", l->refusal,
-                       l->self.alone_because ? "; ranks of other hosts can not come: " : "",
-                       l->self.alone_because ? l->self.alone_because : "");
+            tutti_fail(TUTTI_ERR_TIMEOUT, "%s did not arrive: " TUTTI_SAYS_TIMED_OUT "%s", missing, patience_ms,
+                       refusal_say(l, refused, sizeof refused));
     }
     tutti_leader_fail(l, true);
+}
+
+/* A start that hangs is told of long before its deadline. */
+static void missed_log(struct tutti_meeting_leader *l, uint64_t now)
+{
+    char missing[160], refused[TUTTI_ERROR_TEXT];
+    const uint32_t n = (uint32_t)l->self.n_ranks;
+    if (now < l->missed_ns) return;
+    l->missed_ns = now + MISSED_AGAIN_NS;
+    tutti_meeting_missing_text(n, is_here, l, missing, sizeof missing);
+    tutti_log(TUTTI_LOG_WARN, "%u of %u ranks have come in %llu s; missing: %s%s", l->n_seated, n,
+              (unsigned long long)((now - l->self.started_ns) / TUTTI_NS_PER_S), missing,
+              refusal_say(l, refused, sizeof refused));
 }
 
 /* ---- links ---- */
@@ -426,6 +449,7 @@ void tutti_leader_tick(struct tutti_meeting_leader *l, uint64_t now)
         return;
     }
     unproved_expire(l, now);
+    missed_log(l, now);
     if (losses_check(l, now) < 0) tutti_leader_fail(l, true);
 }
 

@@ -110,6 +110,7 @@ struct tutti_meeting_leader {
     char refusal[200];          /* the last one, for the sentence of a timeout */
     uint64_t logged_ns;         /* when the log was told last of one */
     uint32_t n_unlogged;
+    uint64_t missed_ns; /* when the log is told next who is missing */
 };
 enum tutti_status tutti_leader_init(struct tutti_meeting_leader *leader, const struct tutti_meeting_self *self,
                                     const struct tutti_meeting_out *out, uint32_t max_links, uint64_t now);

@@ -7,6 +7,9 @@
 
 #include "control/meet/sim_test.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 static const char *secret_of(uint64_t seed)
 {
     return tutti_hmac_available() && seed % 2 ? "sesame" : NULL;
@@ -130,6 +133,41 @@ static void whose_time_is_over_asks(void **state)
     tutti_leader_fini(&sim.leader);
 }
 
+/* Whoever looks at the log of a start that hangs sees soon, and then once a minute, who is missing and who was refused.
+ */
+static void missing_are_logged(void **state)
+{
+    static const char *const secrets[][2] = {{NULL, "sesame"}, {"sesame", NULL}}; /* rank 0's, rank 1's */
+    (void)state;
+    if (!tutti_hmac_available()) skip();
+    for (size_t k = 0; k < TUTTI_ARRAY_LEN(secrets); k++) {
+        const int log = memfd_create("log", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
+        char text[4096] = "", line[160];
+        sim_begin(1, 4, secrets[k][0], 300 * TUTTI_NS_PER_S);
+        guest_add(WRONG_SECRET, 1, secrets[k][1], 300 * TUTTI_NS_PER_S);
+        guest_add(RANK, 2, secrets[k][0], 300 * TUTTI_NS_PER_S);
+        tutti_log_threshold = TUTTI_LOG_WARN;
+        dup2(log, STDERR_FILENO);
+        while (sim.now < TUTTI_NS_PER_S) sim_step();
+        for (; sim.now < 135 * TUTTI_NS_PER_S; sim.now += 50 * MS) tutti_leader_tick(&sim.leader, sim.now);
+        dup2(saved, STDERR_FILENO);
+        tutti_log_threshold = TUTTI_LOG_ERROR;
+        assert_true(pread(log, text, sizeof text - 1, 0) > 0);
+        const char *at = text;
+        for (unsigned s = 10; s <= 130; s += 60) {
+            snprintf(line, sizeof line,
+                     " 2 of 4 ranks have come in %u s; missing: ranks 1 and 3; refused: process 100: "
+                     "rank 1 has %s secret, rank 0 has %s: give",
+                     s, k ? "no" : "a", k ? "one" : "none");
+            at = strstr(at, line);
+            if (!at) fail_msg("%s lacks \"%s\"", text, line);
+        }
+        assert_null(strstr(at + strlen(line), "have come in"));
+        close(log), close(saved);
+        tutti_leader_fini(&sim.leader);
+    }
+}
+
 /* Where the edge can connect other hosts their members are members like any: the leader has what each says of itself,
  * and all get the table that is made of it, whatever its size. */
 static void hosts_meet(void **state)
@@ -207,6 +245,7 @@ int main(void)
         cmocka_unit_test(hosts_meet),
         cmocka_unit_test(relays_go),
         cmocka_unit_test(contradictions_are_told),
+        cmocka_unit_test(missing_are_logged),
         cmocka_unit_test(whose_time_is_over_asks),
     };
     tutti_log_threshold = TUTTI_LOG_ERROR; /* the refusals are on purpose */
