@@ -16,6 +16,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -79,8 +80,8 @@ static inline struct tutti_segment *test_handle(const struct world *world)
     return test_segment_handle(world, world->segment);
 }
 
-/* "tcp", "tcp6", "tcp*": with three more sockets, "ofi", "ofi:PROVIDER"; "ofi=...": with writes, "ofi+...": and all memory registered, "ofi|...": two
- * rails. */
+/* "tcp", "tcp6", "tcp*": with three more sockets, "ofi", "ofi:PROVIDER"; "ofi=...": with writes, "ofi+...": and all
+ * memory registered, "ofi|...": two rails. */
 static inline bool test_is_network(const char *transport)
 {
     return strncmp(transport, "tcp", 3) == 0 || strncmp(transport, "ofi", 3) == 0;
@@ -176,11 +177,16 @@ static inline void test_member_open(struct world *world, uint32_t i)
                      TUTTI_OK);
 }
 
+static inline void test_member_leave(struct world *world, uint32_t i)
+{
+    if (world->first.pairs) pairs_leave(world->first.pairs, i);
+    if (world->second.pairs) pairs_leave(world->second.pairs, i);
+}
+
 static inline void test_member_close(struct world *world, uint32_t i)
 {
     if (!world->members[i]) return;
-    if (world->first.pairs) pairs_leave(world->first.pairs, i);
-    if (world->second.pairs) pairs_leave(world->second.pairs, i);
+    test_member_leave(world, i);
     world->members[i]->ops->close(world->members[i]);
     world->members[i] = NULL;
 }
@@ -199,10 +205,27 @@ static inline struct world test_world_make(const struct backend *backend, uint32
     return world;
 }
 
+static inline void *test_close_one(void *transport)
+{
+    struct tutti_transport *t = transport;
+    t->ops->close(t);
+    return NULL;
+}
+
+/* All at once, as ranks do: a network waits for peers to take what was sent. */
 static inline void test_world_free(struct world *world)
 {
+    pthread_t *threads = calloc(world->n, sizeof *threads);
+    assert_non_null(threads);
     test_looked_after.n = 0;
-    for (uint32_t i = 0; i < world->n; i++) test_member_close(world, i);
+    for (uint32_t i = 0; i < world->n; i++) {
+        if (!world->members[i]) continue;
+        test_member_leave(world, i);
+        assert_int_equal(pthread_create(&threads[i], NULL, test_close_one, world->members[i]), 0);
+    }
+    for (uint32_t i = 0; i < world->n; i++)
+        if (world->members[i]) pthread_join(threads[i], NULL);
+    free(threads);
     test_medium_free(&world->first);
     test_medium_free(&world->second);
     free(world->members);

@@ -120,7 +120,7 @@ static void run_algorithms(struct rank *rank)
 static void every_algorithm(void **state)
 {
     (void)state;
-    static const uint32_t worlds[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17};
+    static const uint32_t worlds[] = {1, 2, 3, 5, 8, 17};
     for (size_t i = 0; i < sizeof worlds / sizeof worlds[0]; i++) {
         char levels[32];
         struct count count = {0};

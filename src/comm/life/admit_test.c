@@ -178,7 +178,7 @@ static void test_replaced(void **state)
 static void test_random_moments(void **state)
 {
     const char *more = getenv("SURVIVE_SEEDS");
-    const uint64_t first = test_seed(), n = more ? strtoull(more, NULL, 10) : 8;
+    const uint64_t first = test_seed(), n = more ? strtoull(more, NULL, 10) : 3;
     uint64_t n_admitted = 0;
     char path[64];
     (void)state;
