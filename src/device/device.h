@@ -153,7 +153,8 @@ struct tutti_device_ops {
     enum tutti_status (*export_memory)(struct tutti_device *device, const void *pointer, size_t bytes,
                                        unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], uint64_t *offset);
     void (*unexport_memory)(const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES]);
-    /* Maps another process's allocation. UNSUPPORTED, with the reason, where the system refuses that. */
+    /* Maps another process's allocation. UNSUPPORTED, with the reason, where the system refuses that. TIMEOUT: what lay
+     * there before and was freed is still mapped by this process; it can be when that is unmapped. */
     enum tutti_status (*import_memory)(struct tutti_device *device,
                                        const unsigned char handle[TUTTI_DEVICE_HANDLE_BYTES], void **out);
     void (*unimport_memory)(struct tutti_device *device, void *pointer); /* nothing that is enqueued uses it any more */

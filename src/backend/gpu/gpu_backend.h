@@ -236,6 +236,8 @@ void gpu_windows_close(struct gpu_backend *b);
 enum tutti_status gpu_maps_open(struct gpu_backend *b);
 void gpu_maps_close(struct gpu_backend *b); /* nothing is under way, and nobody tends them */
 void gpu_maps_tend(struct gpu_backend *b);  /* beside calls; waits for the driver */
+/* import_memory, by a thread of the user: waits until ordinary memory is unmapped that lay there before. */
+enum tutti_status gpu_import(struct gpu_backend *b, const unsigned char *handle, void **out);
 /* Where peers have the buffer, for a call that is enqueued, or captured. Zeros: not all have it. */
 void gpu_maps_place(struct gpu_backend *b, const void *pointer, size_t bytes, bool captured, struct gpu_place *out);
 

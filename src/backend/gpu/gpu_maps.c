@@ -18,6 +18,7 @@
 /* Memory is scarce when less than this part of the device's is free, until more than the other part is. */
 #define SCARCE_PART 16
 #define AMPLE_PART 8
+#define IMPORT_NS (5 * TUTTI_NS_PER_S) /* until what lay at an address before is unmapped, at most */
 #define ASK_NS (100 * TUTTI_NS_PER_MS) /* between two questions for it */
 
 /* ---- rows of this rank ---- */
@@ -196,6 +197,7 @@ static void take(struct gpu_backend *b, uint32_t q, uint32_t row, uint64_t numbe
         status = b->gpu->ops->gpu->reach_memory(b->gpu, memory, offer.bytes);
     } else {
         status = b->gpu->ops->import_memory(b->gpu, offer.handle, &memory);
+        if (status == TUTTI_ERR_TIMEOUT) return; /* later: what lay there before has to go first */
         if (status >= 0) *import = memory, memory = (char *)memory + offer.offset;
     }
     atomic_store_explicit(&taken->there, status < 0 ? 0 : (uint64_t)(uintptr_t)memory, memory_order_relaxed);
@@ -241,6 +243,17 @@ void gpu_maps_tend(struct gpu_backend *b)
             busy |= q == b->site.me ? tend_own(b, row) : tend_peers(b, q, row);
     if (busy || atomic_load(&b->maps.scarce) || atomic_load(&b->watched.captured))
         atomic_store(&b->watched.tends, true);
+}
+
+enum tutti_status gpu_import(struct gpu_backend *b, const unsigned char *handle, void **out)
+{
+    const uint64_t until = tutti_deadline_ns(IMPORT_NS);
+    enum tutti_status status = b->gpu->ops->import_memory(b->gpu, handle, out);
+    while (status == TUTTI_ERR_TIMEOUT && tutti_now_ns() < until) {
+        tutti_sleep_ns(TUTTI_NS_PER_MS); /* the owner and this process hear of it beside calls */
+        status = b->gpu->ops->import_memory(b->gpu, handle, out);
+    }
+    return status;
 }
 
 /* ---- calls ---- */

@@ -259,7 +259,7 @@ static enum tutti_status reach(struct gpu_backend *b, uint32_t r, const struct g
     } else if (!b->gpu->ops->gpu->may_reach(b->gpu, card->uuid)) {
         status = tutti_fail(TUTTI_ERR_UNSUPPORTED, "there is no peer access between the two GPUs");
     } else {
-        status = b->gpu->ops->import_memory(b->gpu, card->handle, &memory);
+        status = gpu_import(b, card->handle, &memory);
         if (status >= 0) b->imports[r] = memory, memory = (char *)memory + card->offset;
     }
     b->bases[r] = memory;

@@ -17,7 +17,7 @@ static enum tutti_status map_peer(struct gpu_backend *b, uint32_t q, const struc
         *out = (void *)(uintptr_t)card->address;
         return b->gpu->ops->gpu->reach_memory(b->gpu, *out, card->bytes);
     }
-    TUTTI_TRY(b->gpu->ops->import_memory(b->gpu, card->handle, &memory));
+    TUTTI_TRY(gpu_import(b, card->handle, &memory));
     *import = memory;
     *out = (char *)memory + card->offset;
     return TUTTI_OK;

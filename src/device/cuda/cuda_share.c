@@ -94,9 +94,15 @@ void tutti_cuda_unexport_memory(const unsigned char handle[TUTTI_DEVICE_HANDLE_B
 
 /* ---- importing ---- */
 
+/* Some drivers map an address of a process once. */
 static enum tutti_status map_legacy(struct tutti_device *gpu, const struct cuda_offer *offer, uint64_t *out)
 {
-    CUDA_RETURN_ASIDE(gpu, "cuIpcOpenMemHandle", ipc_open, out, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
+    struct cuda_aside aside;
+    TUTTI_TRY(cuda_aside_enter(gpu, &aside));
+    const int result = cuda_calls(gpu)->ipc_open(out, offer->by.ipc, CUDA_IPC_LAZY_PEER_ACCESS);
+    const enum tutti_status status = cuda_aside_done(gpu, &aside, result, "cuIpcOpenMemHandle");
+    if (result != CUDA_RESULT_ALREADY_MAPPED) return status;
+    return tutti_fail(TUTTI_ERR_TIMEOUT, "what another process has freed at this address is still mapped");
 }
 
 static enum tutti_status map_virtual(struct tutti_device *gpu, const struct cuda_offer *offer,

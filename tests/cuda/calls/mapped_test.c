@@ -15,6 +15,7 @@
 #include "comm/call/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { COUNT = 3 * 1024, SPACE = 64, SETTLE_S = 20 }; /* elements a block; bytes between buffers */
@@ -291,6 +292,32 @@ static void renewed(struct rank *rank)
     if (!rank->failure[0]) scene_close(&s);
 }
 
+/* ---- memory that is freed, and becomes a window's at the same place ---- */
+
+/* Peers still have what was there, and some drivers map an address of a process once. Also for another communicator. */
+static void becomes_a_window(struct rank *rank)
+{
+    struct scene s;
+    struct tutti_comm *other = NULL;
+    struct tutti_window *window = NULL;
+    if (!scene_open(rank, &s)) return;
+    s.in = device_memory(&s, s.bytes), s.out = device_memory(&s, s.bytes);
+    if (!s.in || !s.out) return;
+    RANK_CHECK_OK(rank, tutti_comm_split(rank->comm, 0, rank->index, &other));
+    for (int round = 0; round < 2 && !rank->failure[0]; round++) {
+        show(&s);
+        RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+        tutti_cuda_free(s.g.gpu, s.out);
+        s.out = device_memory(&s, s.bytes); /* where it was, as a rule */
+        struct tutti_comm *comm = round == 0 ? rank->comm : other;
+        RANK_CHECK_OK(rank, tutti_window_create(comm, s.out, s.bytes, NULL, &window));
+        tutti_window_destroy(window);
+    }
+    tutti_comm_destroy(other);
+    if (!rank->failure[0]) compare(&s, &a_sum, EITHER, NULL);
+    if (!rank->failure[0]) scene_close(&s);
+}
+
 /* ---- many mappings in a row, of which one is made anew ---- */
 
 static void mapped_anew(struct rank *rank)
@@ -514,6 +541,14 @@ static void test_renewed(void **state)
     by(renewed);
 }
 
+static void test_becomes_a_window(void **state)
+{
+    (void)state;
+    setenv("TUTTI_STANDIN_ONCE", "1", 1);
+    by(becomes_a_window);
+    unsetenv("TUTTI_STANDIN_ONCE");
+}
+
 static void test_mapped_anew(void **state)
 {
     (void)state;
@@ -547,9 +582,11 @@ static void test_private(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed),  cmocka_unit_test(test_mapped_anew),
-        cmocka_unit_test(test_scarce),         cmocka_unit_test(test_replayed), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_private),        cmocka_unit_test(test_threads), /* last: this process uses the driver */
+        cmocka_unit_test(test_one_allocation), cmocka_unit_test(test_renewed),
+        cmocka_unit_test(test_mapped_anew),    cmocka_unit_test(test_scarce),
+        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_private),        cmocka_unit_test(test_becomes_a_window),
+        cmocka_unit_test(test_threads), /* last: this process uses the driver */
     };
     gpu_ranks_need_device();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -417,10 +417,19 @@ struct handle_bytes { /* CUipcMemHandle */
     char bytes[64];
 };
 struct handle_content {
-    uint64_t magic, inode, bytes;
+    uint64_t magic, inode, bytes, base;
     int32_t pid, fd, device; /* the machine's */
 };
 const uint64_t handle_magic = 0x7475747469697063ull;
+
+/* Whether the process has, or had, what is behind both handles at the same addresses. */
+bool overlap(const std::string &known, const handle_content &content)
+{
+    handle_content other;
+    memcpy(&other, known.data(), sizeof other);
+    return other.pid == content.pid && other.base < content.base + content.bytes &&
+           content.base < other.base + other.bytes;
+}
 
 /* The file behind the handle, if it is still the one. */
 int open_handle(const handle_content &content)
@@ -450,6 +459,7 @@ STANDIN_API int cuIpcGetMemHandle(handle_bytes *handle, uint64_t pointer)
     content.magic = handle_magic;
     content.inode = (uint64_t)found.st_ino;
     content.bytes = in->bytes;
+    content.base = (uintptr_t)in->base;
     content.pid = getpid();
     content.fd = in->fd;
     content.device = all().devices[(size_t)in->device];
@@ -471,9 +481,12 @@ STANDIN_API int cuIpcOpenMemHandle_v2(void **out, handle_bytes handle, unsigned 
     guard held(all().lock);
     if (!may_reach(all().devices[(size_t)current->device], content.device)) return peer_access_unsupported;
     const std::string name(handle.bytes, sizeof handle.bytes);
+    const bool once = from_environment("TUTTI_STANDIN_ONCE", 0) != 0; /* some drivers map an address once */
     for (auto &known : all().regions) {
         region *one = &known.second;
-        if (one->kind != imported_memory || one->device != current->device || one->handle != name) continue;
+        if (one->kind != imported_memory || one->device != current->device) continue;
+        if (one->handle != name && once && overlap(one->handle, content)) return already_mapped;
+        if (one->handle != name) continue;
         one->n_uses++;
         *out = one->base;
         return success;
