@@ -144,6 +144,9 @@ def what_can_not_be(rank: int, n: int) -> None:
     gloo = dist.new_group(backend="gloo")
     with raises(ValueError, "tutti does not serve its group"):
         tutti_torch.average_gradients(DDP(Model(), process_group=gloo))
+    mixed = dist.new_group(backend="cpu:gloo,cuda:tutti")
+    with raises(ValueError, "tutti does not serve its group"):
+        tutti_torch.average_gradients(DDP(Model(), process_group=mixed))
     lines = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
     lines.forward = lambda x: lines[0](x).sum()
     model = DDP(lines)

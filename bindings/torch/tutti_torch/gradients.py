@@ -58,15 +58,27 @@ def trained(model: DistributedDataParallel) -> dict:
     return {name: p for name, p in model.module.named_parameters() if p.requires_grad and name not in ignored}
 
 
-def why_not(model: DistributedDataParallel, named: dict) -> str:
-    """What of the model only PyTorch's reducer can do; empty: nothing."""
+def serving(model: DistributedDataParallel, named: dict):
+    """The backend for the parameters' device, if it is tutti's."""
     from .patches import tutti_backends
 
+    devices = {p.device.type for p in named.values()}
+    group = model.process_group
+    if len(devices) != 1 or not devices <= {device.type for device in group._device_types}:
+        return None
+    backend = group._get_backend(torch.device(devices.pop()))
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+    return next((ours for ours in tutti_backends(group) if ours is backend), None)
+
+
+def why_not(model: DistributedDataParallel, named: dict) -> str:
+    """What of the model only PyTorch's reducer can do; empty: nothing."""
+    backend = serving(model, named)
     sparse = any(getattr(module, "sparse", False) for module in model.module.modules()
                  if isinstance(module, (nn.Embedding, nn.EmbeddingBag)))
     reasons = {
-        "tutti does not serve its group": not tutti_backends(model.process_group),
-        "it survives deaths on the host's memory": any(b.options.survive for b in tutti_backends(model.process_group)),
+        "tutti does not serve its group": named and not backend,
+        "it survives deaths on the host's memory": backend and backend.options.survive,
         "find_unused_parameters": model.find_unused_parameters,
         "static_graph": model.static_graph,
         "mixed_precision": getattr(model, "mixed_precision", None) is not None,
