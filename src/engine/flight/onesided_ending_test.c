@@ -286,7 +286,7 @@ static void test_hour(void **state)
 {
     (void)state;
     rig_virtual = true;
-    struct rig rig = {.n = 2, .main = hour};
+    struct rig rig = {.n = 2, .main = hour, .timeout_ns = 3600 * TUTTI_NS_PER_S};
     rig_run(&rig);
     rig_virtual = false;
 }
