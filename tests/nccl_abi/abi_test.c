@@ -391,12 +391,6 @@ static void facts(struct rank *rank)
     CHECK_RESULT(rank, INVALID_USAGE, nccl.AllReduce(&n, &n, 1, INT32, SUM, rank->comm, NULL));
 }
 
-static void test_facts(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(3, true, facts, NULL), 0);
-}
-
 static void derived(struct rank *rank)
 {
     comm_t half = NULL, fewer = NULL, none = rank->comm;
@@ -417,12 +411,6 @@ static void derived(struct rank *rank)
     CHECK_OK(rank, nccl.CommDestroy(half));
 }
 
-static void test_derived(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(4, true, derived, NULL), 0);
-}
-
 /* Ranks 0 and 1 are there, 2 comes; rank 1 asks for the id. */
 static unique_id grown_id;
 static void grown(struct rank *rank)
@@ -439,24 +427,12 @@ static void grown(struct rank *rank)
     CHECK_OK(rank, nccl.CommDestroy(more));
 }
 
-static void test_grown(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(3, false, grown, NULL), 0);
-}
-
 static void scalable(struct rank *rank)
 {
     unique_id ids[2] = {rank->id, {{0}}};
     CHECK_OK(rank, nccl.CommInitRankScalable(&rank->comm, rank->n, rank->index, 2, ids, NULL));
     CHECK(rank, members(rank->comm, rank->index) == 7);
     CHECK_OK(rank, nccl.CommDestroy(rank->comm));
-}
-
-static void test_scalable(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(3, false, scalable, NULL), 0);
 }
 
 static bool await(comm_t comm, int expected)
@@ -516,12 +492,6 @@ static void revoked(struct rank *rank)
     CHECK_OK(rank, nccl.CommDestroy(again));
 }
 
-static void test_revoked(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(3, true, revoked, NULL), 0);
-}
-
 static void aborted(struct rank *rank)
 {
     ranks_meet(rank);
@@ -532,10 +502,16 @@ static void aborted(struct rank *rank)
         CHECK(rank, await(rank->comm, REMOTE_ERROR));
 }
 
-static void test_aborted(void **state)
+/* What so many ranks do with a communicator, which is made for them or not. */
+struct scene {
+    int n;
+    bool made;
+    void (*main)(struct rank *rank);
+};
+static void test_scene(void **state)
 {
-    (void)state;
-    assert_int_equal(ranks_run(2, true, aborted, NULL), 0);
+    const struct scene *scene = *state;
+    assert_int_equal(ranks_run(scene->n, scene->made, scene->main, NULL), 0);
 }
 
 /* One thread has all ranks. */
@@ -578,6 +554,9 @@ static void test_all(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "preloaded") == 0) return !dlsym(RTLD_DEFAULT, "ncclGetVersion");
+    static struct scene of_facts = {3, true, facts}, of_derived = {4, true, derived}, of_grown = {3, false, grown},
+                        of_scalable = {3, false, scalable}, of_revoked = {3, true, revoked},
+                        of_aborted = {2, true, aborted};
     nccl_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loading_starts_nothing),
@@ -592,13 +571,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_group_refusal),
         cmocka_unit_test(test_simulation),
         cmocka_unit_test(test_configs),
-        cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_derived),
-        cmocka_unit_test(test_grown),
-        cmocka_unit_test(test_scalable),
+        {"facts", test_scene, NULL, NULL, &of_facts},
+        {"derived", test_scene, NULL, NULL, &of_derived},
+        {"grown", test_scene, NULL, NULL, &of_grown},
+        {"scalable", test_scene, NULL, NULL, &of_scalable},
         cmocka_unit_test(test_nonblocking),
-        cmocka_unit_test(test_revoked),
-        cmocka_unit_test(test_aborted),
+        {"revoked", test_scene, NULL, NULL, &of_revoked},
+        {"aborted", test_scene, NULL, NULL, &of_aborted},
         cmocka_unit_test(test_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,8 +112,7 @@ static uint64_t check(const struct call *c, uint32_t form)
     for (size_t i = 0; i < n; i += 1 + i / 50) {
         bool right = true;
         if (form < 2 || (form == 6 && c->rank->index == c->root)) right = c->out[i] == sum_at(c, i);
-        if (form == 3) right = c->out[i] == sum_at(c, me * n + i);
-        if (form == 4) right = c->out[me * n + i] == sum_at(c, me * n + i);
+        if (form == 3 || form == 4) right = c->out[(form - 3) * me * n + i] == sum_at(c, me * n + i);
         if (form == 5) right = c->out[i] == value_of(c->number, c->root, i);
         if (form == 8) right = c->out[i] == sum_at(c, c->begins[me] + i);
         for (int32_t r = 0; form == 7 && r < c->rank->n; r++)
@@ -146,12 +145,12 @@ static void killed_at_random(struct rank *rank)
 {
     static const size_t counts[] = {1, 3, 100, 512, 513, 5000, 40000, LARGEST / MOST, LARGEST - 7, LARGEST};
     uint64_t seed = board->seed, dies_ns = 0;
+    const size_t most = (LARGEST + MOST * MOST) * sizeof(uint64_t);
     struct call c = {.rank = rank};
     RANK_CHECK_OK(rank, make(rank, &c.comm));
-    c.in = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.in));
+    c.in = rank_alloc(rank, most);
     struct past past = {.bytes = 0};
-    for (int k = 0; k < 2; k++) past.outs[k] = rank_alloc(rank, (LARGEST + MOST * MOST) * sizeof(*c.out));
-    for (int k = 0; k < 2; k++) memset(past.outs[k], 0, (LARGEST + MOST * MOST) * sizeof(*c.out));
+    for (int k = 0; k < 2; k++) past.outs[k] = memset(rank_alloc(rank, most), 0, most);
     uint32_t victims = 1 + (uint32_t)(tutti_random64(&seed) % (uint64_t)(rank->n - 1));
     pthread_t thread;
     for (uint32_t k = 0; k < victims; k++) { /* all ranks draw the same */
@@ -356,11 +355,9 @@ static void other_call(struct rank *rank)
 {
     struct tutti_comm *comm = NULL;
     uint64_t dies_ns = 20 * TUTTI_NS_PER_MS, x[1000] = {0};
-    pthread_t thread;
     enum tutti_status status = TUTTI_OK;
     RANK_CHECK_OK(rank, make(rank, &comm));
-    if (rank->index == 2) RANK_CHECK(rank, pthread_create(&thread, NULL, killer, &dies_ns) == 0);
-    if (rank->index == 2) tutti_sleep_ns(TUTTI_NS_PER_S);
+    if (rank->index == 2) killer(&dies_ns);
     if (rank->index == 3) {
         status = tutti_broadcast(x, 1000, TUTTI_UINT64, 0, comm, NULL, NULL);
         if (status >= 0) status = tutti_barrier(comm, NULL, NULL);
@@ -423,8 +420,7 @@ static void out_of_memory(struct rank *rank)
     tutti_comm_destroy(comm);
 }
 
-/* Makes calls until it is alone, or dies before one of them. dies_at: the call before which each rank dies, or ALONE.
- */
+/* Makes calls until it is alone, or dies before one. dies_at: the call before which each rank dies, or ALONE. */
 #define ALONE UINT32_MAX
 static void until_alone(struct rank *rank, const uint32_t dies_at[4])
 {
@@ -539,16 +535,14 @@ static void four_ranks(void (*main)(struct rank *), uint64_t may_die)
     assert_int_equal(ranks_run(&config, main), 0);
 }
 
-static void in_flight(void **state)
+struct scene {
+    void (*mains[2])(struct rank *);
+    uint64_t may_die[2];
+};
+static void scene_play(void **state)
 {
-    (void)state;
-    four_ranks(many_in_flight, 1 << 2);
-}
-
-static void grouped(void **state)
-{
-    (void)state;
-    four_ranks(groups, 1 << 2);
+    const struct scene *scene = *state;
+    for (int k = 0; k < 2 && scene->mains[k]; k++) four_ranks(scene->mains[k], scene->may_die[k]);
 }
 
 static void stop(void **state)
@@ -559,20 +553,6 @@ static void stop(void **state)
     assert_int_equal(ranks_run(&config, stopped), 0);
     memset(board, 0, sizeof(*board));
     assert_int_equal(ranks_run(&config, late), 0);
-}
-
-static void mismatch(void **state)
-{
-    (void)state;
-    four_ranks(other_call, 1 << 2);
-    four_ranks(names, 1 << 1);
-}
-
-static void last(void **state)
-{
-    (void)state;
-    four_ranks(last_one, 14);
-    four_ranks(all_but_one, 7);
 }
 
 static void no_memory(void **state)
@@ -594,12 +574,6 @@ static void no_memory(void **state)
     assert_true(n_ended > 0);
 }
 
-static void abort_in_agreement(void **state)
-{
-    (void)state;
-    four_ranks(aborted_meanwhile, 1 << 2);
-}
-
 static void refusals(void **state)
 {
     (void)state;
@@ -610,9 +584,17 @@ int main(void)
 {
     board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (board == MAP_FAILED) return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_deaths), cmocka_unit_test(in_flight),          cmocka_unit_test(grouped),
-        cmocka_unit_test(stop),          cmocka_unit_test(mismatch),           cmocka_unit_test(last),
-        cmocka_unit_test(no_memory),     cmocka_unit_test(abort_in_agreement), cmocka_unit_test(refusals)};
+    static struct scene in_flight = {{many_in_flight}, {1 << 2}}, grouped = {{groups}, {1 << 2}},
+                        mismatch = {{other_call, names}, {1 << 2, 1 << 1}}, last = {{last_one, all_but_one}, {14, 7}},
+                        aborted = {{aborted_meanwhile}, {1 << 2}};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_deaths),
+                                       {"in_flight", scene_play, NULL, NULL, &in_flight},
+                                       {"grouped", scene_play, NULL, NULL, &grouped},
+                                       cmocka_unit_test(stop),
+                                       {"mismatch", scene_play, NULL, NULL, &mismatch},
+                                       {"last", scene_play, NULL, NULL, &last},
+                                       cmocka_unit_test(no_memory),
+                                       {"abort_in_agreement", scene_play, NULL, NULL, &aborted},
+                                       cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

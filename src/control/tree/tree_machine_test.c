@@ -255,24 +255,16 @@ static void neighbours_tell(uint32_t member)
         if (i != member && host_of(i) == host_of(member)) post(NEIGHBOUR, member, i, NULL, 0);
 }
 
-static void member_kill(uint32_t member)
+static void member_end(uint32_t member, bool leaves)
 {
-    if (nodes[member].dead || nodes[member].left) return;
-    nodes[member].dead = true;
+    struct node *node = &nodes[member];
+    if (node->dead || node->left) return;
+    if (leaves) tutti_tree_leave(&node->machine, sim.now);
+    node->left = leaves;
     neighbours_tell(member);
     for (uint32_t i = 0; i < sim.n; i++)
-        if (nodes[member].connection[i] != 0) node_drop(&nodes[member], i);
-}
-
-static void member_leave(uint32_t member)
-{
-    if (nodes[member].dead || nodes[member].left) return;
-    tutti_tree_leave(&nodes[member].machine, sim.now);
-    nodes[member].left = true;
-    neighbours_tell(member);
-    for (uint32_t i = 0; i < sim.n; i++)
-        if (nodes[member].connection[i] != 0) node_drop(&nodes[member], i);
-    nodes[member].dead = true; /* nobody listens there any more */
+        if (node->connection[i] != 0) node_drop(node, i);
+    node->dead = true; /* nobody listens there any more */
 }
 
 static void host_vanish(uint32_t host)
@@ -365,10 +357,7 @@ static void some_die(void **state)
             const uint32_t victim = rnd(3) ? (uint32_t)rnd(sim.n) : tutti_tree_speaker(&nodes[0].machine, 0, false);
             if (victim >= sim.n) continue;
             sim.n_events += 1 + early;
-            if (rnd(4))
-                member_kill(victim);
-            else
-                member_leave(victim);
+            member_end(victim, rnd(4) == 0);
             if (rnd(2)) sim_run(rnd(400));
         }
         sim_run(early ? 16000 : sim.latency_ms == 1 ? 1000 : 4000);
@@ -389,7 +378,7 @@ static void deaths_are_proved(void **state)
                        silent = rnd(2) && sim.n_hosts > 1 ? (host_of(last) ? 0 : 1) : HOSTS;
         if (silent < HOSTS) host_vanish(silent);
         for (uint32_t i = 0; i < sim.n; i++)
-            if (i != last) member_kill(i);
+            if (i != last) member_end(i, false);
         if (rnd(2)) sim_run(1000);
         for (uint32_t i = 0; i < sim.n; i++)
             if (nodes[i].dead && !nodes[i].silent && host_of(i) != host_of(last)) post(WITNESSED, i, last, NULL, 0);
@@ -439,7 +428,7 @@ static void failures_are_the_same(void **state)
             if (rnd(4) == 0) {
                 const uint32_t root = tutti_tree_speaker(&nodes[by].machine, host_of(by), false);
                 for (uint32_t i = 0; i < sim.n; i++)
-                    if (is_alive(i) && nodes[i].machine.parent == UINT32_MAX && root < sim.n) member_kill(i);
+                    if (is_alive(i) && nodes[i].machine.parent == UINT32_MAX && root < sim.n) member_end(i, false);
             }
             if (rnd(2)) sim_run(rnd(40));
             if (is_alive(by)) raised |= 1u << comm;
