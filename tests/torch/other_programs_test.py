@@ -61,6 +61,8 @@ class Unchanged(unittest.TestCase):
         shown, backend, learnt = said(name, **more)
         self.assertEqual(backend, USUAL)
         self.assertEqual(said(name, replaced=USUAL, **more), (shown, "tutti", learnt))
+        own = {**more, "TUTTI_TORCH_DDP": "1"}  # and gradients in buckets of ours
+        self.assertEqual(said(name, replaced=USUAL, **own), (shown, "tutti", learnt))
         if GPUS:
             self.assertEqual(said(name, preload=True, **more), (shown, "nccl", learnt))
         elif arguments:
@@ -101,8 +103,10 @@ class Unchanged(unittest.TestCase):
         if GPUS:
             names += ["test_ddp_comm_hook", "test_merge_weights"]
         for name in names:
-            text = torchrun([str(scripts / f"{name}.py")], USUAL, ACCELERATE_USE_CPU=str(not GPUS), TUTTI_LOG="info")
-            self.assertIn('"torch": rank 1 of 2', text)  # tutti's log, of its communicator
+            for own in "01":
+                more = {"ACCELERATE_USE_CPU": str(not GPUS), "TUTTI_LOG": "info", "TUTTI_TORCH_DDP": own}
+                text = torchrun([str(scripts / f"{name}.py")], USUAL, **more)
+                self.assertIn('"torch": rank 1 of 2', text)  # tutti's log, of its communicator
 
 
 if __name__ == "__main__":
