@@ -353,23 +353,19 @@ static void refused(struct side *side, const struct cuda_offer *offer, const cha
 static void import_in_vain(struct side *side)
 {
     struct offer told;
-    struct cuda_offer offer, wrong;
+    struct cuda_offer offer, wrong[6];
     int pipe_end;
     hear(side, &told, sizeof told);
     hear(side, &pipe_end, sizeof pipe_end);
     memcpy(&offer, told.handle, sizeof offer);
-    wrong = offer, wrong.by.descriptors.nonce++;
-    refused(side, &wrong, "not there");
-    wrong = offer, wrong.by.descriptors.n++;
-    refused(side, &wrong, "not there");
-    wrong = offer, wrong.by.descriptors.n = UINT64_MAX;
-    refused(side, &wrong, "not there");
-    wrong = offer, wrong.by.descriptors.table = 12345;
-    refused(side, &wrong, "not there");
-    wrong = offer, wrong.by.descriptors.table = pipe_end;
-    refused(side, &wrong, "not there");
-    wrong = offer, wrong.by.descriptors.pid = getpid();
-    refused(side, &wrong, "not there");
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wrong); i++) wrong[i] = offer;
+    wrong[0].by.descriptors.nonce++;
+    wrong[1].by.descriptors.n++;
+    wrong[2].by.descriptors.n = UINT64_MAX;
+    wrong[3].by.descriptors.table = 12345;
+    wrong[4].by.descriptors.table = pipe_end;
+    wrong[5].by.descriptors.pid = getpid();
+    for (size_t i = 0; i < TUTTI_ARRAY_LEN(wrong); i++) refused(side, &wrong[i], "not there");
     meet(side);
     CHECK(descriptors_forbid(SYS_pidfd_getfd, EPERM));
     CHECK(descriptors_forbid(SYS_connect, EACCES));
@@ -377,13 +373,6 @@ static void import_in_vain(struct side *side)
     CHECK(descriptors_forbid(SYS_pidfd_open, ENOSYS));
     refused(side, &offer, "Function not implemented");
     meet(side);
-}
-
-static void what_can_not_be_had_says_why(void **state)
-{
-    (void)state;
-    source = SEGMENT;
-    run_pair(export_and_lie, import_in_vain, false);
 }
 
 /* Memory that stays in its process, and ranges that are not memory throughout. */
@@ -419,12 +408,6 @@ static void export_in_vain(struct side *side)
 static void nothing(struct side *side)
 {
     (void)side;
-}
-
-static void what_is_private_stays_private(void **state)
-{
-    (void)state;
-    run_pair(export_in_vain, nothing, false);
 }
 
 /* ---- where the driver makes no handles, or no descriptors; and within a process ---- */
@@ -489,12 +472,6 @@ static void reach(struct side *side)
     free(data);
 }
 
-static void devices_of_a_process_reach_mappings(void **state)
-{
-    (void)state;
-    run_pair(reach, nothing, false);
-}
-
 /* ---- others who would have it, or keep it from its owner ---- */
 
 /* The names that a process's number alone makes are taken, and its socket gets questions that mean nothing. */
@@ -506,13 +483,6 @@ static void export_besieged(struct side *side)
     CHECK(bind(squatter, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) == 0);
     CHECK(listen(squatter, 1) == 0);
     export_both_ways(side);
-}
-
-static void nobody_takes_the_place_of_the_exporter(void **state)
-{
-    (void)state;
-    source = is_cuda() ? SHARED : LEGACY;
-    run_pair(export_besieged, import_by_asking, false);
 }
 
 static void export_to_strangers(struct side *side)
@@ -569,12 +539,6 @@ static void xpu_export_in_vain(struct side *side)
     CHECK(strstr(tutti_last_error()->text, "zeMemGetIpcHandle"));
 }
 
-static void xpu_refusals(void **state)
-{
-    (void)state;
-    run_pair(xpu_export_in_vain, nothing, false);
-}
-
 /* Whether there is a device, and it has virtual memory, as a child finds. */
 static int look(void)
 {
@@ -585,25 +549,40 @@ static int look(void)
     return tutti_cuda_alloc_shared(gpu, TUTTI_DEVICE_SHARE_FD, 1, &memory) == TUTTI_OK ? 0 : 2;
 }
 
+struct pair {
+    void (*exporter)(struct side *side), (*importer)(struct side *side);
+    enum source source; /* of CUDA */
+};
+static void pair_play(void **state)
+{
+    const struct pair *pair = *state;
+    source = is_cuda() ? pair->source : LEGACY;
+    run_pair(pair->exporter, pair->importer, false);
+}
+
 int main(int argc, char **argv)
 {
+    static struct pair in_vain = {export_and_lie, import_in_vain, SEGMENT},
+                       private = {export_in_vain, nothing, SEGMENT}, reaches = {reach, nothing, SEGMENT},
+                       besieged = {export_besieged, import_by_asking, SHARED},
+                       refusals = {xpu_export_in_vain, nothing, LEGACY};
     const struct CMUnitTest xpu_tests[] = {
         cmocka_unit_test(both_ways),
         cmocka_unit_test(where_tracing_is_forbidden_the_exporter_is_asked),
-        cmocka_unit_test(nobody_takes_the_place_of_the_exporter),
+        {"nobody_takes_the_place_of_the_exporter", pair_play, NULL, NULL, &besieged},
         cmocka_unit_test(another_user_gets_nothing),
-        cmocka_unit_test(xpu_refusals),
+        {"xpu_refusals", pair_play, NULL, NULL, &refusals},
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ways),
         cmocka_unit_test(where_tracing_is_forbidden_the_exporter_is_asked),
-        cmocka_unit_test(nobody_takes_the_place_of_the_exporter),
+        {"nobody_takes_the_place_of_the_exporter", pair_play, NULL, NULL, &besieged},
         cmocka_unit_test(another_user_gets_nothing),
         cmocka_unit_test(the_exporter_goes_first),
-        cmocka_unit_test(what_can_not_be_had_says_why),
-        cmocka_unit_test(what_is_private_stays_private),
+        {"what_can_not_be_had_says_why", pair_play, NULL, NULL, &in_vain},
+        {"what_is_private_stays_private", pair_play, NULL, NULL, &private},
         cmocka_unit_test(drivers_without_handles_share_descriptors),
-        cmocka_unit_test(devices_of_a_process_reach_mappings),
+        {"devices_of_a_process_reach_mappings", pair_play, NULL, NULL, &reaches},
     };
     static const char *const why[] = {"", "no device", "the CUDA device has no memory that descriptors share"};
     int status = 0;
