@@ -502,18 +502,6 @@ static void aborted(struct rank *rank)
         CHECK(rank, await(rank->comm, REMOTE_ERROR));
 }
 
-/* What so many ranks do with a communicator, which is made for them or not. */
-struct scene {
-    int n;
-    bool made;
-    void (*main)(struct rank *rank);
-};
-static void test_scene(void **state)
-{
-    const struct scene *scene = *state;
-    assert_int_equal(ranks_run(scene->n, scene->made, scene->main, NULL), 0);
-}
-
 /* One thread has all ranks. */
 static void test_all(void **state)
 {
@@ -571,13 +559,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_group_refusal),
         cmocka_unit_test(test_simulation),
         cmocka_unit_test(test_configs),
-        {"facts", test_scene, NULL, NULL, &of_facts},
-        {"derived", test_scene, NULL, NULL, &of_derived},
-        {"grown", test_scene, NULL, NULL, &of_grown},
-        {"scalable", test_scene, NULL, NULL, &of_scalable},
+        {"facts", scene_play, NULL, NULL, &of_facts},
+        {"derived", scene_play, NULL, NULL, &of_derived},
+        {"grown", scene_play, NULL, NULL, &of_grown},
+        {"scalable", scene_play, NULL, NULL, &of_scalable},
         cmocka_unit_test(test_nonblocking),
-        {"revoked", test_scene, NULL, NULL, &of_revoked},
-        {"aborted", test_scene, NULL, NULL, &of_aborted},
+        {"revoked", scene_play, NULL, NULL, &of_revoked},
+        {"aborted", scene_play, NULL, NULL, &of_aborted},
         cmocka_unit_test(test_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,12 +94,6 @@ static void reductions(struct rank *rank)
     buffers_close(rank, b);
 }
 
-static void test_reductions(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, reductions, NULL), 0);
-}
-
 /* Each replay reads the factor anew. The graph has memory, so ranks meet where that is made and freed. */
 static void factor_in_graph(struct rank *rank, struct buffers *b, int type, int op, void *at)
 {
@@ -144,12 +138,6 @@ static void factors(struct rank *rank)
     }
     CHECK(rank, device_free(rank, 1, &at));
     buffers_close(rank, b);
-}
-
-static void test_factors(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, factors, NULL), 0);
 }
 
 /* ---- moves: of N bytes a block; block b of rank r holds mark(r, b) ---- */
@@ -239,18 +227,6 @@ static void large_broadcast(struct rank *rank)
     free(fill);
 }
 
-static void test_large_broadcast(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(2, true, large_broadcast, NULL), 0);
-}
-
-static void test_moves(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, moves, NULL), 0);
-}
-
 /* ---- one thread, several ranks ---- */
 
 static bool use_device(int device)
@@ -285,12 +261,6 @@ static void one_thread(struct rank *rank)
     for (int i = 0; i < RANKS; i++) CHECK(rank, driver.stream_destroy(as[i].stream) == 0);
 }
 
-static void test_one_thread(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(1, false, one_thread, NULL), 0);
-}
-
 /* ---- the order of a stream ---- */
 
 /* Pinned memory that a copy before the call fills, and one behind it reads: nobody waits in between. Ranks meet where
@@ -316,12 +286,6 @@ static void pinned(struct rank *rank)
     CHECK(rank, strstr(nccl.GetLastError(NULL), "pin it"));
     buffers_close(rank, b);
     CHECK(rank, driver.free_host(in) == 0 && driver.free_host(out) == 0); /* once all have come to the end */
-}
-
-static void test_pinned(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, pinned, NULL), 0);
 }
 
 static void default_stream(struct rank *rank)
@@ -366,12 +330,6 @@ static void graphs(struct rank *rank)
     }
     CHECK(rank, driver.exec_destroy(ready) == 0 && driver.graph_destroy(graph) == 0);
     buffers_close(rank, b);
-}
-
-static void test_graphs(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, graphs, NULL), 0);
 }
 
 /* ---- windows ---- */
@@ -423,12 +381,6 @@ static void windows(struct rank *rank)
     CHECK_OK(rank, nccl.MemFree(other));
     CHECK_RESULT(rank, INVALID_ARGUMENT, nccl.MemFree(other));
     buffers_close(rank, b);
-}
-
-static void test_windows(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(RANKS, true, windows, NULL), 0);
 }
 
 enum { WINDOWS = 3 };
@@ -537,12 +489,6 @@ static void registered(struct rank *rank)
     CHECK_OK(rank, nccl.MemFree(memory));
 }
 
-static void test_registered(void **state)
-{
-    (void)state;
-    assert_int_equal(ranks_run(1, true, registered, NULL), 0);
-}
-
 /* ---- a rank that dies: processes, of which the parent has not used the driver yet ---- */
 
 enum { NO_DEVICE = 77, DIES = 1 };
@@ -608,6 +554,11 @@ static void test_death(void **state)
 
 int main(void)
 {
+    static struct scene of_reductions = {RANKS, true, reductions}, of_factors = {RANKS, true, factors},
+                        of_large_broadcast = {2, true, large_broadcast}, of_moves = {RANKS, true, moves},
+                        of_one_thread = {1, false, one_thread}, of_pinned = {RANKS, true, pinned},
+                        of_graphs = {RANKS, true, graphs}, of_windows = {RANKS, true, windows},
+                        of_registered = {1, true, registered};
     nccl_open();
     death_status = death();
     if (death_status == NO_DEVICE) {
@@ -616,16 +567,16 @@ int main(void)
     }
     driver_open();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_one_thread),
-        cmocka_unit_test(test_pinned),
+        {"reductions", scene_play, NULL, NULL, &of_reductions},
+        {"factors", scene_play, NULL, NULL, &of_factors},
+        {"moves", scene_play, NULL, NULL, &of_moves},
+        {"one_thread", scene_play, NULL, NULL, &of_one_thread},
+        {"pinned", scene_play, NULL, NULL, &of_pinned},
         cmocka_unit_test(test_default_stream),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_registered),
-        cmocka_unit_test(test_large_broadcast),
+        {"graphs", scene_play, NULL, NULL, &of_graphs},
+        {"windows", scene_play, NULL, NULL, &of_windows},
+        {"registered", scene_play, NULL, NULL, &of_registered},
+        {"large_broadcast", scene_play, NULL, NULL, &of_large_broadcast},
         cmocka_unit_test(test_windows_of_a_group),
         cmocka_unit_test(test_death),
     };

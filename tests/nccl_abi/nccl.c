@@ -2,6 +2,8 @@
 /* The library and the driver as tests open them, ranks as threads, and numbers of all types. */
 #include "nccl_abi/nccl.h"
 
+#include "test.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -233,6 +235,12 @@ unsigned ranks_run(int n, bool made, rank_function function, void *arg)
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&all.meeting);
     return atomic_load(&n_failures);
+}
+
+void scene_play(void **scene)
+{
+    const struct scene *s = *scene;
+    assert_int_equal(ranks_run(s->n, s->made, s->main, NULL), 0);
 }
 
 /* ---- numbers ---- */

@@ -172,6 +172,13 @@ typedef void (*rank_function)(struct rank *rank);
 /* Each on a thread, with a communicator (made: else the function makes its own), on device index % devices. How many
  * failed. Past a deadline it says where each rank is that has not returned, and ends the program. */
 unsigned ranks_run(int n, bool made, rank_function function, void *arg);
+/* A test: what so many ranks do with a communicator, which is made for them or not. */
+struct scene {
+    int n;
+    bool made;
+    rank_function main;
+};
+void scene_play(void **scene);
 void ranks_meet(struct rank *rank);
 /* The sum over a communicator of 2^index, which shows who is in it; -1: the call failed. */
 int members(comm_t comm, int index);
