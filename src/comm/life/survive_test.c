@@ -557,7 +557,7 @@ static void stop(void **state)
 
 static void no_memory(void **state)
 {
-    const uint64_t step = getenv("SURVIVE_SEEDS") ? 1 : 3; /* of the allocations ./dev test takes a sample */
+    const uint64_t step = getenv("SURVIVE_SEEDS") ? 1 : 3; /* a sample of the allocations */
     uint64_t at = 1 - step, n_ended = 0;
     (void)state;
     do {

@@ -133,8 +133,7 @@ static void whose_time_is_over_asks(void **state)
     tutti_leader_fini(&sim.leader);
 }
 
-/* Whoever looks at the log of a start that hangs sees soon, and then once a minute, who is missing and who was refused.
- */
+/* The log of a start that hangs says soon, and then once a minute, who is missing and who was refused. */
 static void missing_are_logged(void **state)
 {
     static const char *const secrets[][2] = {{NULL, "sesame"}, {"sesame", NULL}}; /* rank 0's, rank 1's */

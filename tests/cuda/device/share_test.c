@@ -551,7 +551,7 @@ static int look(void)
 
 struct pair {
     void (*exporter)(struct side *side), (*importer)(struct side *side);
-    enum source source; /* of CUDA */
+    enum source source; /* CUDA's */
 };
 static void pair_play(void **state)
 {
