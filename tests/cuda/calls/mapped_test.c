@@ -242,6 +242,17 @@ static void every_kind(struct scene *s, enum way way)
     }
 }
 
+/* What lies in a window is mapped as well, by itself: windows have no other way to fold straight from inputs. */
+static void in_a_window(struct scene *s, char *memory, size_t bytes)
+{
+    struct rank *rank = s->g.rank;
+    struct tutti_window *window;
+    if (rank->failure[0]) return;
+    RANK_CHECK_OK(rank, tutti_window_create(rank->comm, memory, bytes, NULL, &window));
+    every_kind(s, STRAIGHT);
+    tutti_window_destroy(window);
+}
+
 /* Both buffers in one allocation; then cut otherwise, and at places that no unit begins at. */
 static void one_allocation(struct rank *rank)
 {
@@ -253,6 +264,7 @@ static void one_allocation(struct rank *rank)
     every_kind(&s, EITHER); /* as they come */
     if (!rank->failure[0]) settle(&s);
     every_kind(&s, STRAIGHT);
+    in_a_window(&s, memory, 2 * s.bytes + 4 * SPACE);
     s.in = memory + 2 * SPACE, s.out = memory + s.bytes + 3 * SPACE;
     if (!rank->failure[0]) compare(&s, &a_sum, STRAIGHT, NULL);
     s.in += rank->index == 1 ? 4 : 0; /* one rank's alone */
