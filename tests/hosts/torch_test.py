@@ -20,17 +20,16 @@ MASTER_PORT = "29511"
 def learn(dist, torch):
     """The gradients of both are those of one process."""
     sys.path.insert(0, os.path.join(HERE, "..", "..", "bench"))
-    from peers import training
+    from peers import models, training
 
-    rank, n, cpu = dist.get_rank(), dist.get_world_size(), torch.device("cpu")
-    training.SIZES["cpu"] = training.Size(192, 3, 8)
-    expected = training.gradients_alone(n, cpu)
-    for name, wrap in {"ddp": training.under_ddp, "fsdp2": training.under_fsdp2}.items():
-        model = wrap(dist.group.WORLD, cpu)
-        step = training.stepper(model, [rank], cpu)
-        for gradients in expected:
-            step()
-            distance = training.apart(model, gradients, rank, n)
+    world = training.World(dist.get_rank(), dist.get_world_size(), torch.device("cpu"), models.SIZES["cpu"]["small"])
+    for name in ("ddp", "fsdp2"):
+        way = training.WAYS[name]
+        trained = way.wrap(dist.group.WORLD, world)
+        for step, gradients in enumerate(training.gradients_alone(way, world)):
+            trained.model.zero_grad()
+            trained.learn(training.batch_of(way, world, step))
+            distance = training.apart(trained.model, gradients)
             assert distance < training.APART, f"{name}: gradients are {distance:.2g} apart"
         print("learned", name)
 
