@@ -17,7 +17,8 @@
 
 struct plan {
     const char *says;   /* the sentence of what waits for the victim */
-    const char *method; /* in a window of all ranks; NULL: by what is chosen, in ordinary memory */
+    const char *method; /* in a window of all ranks, or `ordinary` memory; NULL: by what is chosen, in the latter */
+    bool ordinary;
     uint64_t delay_ns;
     bool ships;                 /* messages in groups, not collectives */
     bool gathers;               /* in place, a third of the words from each rank, instead of a sum */
@@ -66,6 +67,8 @@ static enum tutti_status call_of(const struct plan *plan, struct gpu_rank *g, ui
     struct tutti_call_options options = TUTTI_CALL_OPTIONS_INIT;
     options.stream = g->stream;
     if (!plan->gathers) return call(g, g->rank->comm, words, n);
+    if (plan->ordinary) n = 12 + (n - 1) / 12 * 12 < WORDS ? 12 + (n - 1) / 12 * 12 : WORDS / 12 * 12;
+    options.overlap = plan->ordinary && n / 12 % 2 == 0;
     return tutti_all_gather(words + (size_t)g->rank->index * (n / 3), words, n / 3, TUTTI_UINT32, g->rank->comm,
                             &options, NULL);
 }
@@ -82,6 +85,22 @@ static void open_window(struct gpu_rank *g, const struct plan *plan, uint32_t *w
     for (uint32_t i = 0; i < GPU_CHOICES; i++)
         if (backend->choices[i].method && strcmp(backend->choices[i].method->name, plan->method) == 0) return;
     rank_fail(rank, __FILE__, __LINE__, "no call went by %s", plan->method);
+}
+
+/* Calls go straight between the ranks' memory, which all have mapped by now. */
+static void become_known(struct gpu_rank *g, const struct plan *plan, uint32_t *words)
+{
+    struct rank *rank = g->rank;
+    const struct gpu_backend *backend = (const struct gpu_backend *)rank->comm->device->backends[0];
+    const uint64_t until = tutti_deadline_ns(20 * TUTTI_NS_PER_S);
+    for (int32_t all = 0; all == 0 && !rank->failure[0];) {
+        RANK_CHECK_OK(rank, call_of(plan, g, words, WORDS));
+        RANK_CHECK_OK(rank, tutti_cuda_stream_sync(g->gpu, g->stream));
+        int32_t mine = backend->control->straight > 0;
+        RANK_CHECK_OK(rank, tutti_all_reduce(&mine, &all, 1, TUTTI_INT32, TUTTI_MIN, rank->comm, NULL, NULL));
+        RANK_CHECK(rank, tutti_now_ns() < until);
+        tutti_sleep_ns(TUTTI_NS_PER_MS);
+    }
 }
 
 struct waiter {
@@ -123,7 +142,8 @@ static void wait_for_the_dead(struct rank *rank)
     struct tutti_window *window = NULL;
     if (!words || !other) return;
     connect_all(&g, rank->comm, words);
-    if (plan->method) open_window(&g, plan, words, &window);
+    if (plan->ordinary) become_known(&g, plan, words);
+    if (plan->method && !plan->ordinary) open_window(&g, plan, words, &window);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     tutti_sleep_ns(50000000); /* all ranks know by then that it is over */
@@ -199,7 +219,8 @@ static void call_until_a_death(struct rank *rank)
     if (!words) return;
     struct tutti_window *window = NULL;
     if (gpu_ranks_by_nccl()) connect_all(&g, rank->comm, words); /* which takes longer than a victim lives */
-    if (plan->method) open_window(&g, plan, words, &window);
+    if (plan->ordinary) become_known(&g, plan, words);
+    if (plan->method && !plan->ordinary) open_window(&g, plan, words, &window);
     if (rank->failure[0]) return;
     RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
     if (rank->index == VICTIM) RANK_CHECK(rank, pthread_create(&killer, NULL, die, rank->arg) == 0);
@@ -261,6 +282,16 @@ static void deaths_in_windows(void **state)
     run_deaths(2, call_until_a_death, direct);
     run_deaths(2, wait_for_the_dead, engines);
     run_deaths(2, call_until_a_death, engines);
+}
+
+/* Straight between buffers of users. */
+static void deaths_in_ordinary_memory(void **state)
+{
+    (void)state;
+    if (gpu_ranks_by_nccl() || gpu_ranks_across(3)) skip();
+    const struct plan mapped = {.says = "all_gather", .method = "mapped", .ordinary = true, .gathers = true};
+    run_deaths(2, wait_for_the_dead, mapped);
+    run_deaths(gpu_ranks_stand_in() ? 4 : 6, call_until_a_death, mapped);
 }
 
 static void deaths_in_replays(void **state)
@@ -355,7 +386,8 @@ int main(void)
     gpu_ranks_need_device();
     gpu_ranks_need_two();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deaths_before),     cmocka_unit_test(deaths_within), cmocka_unit_test(deaths_in_windows),
+        cmocka_unit_test(deaths_before),     cmocka_unit_test(deaths_within),
+        cmocka_unit_test(deaths_in_windows), cmocka_unit_test(deaths_in_ordinary_memory),
         cmocka_unit_test(deaths_in_replays), cmocka_unit_test(leaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
