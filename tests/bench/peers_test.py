@@ -115,7 +115,7 @@ class Run(unittest.TestCase):
     def test_cells_of_the_network(self) -> None:
         rows, page = self.run_script("net_peers.py", "-n", "2,3", "--where", "lo", "--sizes", "8,4K,1M")
         self.assertEqual(len({(r["world"], r["operation"], r["size"]) for r in rows}), 2 * 6 * 3)
-        self.assertIn("2 ranks, lo: tutti", page)
+        self.assertIn("2 ranks, lo", page)  # points may be left out, where the machine changed under them
 
     def test_levels_beside_their_parts(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -66,8 +66,9 @@ static void choices(void **state)
     chosen_is(&site, &call, (size_t)64 << 20, "direct");
     chosen_is(&site, &call, (size_t)1 << 30, "engines");
     /* What has no way to fold straight in windows as such has that of ordinary memory. */
-    call.info.kind = TUTTI_REDUCE_SCATTER, site.maps = true;
+    call.info.kind = TUTTI_REDUCE_SCATTER, site.maps = true, site.speed = gpu_speed_known("NVIDIA H200", 4);
     chosen_is(&site, &call, (size_t)256 << 20, "mapped");
+    site.speed = gpu_speed_known("", 4);
     call.info.kind = TUTTI_ALL_REDUCE, site.maps = false;
     call.bind.output = window + 4;
     chosen_is(&site, &call, (size_t)64 << 20, "tiles2");

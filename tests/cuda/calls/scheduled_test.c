@@ -146,7 +146,7 @@ static void differ(struct rank *rank)
     struct tutti_error error;
     if (!gpu_rank_open(rank, &g)) return;
     uint32_t *data = gpu_rank_words(&g, WORDS);
-    RANK_CHECK_OK(rank, tutti_barrier(rank->comm, NULL, NULL));
+    (void)tutti_barrier(rank->comm, NULL, NULL);
     (void)all_reduce(&g, rank->index ? "ring" : c_file, data); /* others may have been told already */
     while (tutti_comm_state(rank->comm, &error) >= 0) tutti_sleep_ns(1000000);
     RANK_CHECK(rank, error.status == TUTTI_ERR_MISMATCH && strstr(error.text, "called all_reduce(uint32, 1031 elem"));
