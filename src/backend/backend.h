@@ -108,11 +108,11 @@ struct tutti_backend_call {
     uint64_t seq;       /* its number in the communicator: tutti_team_next */
     size_t stride; /* bytes from one block to the next, of equal blocks that are not packed; 0: they are. all_gather,
                     * reduce_scatter; gather and scatter as v forms without tables */
+    bool overlaps; /* computation beside it has a use for SMs; may differ between ranks */
     bool within;   /* it is a step of another call; posts tell of that call: */
     uint64_t outer_call, outer_count;
     const struct tutti_backend_counted *counted; /* NULL: the host knows the counts */
     const struct tutti_backend_gate *gate;       /* for devices: one is behind the call; NULL: none */
-    bool overlaps;                               /* computation beside it has a use for SMs; may differ between ranks */
     unsigned char factor[16];
 };
 
