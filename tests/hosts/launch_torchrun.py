@@ -97,7 +97,7 @@ def main():
         lines = sorted(line for line in text.splitlines() if re.match("rank . 1 4", line))
         assert (statuses, lines) == ([0, 0], [f"rank {r} 1 4: the sum is 10" for r in range(4)]), (statuses, text)
         # When one rank has failed torchrun ends those beside it, which may not have said it yet.
-        tells("torchrun without a secret", torchrun(net, "static", {}), "on host h0 and on host h1",
+        tells("torchrun without a secret", torchrun(net, "static", {}), "on host h0", "on host h1",
               "hosts do not talk without the job's secret", "TUTTI_SECRET_FILE", "TUTTI_TRUST_NETWORK=1", least=2)
 
 
